@@ -289,11 +289,13 @@ fn watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
 }
 
 fn ingens(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
-    use IngensSettings as Ingens;
-    let utilisation = s.or_default("utilisation_percent", Ingens::DEFAULT_UTILISATION_PERCENT);
-    let wanted = Ingens::new(
+    let utilisation = s.or_default(
+        "utilisation_percent",
+        IngensSettings::DEFAULT_UTILISATION_PERCENT,
+    );
+    let wanted = IngensSettings::new(
         utilisation,
-        s.or_default("fmfi_switch", Ingens::DEFAULT_FMFI_SWITCH),
+        s.or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
     );
     let keys = [
         ("utilisation (%)", "utilisation_percent"),

@@ -29,7 +29,7 @@ mod server;
 pub use journal_writer::JournalSettings;
 #[cfg(test)]
 pub(crate) use prometheus::tests::status as full_status;
-pub use request_channel::WakeManager as Bell;
+pub use request_channel::WakeCallback;
 
 use crate::config::{Config, DEFAULT_SOCKET};
 use crate::view::{self, ManagerView};
@@ -66,10 +66,10 @@ pub struct DaemonServices {
 }
 
 impl DaemonServices {
-    /// Opens the socket, and the metrics and the journal that the configuration asks for. `bell`
+    /// Opens the socket, and the metrics and the journal that the configuration asks for. `wake`
     /// ends the manager's wait, from any thread.
-    pub fn start(config: Config, bell: Bell) -> Result<Self> {
-        let (caller, calls) = request_channel::channel(bell);
+    pub fn start(config: Config, wake: WakeCallback) -> Result<Self> {
+        let (caller, calls) = request_channel::channel(wake);
         Ok(Self {
             latest_status: DaemonStatus::default(),
             views: ManagerView::default(),

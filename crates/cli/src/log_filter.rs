@@ -57,7 +57,7 @@ mod tests {
     fn levels_and_targets_are_parsed() {
         let filter =
             parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("the filter is valid");
-        assert!(filter.would_enable("hawkeye_linux::processes::census", &Level::DEBUG));
+        assert!(filter.would_enable("hawkeye_linux::processes::proc_scanner", &Level::DEBUG));
         assert!(!filter.would_enable("hawkeye_linux", &Level::TRACE));
         assert!(filter.would_enable("hawkeye::daemon::server", &Level::TRACE));
         assert!(filter.would_enable("hawkeye_manager", &Level::WARN));

@@ -1,4 +1,4 @@
-//! A command whose reader has closed the pipe, as `head` does, ends without a message.
+//! A command ends without a message when its reader, as `head` does, closes the pipe.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

@@ -29,9 +29,9 @@ use hawkeye_manager::{
     PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope as Whose, MemoryState, MemoryUse,
-    PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr,
-    RegionSample, Rules, SampleKinds,
+    BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION,
+    PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr, RegionSample, Rules,
+    SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -158,18 +158,15 @@ impl LinuxMachine {
 
     /// The cost of finding processes; `None` if the scope names its processes.
     pub fn scan_costs(&self) -> Option<ScanCosts> {
-        self.scope.selector().map(|roster| roster.scan_costs())
+        self.scope.selector().map(|selector| selector.scan_costs())
     }
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
     /// new rules exclude is let go. No effect if the scope names its processes.
     pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
-        if let ManagedTarget::Machine {
-            selector: roster, ..
-        } = &mut self.scope
-        {
-            roster.set_rules(rules, selection);
-            self.members.reapply_rules(roster);
+        if let ManagedTarget::Machine { selector, .. } = &mut self.scope {
+            selector.set_rules(rules, selection);
+            self.members.reapply_rules(selector);
         }
     }
 }
@@ -200,8 +197,8 @@ impl LinuxMachine {
 
     /// Adds to the record of a process, if one is kept.
     fn update_profile(&mut self, process: ProcessId, change: impl FnOnce(&mut ProgramProfile)) {
-        let notebook = self.profile_recorder.as_mut();
-        if let Some(seen) = notebook.and_then(|notebook| notebook.current_profile_mut(process)) {
+        let recorder = self.profile_recorder.as_mut();
+        if let Some(seen) = recorder.and_then(|recorder| recorder.current_profile_mut(process)) {
             change(seen);
         }
     }
@@ -258,17 +255,11 @@ impl Machine for LinuxMachine {
                 (WaitResult::TimedOut, _) => return WakeReason::Deadline,
                 (WaitResult::Readable, ManagedTarget::Family(_)) => return WakeReason::Stop,
                 (WaitResult::Readable, ManagedTarget::Processes(_)) => {}
-                (
-                    WaitResult::Readable,
-                    ManagedTarget::Machine {
-                        waker: bell,
-                        selector: roster,
-                    },
-                ) => {
-                    if roster.read_exec_reports() {
+                (WaitResult::Readable, ManagedTarget::Machine { waker, selector }) => {
+                    if selector.read_exec_reports() {
                         return WakeReason::Joined;
                     }
-                    if bell.clear() {
+                    if waker.clear() {
                         return WakeReason::Called;
                     }
                 }
@@ -295,9 +286,9 @@ impl Machine for LinuxMachine {
             .members
             .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
         let started = self.members.take_started();
-        if let Some(notebook) = &mut self.profile_recorder {
+        if let Some(recorder) = &mut self.profile_recorder {
             let sizes = || self.sizing.observed(now).unwrap_or_default().sizes;
-            notebook.update(self.members.order(), now, sizes);
+            recorder.update(self.members.order(), now, sizes);
         }
         if let Some(following) = &self.prefault_controller {
             following.update(&self.members, &started, self.profile_recorder.as_ref());
@@ -310,19 +301,19 @@ impl Machine for LinuxMachine {
     fn memory(&mut self) -> Called<MemoryState> {
         let now = self.now();
         Ok(MemoryState {
-            machine: self.memory_use(&Whose::Machine)?,
+            machine: self.memory_use(&MemoryScope::Machine)?,
             groups: self.groups.read(now, self.members.order()),
             pressure_percent: system_memory::pressure(),
             fmfi: fragmentation::fmfi(),
         })
     }
 
-    fn memory_use(&mut self, scope: &Whose) -> Called<MemoryUse> {
+    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
         match scope {
-            Whose::Machine => {
+            MemoryScope::Machine => {
                 system_memory::machine_use().map_err(|error| MachineError::Other(error.to_string()))
             }
-            Whose::Group(path) => self.groups.usage(path).ok_or_else(|| {
+            MemoryScope::Group(path) => self.groups.usage(path).ok_or_else(|| {
                 MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
             }),
         }
@@ -545,8 +536,8 @@ impl Sampling for LinuxMachine {
         let member = self.members.get_mut(process)?;
         sample.terms = member.terms;
         self.sizing.complete_sample(&mut sample, &member.eligible);
-        if let Some(notebook) = &mut self.profile_recorder {
-            notebook.record_sample(&sample);
+        if let Some(recorder) = &mut self.profile_recorder {
+            recorder.record_sample(&sample);
         }
         self.refused_bytes = self.refused_bytes.max(self.members.excluded_bytes());
         Ok(Progress::Done(sample))

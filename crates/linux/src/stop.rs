@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_descriptor_ends_the_wait() {
-        let bell = Waker::new().expect("an eventfd can be created");
-        bell.wake();
-        let waited = StopSignals::disabled().wait(&[bell.fd()], LONG);
+        let waker = Waker::new().expect("an eventfd can be created");
+        waker.wake();
+        let waited = StopSignals::disabled().wait(&[waker.fd()], LONG);
         assert_eq!(waited, WaitResult::Readable);
     }
 }

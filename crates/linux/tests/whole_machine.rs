@@ -140,13 +140,13 @@ fn at_most_max_processes_are_managed() {
 
 #[test]
 fn a_bell_wakes_a_manager_without_processes() {
-    let (mut machine, bell) = machine(workloads(RuleAction::Exclude));
+    let (mut machine, waker) = machine(workloads(RuleAction::Exclude));
     let soon = machine.now() + Duration::from_millis(10);
     assert_eq!(machine.wait_until(soon), WakeReason::Deadline);
-    bell.wake();
+    waker.wake();
     let much_later = machine.now() + Duration::from_secs(600);
     assert_eq!(machine.wait_until(much_later), WakeReason::Called);
-    let ringer = std::thread::spawn(move || bell.wake());
+    let ringer = std::thread::spawn(move || waker.wake());
     assert_eq!(machine.wait_until(much_later), WakeReason::Called);
     ringer.join().unwrap();
 }

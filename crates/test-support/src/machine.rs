@@ -186,7 +186,7 @@ impl ScriptedMachine {
         self.joined
     }
 
-    /// Number of programs whose access bits were cleared.
+    /// Number of programs with access bits that were cleared.
     pub fn cleared(&self) -> usize {
         self.programs.iter().filter(|p| p.cleared).count()
     }

@@ -61,18 +61,18 @@ impl DaemonOptions {
             return Ok(ExitCode::SUCCESS);
         }
         let session = Session::for_daemon(&config)?;
-        let (scope, bell) = ManagedTarget::whole_machine(config.rules.clone(), config.selection)?;
+        let (scope, waker) = ManagedTarget::whole_machine(config.rules.clone(), config.selection)?;
         // The guard that restores settings must be dropped after all managing has ended. What is
         // declared first here is dropped last.
         let ActiveSession {
-            lease: mut takeover,
+            mut lease,
             mut recording,
             prefault: mut filling,
             mut manager,
         } = session.into_manager(scope)?;
         manager.set_watermarks(watermarks(&config));
         let mut zeroing = ZeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
-        let mut daemon = daemon::DaemonServices::start(config, Arc::new(move || bell.wake()))?;
+        let mut daemon = daemon::DaemonServices::start(config, Arc::new(move || waker.wake()))?;
         notify_systemd(&[NotifyState::Ready]);
         let config_file = RefCell::new(self.config_file().map(Path::to_owned));
         let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::DaemonServices| {
@@ -86,14 +86,14 @@ impl DaemonOptions {
         let mut sizes_due = Duration::ZERO;
         let mut watchdog_due = Duration::ZERO;
         daemon.run(&mut manager, reload, |manager, seen| {
-            filling.update(manager, takeover.settings());
+            filling.update(manager, lease.settings());
             if let Some(zeroing) = &mut zeroing {
                 let standing = ManagerState {
                     now: manager.machine().now(),
                     short: manager.held().is_some(),
                     paused: manager.is_paused(),
                 };
-                seen.prezeroing = zeroing.update(standing, takeover.settings()).cloned();
+                seen.prezeroing = zeroing.update(standing, lease.settings()).cloned();
             }
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(manager);

@@ -1,9 +1,7 @@
 //! `hawkeye report`: shows a recording.
 
 use super::client;
-use crate::report::{
-    RecordingExtent, RecordingReport as Figures, ReportBuilder, ReportText, figures, page,
-};
+use crate::report::{RecordingExtent, RecordingReport, ReportBuilder, ReportText, figures, page};
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_recording::{RecordingError, RecordingRow, RecordingRows};
@@ -85,7 +83,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Reads the recording twice: first for its extent, then for its contents.
-fn read_recording(path: &Path) -> Result<Figures, RecordingError> {
+fn read_recording(path: &Path) -> Result<RecordingReport, RecordingError> {
     let mut extent = RecordingExtent::default();
     for_each_row(RecordingRows::open(path)?, |row| extent.add(&row))?;
     let mut summing = ReportBuilder::over(extent);

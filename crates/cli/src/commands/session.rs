@@ -98,8 +98,8 @@ impl Session {
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
         let prepared = PrefaultSession::prepare(&fill);
-        let mut takeover = MachineLease::begin(purpose)?;
-        let decision = takeover.decision();
+        let mut lease = MachineLease::begin(purpose)?;
+        let decision = lease.decision();
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
         }
@@ -115,27 +115,22 @@ impl Session {
                 zero_pages: settings.bloat.zero_pages(),
             };
             // In a container this may fail. khugepaged may then slowly refill what is recovered.
-            if let Err(error) = rules.apply(takeover.settings()) {
+            if let Err(error) = rules.apply(lease.settings()) {
                 tracing::warn!(
                     "khugepaged keeps its settings and may refill recovered memory: {error}"
                 );
             }
         }
-        let mut means = takeover.kernel_backend()?;
+        let mut means = lease.kernel_backend()?;
         if policy.sample_kinds().overhead() {
             means
                 .prepare_overhead(&state_dir(), config.counters)
                 .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
         }
         // Before the filler starts: it changes settings that this check depends on.
-        let sizes = page_size_options::offer_sizes(config.small_pages, takeover.settings())?;
-        let filling = PrefaultSession::begin(
-            &fill,
-            prepared,
-            fill_required,
-            warm_bytes,
-            takeover.settings(),
-        )?;
+        let sizes = page_size_options::offer_sizes(config.small_pages, lease.settings())?;
+        let filling =
+            PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
         let recording = match config.recording.clone() {
             None => None,
             Some(place) => match (ActiveRecording::begin(place.clone(), policy.name()), place) {
@@ -154,7 +149,7 @@ impl Session {
         Ok(Self {
             recording,
             signals,
-            lease: takeover,
+            lease,
             policy,
             settings,
             backend: means,
@@ -201,11 +196,11 @@ impl Session {
             mut manager,
             prefault: mut filling,
             mut recording,
-            lease: mut takeover,
+            mut lease,
         } = self.into_manager(scope)?;
         let mut progress = ProgressLine::new();
         while manager.step() != WakeReason::Stop && step(manager.machine().now()) {
-            filling.update(&manager, takeover.settings());
+            filling.update(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);
             }
@@ -271,7 +266,7 @@ impl Session {
         Ok(FinishedSession {
             summary,
             recording,
-            _takeover: takeover,
+            _takeover: lease,
         })
     }
 }

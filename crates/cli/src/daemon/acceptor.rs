@@ -78,10 +78,12 @@ impl<L: Listener> Acceptor<L> {
         serve: impl Fn(L::Stream, Peer, &ConnectionPermit) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let listener = Arc::new(listener);
-        let thread = thread::Builder::new().name("hawkeye-door".into()).spawn({
-            let listener = Arc::clone(&listener);
-            move || accept_loop(&*listener, &Arc::new(serve))
-        })?;
+        let thread = thread::Builder::new()
+            .name("hawkeye-accept".into())
+            .spawn({
+                let listener = Arc::clone(&listener);
+                move || accept_loop(&*listener, &Arc::new(serve))
+            })?;
         Ok(Self {
             listener,
             thread: Some(thread),

@@ -38,13 +38,13 @@ pub fn serve_metrics(address: SocketAddr, caller: RequestSender) -> Result<Metri
         .with_context(|| format!("can't listen at {address} for metrics"))?;
     let last = Mutex::new(None);
     let metrics = CachedMetrics { caller, last };
-    let door = Acceptor::open(listener, move |stream, _, permit| {
+    let acceptor = Acceptor::open(listener, move |stream, _, permit| {
         let stream = DeadlineStream::new(stream, CLIENT_TIME);
         if let Err(error) = serve(stream, permit, || metrics.cached_text()) {
             tracing::debug!("metrics request dropped: {error}");
         }
     });
-    door.context("can't start the thread for metrics")
+    acceptor.context("can't start the thread for metrics")
 }
 
 struct CachedMetrics {

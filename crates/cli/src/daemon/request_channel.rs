@@ -19,7 +19,7 @@ const STATUS_PATIENCE: Duration = Duration::from_millis(50);
 const RECENT: Duration = Duration::from_secs(5);
 
 /// Ends the manager's wait, so that it answers.
-pub type WakeManager = Arc<dyn Fn() + Send + Sync>;
+pub type WakeCallback = Arc<dyn Fn() + Send + Sync>;
 
 /// The last status that was sent, and its time.
 type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
@@ -33,7 +33,7 @@ struct PendingRequest {
 #[derive(Clone)]
 pub struct RequestSender {
     calls: SyncSender<PendingRequest>,
-    wake: WakeManager,
+    wake: WakeCallback,
     patience: Duration,
     last: LastStatus,
 }
@@ -41,12 +41,12 @@ pub struct RequestSender {
 /// The manager's side.
 pub struct RequestReceiver {
     waiting: Receiver<PendingRequest>,
-    wake: WakeManager,
+    wake: WakeCallback,
     last: LastStatus,
 }
 
 /// Creates both sides.
-pub fn channel(wake: WakeManager) -> (RequestSender, RequestReceiver) {
+pub fn channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
     let (calls, waiting) = sync_channel(MOST_WAITING);
     let caller = RequestSender {
         calls,

@@ -37,16 +37,16 @@ impl SocketServer {
     /// Listens at `path`, and replaces the socket of a daemon that has ended.
     pub fn start(path: &Path, caller: RequestSender) -> Result<Self> {
         let listener = bind(path)?;
-        let desk = RequestHandler::new(caller)?;
-        let door = Acceptor::open(listener, move |stream, peer, permit| {
+        let handler = RequestHandler::new(caller)?;
+        let acceptor = Acceptor::open(listener, move |stream, peer, permit| {
             let stream = DeadlineStream::new(stream, CLIENT_TIME);
-            if let Err(error) = desk.serve(stream, peer, permit) {
+            if let Err(error) = handler.serve(stream, peer, permit) {
                 tracing::debug!("client request dropped: {error}");
             }
         });
         Ok(Self {
             path: path.to_owned(),
-            _door: door.context("can't start the thread for the socket")?,
+            _door: acceptor.context("can't start the thread for the socket")?,
         })
     }
 }

@@ -68,17 +68,17 @@ pub struct DemoMachine(MachineLease);
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
-        let mut takeover = MachineLease::begin("demo")?;
-        if !takeover.decision().can_manage {
-            return Ok(Err(takeover.decision().verdict.clone()));
+        let mut lease = MachineLease::begin("demo")?;
+        if !lease.decision().can_manage {
+            return Ok(Err(lease.decision().verdict.clone()));
         }
         // Under `always` all memory would be huge from the start.
         let enabled = enabled_file();
         if read_setting(&enabled)? != "madvise" {
-            takeover.settings().set(&enabled, "madvise")?;
+            lease.settings().set(&enabled, "madvise")?;
         }
-        limit_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
-        Ok(Ok(Self(takeover)))
+        limit_khugepaged(lease.settings(), BloatThreshold::default().zero_pages())?;
+        Ok(Ok(Self(lease)))
     }
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.

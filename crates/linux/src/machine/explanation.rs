@@ -17,8 +17,8 @@ impl Explain for LinuxMachine {
         };
         let identity = &member.identity;
         let rule_name = member.terms.rule.and_then(|rule| {
-            let roster = self.scope.selector()?;
-            roster.rule_name(rule).map(str::to_owned)
+            let selector = self.scope.selector()?;
+            selector.rule_name(rule).map(str::to_owned)
         });
         ProcessDescription {
             name: identity.command.clone(),
@@ -37,11 +37,11 @@ impl Explain for LinuxMachine {
         match (ProcessHandle::open(pid), self.scope.selector()) {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
-            (Ok(_), Some(roster)) => {
+            (Ok(_), Some(selector)) => {
                 let real_time = process::may_be_managed(pid, &ProcessRules::default()).err();
                 let reasons = [
                     real_time.map(|error| error.to_string()),
-                    roster.why_not_managed(pid),
+                    selector.why_not_managed(pid),
                 ];
                 reasons
                     .into_iter()

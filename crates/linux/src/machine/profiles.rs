@@ -19,8 +19,8 @@ impl LinuxMachine {
     pub fn save_profiles(&mut self) {
         let now = self.now();
         let sizes = self.observed_sizes().unwrap_or_default().sizes;
-        if let Some(notebook) = &mut self.profile_recorder {
-            notebook.update(&[], now, || sizes);
+        if let Some(recorder) = &mut self.profile_recorder {
+            recorder.update(&[], now, || sizes);
         }
     }
 
@@ -50,12 +50,12 @@ impl FaultPageSizes for LinuxMachine {
         self.sizing.set(process, orders).map_err(failed)?;
         let now = self.now();
         // An empty set can mean that memory is short, which says nothing about the program.
-        if let Some(notebook) = self
+        if let Some(recorder) = self
             .profile_recorder
             .as_mut()
             .filter(|_| !orders.is_empty())
         {
-            notebook.record_sizes(process, orders, now);
+            recorder.record_sizes(process, orders, now);
         }
         Ok(())
     }

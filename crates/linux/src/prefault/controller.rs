@@ -24,12 +24,12 @@ impl PrefaultController {
     }
 
     /// Follows the processes that are managed now and may have huge pages. `started`: processes
-    /// that have just started another program. `notebook`: what is known of programs.
+    /// that have just started another program. `recorder`: what is known of programs.
     pub(crate) fn update(
         &self,
         members: &ManagedProcesses,
         started: &[ProcessId],
-        notebook: Option<&ProfileRecorder>,
+        recorder: Option<&ProfileRecorder>,
     ) {
         for process in started {
             self.filler.unfollow(*process);
@@ -43,7 +43,7 @@ impl PrefaultController {
         }
         for new in wanted.difference(&followed) {
             let by_rule = members.warm_bytes(*new) / HUGE_PAGE_BYTES;
-            let known = notebook.and_then(|notebook| notebook.stored_profile(*new));
+            let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
             let learned = known.map_or(0, ProgramProfile::warm_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
             if let Err(error) = self.filler.follow(new.pid, warm_regions) {

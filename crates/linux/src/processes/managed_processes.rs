@@ -40,14 +40,14 @@ pub enum ManagedTarget {
 impl ManagedTarget {
     /// The whole machine as the target, and the waker of its manager.
     pub fn whole_machine(rules: Rules, selection: ProcessSelection) -> Result<(Self, Waker)> {
-        let roster = Box::new(ProcessSelector::new(rules, selection)?);
-        let bell = Waker::new()?;
-        let waits_for = bell.clone();
+        let selector = Box::new(ProcessSelector::new(rules, selection)?);
+        let waker = Waker::new()?;
+        let waits_for = waker.clone();
         let scope = Self::Machine {
-            selector: roster,
+            selector,
             waker: waits_for,
         };
-        Ok((scope, bell))
+        Ok((scope, waker))
     }
 
     /// Descriptors to wait for: the ends of running processes, or the waker. Empty when nothing is
@@ -56,18 +56,15 @@ impl ManagedTarget {
         match self {
             Self::Family(root) => vec![root.fd()],
             Self::Processes(handles) => alive_handles(handles).map(ProcessHandle::fd).collect(),
-            Self::Machine {
-                waker: bell,
-                selector: roster,
-            } => iter::once(bell.fd()).chain(roster.fd()).collect(),
+            Self::Machine { waker, selector } => {
+                iter::once(waker.fd()).chain(selector.fd()).collect()
+            }
         }
     }
 
     pub(crate) fn selector(&self) -> Option<&ProcessSelector> {
         match self {
-            Self::Machine {
-                selector: roster, ..
-            } => Some(roster),
+            Self::Machine { selector, .. } => Some(selector),
             Self::Processes(_) | Self::Family(_) => None,
         }
     }
@@ -171,12 +168,10 @@ impl ManagedProcesses {
                 let named = || Box::new(process::descendants(root.id.pid)) as PidIterator;
                 self.admit_named(named, sampler, now, deadline)
             }
-            ManagedTarget::Machine {
-                selector: roster, ..
-            } => {
-                let most = roster.max_processes(descriptors_each);
+            ManagedTarget::Machine { selector, .. } => {
+                let most = selector.max_processes(descriptors_each);
                 let step = UpdateStep {
-                    selector: roster,
+                    selector,
                     sampler: &mut *sampler,
                     most,
                     now,
@@ -306,8 +301,9 @@ impl ManagedProcesses {
     }
 
     /// Judges all managed processes again by changed rules.
-    pub(crate) fn reapply_rules(&mut self, roster: &ProcessSelector) {
-        self.members.retain(|_, joined| joined.apply_rules(roster));
+    pub(crate) fn reapply_rules(&mut self, selector: &ProcessSelector) {
+        self.members
+            .retain(|_, joined| joined.apply_rules(selector));
         // Its admissible processes were judged by the rules before.
         self.slot_allocation = None;
         self.update_order();
@@ -384,8 +380,8 @@ impl ManagedProcess {
     }
 
     /// Applies the current rules. Returns whether the process may stay.
-    fn apply_rules(&mut self, roster: &ProcessSelector) -> bool {
-        let terms = roster.rules_for(&self.member.identity);
+    fn apply_rules(&mut self, selector: &ProcessSelector) -> bool {
+        let terms = selector.rules_for(&self.member.identity);
         self.member.terms = terms.unwrap_or(self.member.terms);
         terms.is_some()
     }

@@ -315,9 +315,9 @@ mod tests {
     #[test]
     fn each_sweep_finds_this_process_by_its_memory() {
         let memory = vec![1u8; 16 << 20];
-        let mut census = ProcScanner::open().expect("/proc can be opened");
+        let mut scanner = ProcScanner::open().expect("/proc can be opened");
         for _ in 0..2 {
-            let sweep = full_scan(&mut census, 8 << 20);
+            let sweep = full_scan(&mut scanner, 8 << 20);
             let is_own = |seen: &&ProcEntry| seen.process.pid == std::process::id();
             let own = sweep
                 .large
@@ -329,13 +329,13 @@ mod tests {
             assert!(own.process.start_ticks > 0);
             assert!(sweep.processes >= sweep.large.len());
         }
-        let none_large = full_scan(&mut census, u64::MAX);
+        let none_large = full_scan(&mut scanner, u64::MAX);
         assert!(none_large.large.is_empty());
     }
 
-    fn full_scan(census: &mut ProcScanner, least_bytes: u64) -> ProcScan {
+    fn full_scan(scanner: &mut ProcScanner, least_bytes: u64) -> ProcScan {
         let deadline = Instant::now() + Duration::from_secs(60);
-        let found = census.scan(least_bytes, deadline);
+        let found = scanner.scan(least_bytes, deadline);
         found
             .expect("/proc can be read")
             .expect("a sweep ends within a minute")
@@ -344,9 +344,9 @@ mod tests {
     #[test]
     fn a_sweep_without_time_looks_at_one_process_a_call() {
         let _memory = vec![1u8; 16 << 20];
-        let mut census = ProcScanner::open().expect("/proc can be opened");
+        let mut scanner = ProcScanner::open().expect("/proc can be opened");
         let mut sweep = || {
-            census
+            scanner
                 .scan(8 << 20, Instant::now())
                 .expect("/proc can be read")
         };
@@ -376,13 +376,13 @@ mod tests {
 
     #[test]
     fn forks_count_what_they_share_once_and_other_programs_keep_theirs() {
-        let census = ProcScanner::open().expect("/proc can be opened");
+        let scanner = ProcScanner::open().expect("/proc can be opened");
         let large = vec![
             (test_stat(10, 0, 1), 100),
             (test_stat(11, 10, 1), 160),
             (test_stat(12, 0, 2), 70),
         ];
-        let found = census.entries(large);
+        let found = scanner.entries(large);
         let own: Vec<_> = found.iter().map(|it| (it.own_bytes, it.family)).collect();
         assert_eq!(own, [(100, 2), (110, 2), (70, 1)]);
     }

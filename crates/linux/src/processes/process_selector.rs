@@ -446,13 +446,17 @@ mod tests {
         }
     }
 
-    fn joining_pids(roster: &mut ProcessSelector, large: &[ProcEntry], now: Duration) -> Vec<u32> {
-        let contenders = roster.slot_candidates(large, |_| false, now);
+    fn joining_pids(
+        selector: &mut ProcessSelector,
+        large: &[ProcEntry],
+        now: Duration,
+    ) -> Vec<u32> {
+        let contenders = selector.slot_candidates(large, |_| false, now);
         contenders.iter().map(|it| it.process.pid).collect()
     }
 
-    fn full_scan(roster: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
-        match roster.scan_if_due(now, Instant::now() + S(60)) {
+    fn full_scan(selector: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
+        match selector.scan_if_due(now, Instant::now() + S(60)) {
             Progress::Done(large) => large,
             Progress::Unfinished(_) => panic!("the sweep took over a minute"),
         }
@@ -460,14 +464,14 @@ mod tests {
 
     #[test]
     fn sweeps_keep_to_the_configured_interval() {
-        let mut roster = selector();
-        assert!(full_scan(&mut roster, S(0)).is_some());
-        assert!(full_scan(&mut roster, S(4)).is_none());
-        roster.set_rules(Rules::default(), ProcessSelection::default());
-        let again = full_scan(&mut roster, S(4));
+        let mut selector = selector();
+        assert!(full_scan(&mut selector, S(0)).is_some());
+        assert!(full_scan(&mut selector, S(4)).is_none());
+        selector.set_rules(Rules::default(), ProcessSelection::default());
+        let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a sweep due at once");
-        assert_eq!(roster.scan_costs().sweeps, 2);
-        assert!(roster.scan_costs().processes > 0);
+        assert_eq!(selector.scan_costs().sweeps, 2);
+        assert!(selector.scan_costs().processes > 0);
     }
 
     #[test]
@@ -502,7 +506,7 @@ mod tests {
 
     #[test]
     fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
-        let mut roster = selector();
+        let mut selector = selector();
         // No process has this number, so its age is that of the machine.
         let fork = |pid, cpu| ProcEntry {
             own_bytes: MIB,
@@ -511,24 +515,24 @@ mod tests {
             ..test_entry(pid, 100)
         };
         let forks = [fork(7, Duration::ZERO), fork(8, Duration::MAX)];
-        assert_eq!(joining_pids(&mut roster, &forks, S(0)), [8]);
-        let why = roster.without_slot.get(&7);
+        assert_eq!(joining_pids(&mut selector, &forks, S(0)), [8]);
+        let why = selector.without_slot.get(&7);
         assert!(matches!(why, Some(SlotRefusal::Shares(_))), "{why:?}");
     }
 
     #[test]
     fn a_failing_process_is_retried_ever_less_often() {
-        let mut roster = selector();
+        let mut selector = selector();
         let large = [test_entry(7, 100)];
         let mut now = S(0);
         for seconds in [30, 60, 120, 240, 480, 480] {
-            assert_eq!(joining_pids(&mut roster, &large, now), [7]);
-            roster.record_refusal(7, now, &LinuxError::NoSuchProcess(7));
+            assert_eq!(joining_pids(&mut selector, &large, now), [7]);
+            selector.record_refusal(7, now, &LinuxError::NoSuchProcess(7));
             now += S(seconds);
             let just_before = now - Duration::from_nanos(1);
-            assert!(joining_pids(&mut roster, &large, just_before).is_empty());
+            assert!(joining_pids(&mut selector, &large, just_before).is_empty());
         }
-        assert_eq!(joining_pids(&mut roster, &large, now), [7]);
+        assert_eq!(joining_pids(&mut selector, &large, now), [7]);
     }
 
     #[test]
@@ -539,24 +543,24 @@ mod tests {
             action: RuleAction::Exclude,
         };
         let rules = Rules::new(vec![rule], UnmatchedAction::Include);
-        let roster =
+        let selector =
             ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
-        assert_eq!(roster.rule_name(0), Some("caches"));
-        assert_eq!(roster.rule_name(1), None);
+        assert_eq!(selector.rule_name(0), Some("caches"));
+        assert_eq!(selector.rule_name(1), None);
     }
 
     #[test]
     fn an_excluded_process_is_judged_again_in_a_minute_or_under_new_rules() {
         let rules = Rules::new(Vec::new(), UnmatchedAction::Exclude);
-        let mut roster =
+        let mut selector =
             ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
         let init = 1;
         let large = [test_entry(init, 100)];
-        let judged = roster.evaluate(init, S(0));
+        let judged = selector.evaluate(init, S(0));
         assert!(judged.is_ok_and(|included| included.is_none()));
-        assert!(joining_pids(&mut roster, &large, S(59)).is_empty());
-        assert_eq!(joining_pids(&mut roster, &large, S(60)), [init]);
-        roster.set_rules(Rules::default(), ProcessSelection::default());
-        assert_eq!(joining_pids(&mut roster, &large, S(1)), [init]);
+        assert!(joining_pids(&mut selector, &large, S(59)).is_empty());
+        assert_eq!(joining_pids(&mut selector, &large, S(60)), [init]);
+        selector.set_rules(Rules::default(), ProcessSelection::default());
+        assert_eq!(joining_pids(&mut selector, &large, S(1)), [init]);
     }
 }

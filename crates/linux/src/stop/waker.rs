@@ -41,11 +41,11 @@ mod tests {
 
     #[test]
     fn two_rings_cause_one_wakeup() {
-        let bell = Waker::new().expect("an eventfd can be created");
-        assert!(!bell.clear());
-        bell.clone().wake();
-        bell.wake();
-        assert!(bell.clear());
-        assert!(!bell.clear());
+        let waker = Waker::new().expect("an eventfd can be created");
+        assert!(!waker.clear());
+        waker.clone().wake();
+        waker.wake();
+        assert!(waker.clear());
+        assert!(!waker.clear());
     }
 }

@@ -43,12 +43,12 @@ pub fn workloads(action: RuleAction) -> Rules {
 }
 
 pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {
-    let (scope, bell) = ManagedTarget::whole_machine(rules, ProcessSelection::default()).unwrap();
+    let (scope, waker) = ManagedTarget::whole_machine(rules, ProcessSelection::default()).unwrap();
     let means = KernelBackend {
         sampler: SamplerBackend::Population,
         recovery: RecoveryMethod::None,
         first_touch_cost: Duration::ZERO,
     };
     let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
-    (machine, bell)
+    (machine, waker)
 }

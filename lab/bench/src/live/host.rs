@@ -26,7 +26,7 @@ const REPORT_NOTHING: &str = "11";
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
-    takeover: MachineLease,
+    lease: MachineLease,
     program: PathBuf,
 }
 
@@ -37,23 +37,23 @@ impl BenchHost {
     /// Another manager is running, or nothing can be managed here.
     pub fn take_over(program: PathBuf) -> BenchResult<Self> {
         restore_on_signals()?;
-        let mut takeover = MachineLease::begin("bench")?;
-        if !takeover.decision().can_manage {
-            return Err(BenchError::Impossible(takeover.decision().verdict.clone()));
+        let mut lease = MachineLease::begin("bench")?;
+        if !lease.decision().can_manage {
+            return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
         // Base pages must be possible: with `always` everything would be huge from the start.
         let enabled = enabled_file();
         if read_setting(&enabled)? != "madvise" {
-            takeover.settings().set(&enabled, "madvise")?;
+            lease.settings().set(&enabled, "madvise")?;
         }
-        limit_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
+        limit_khugepaged(lease.settings(), BloatThreshold::default().zero_pages())?;
         // Otherwise free memory would go back to the hypervisor after two seconds, and the
         // experiment would measure how it is obtained again.
         let reporting = Path::new(REPORTING);
         if reporting.exists() {
-            takeover.settings().set(reporting, REPORT_NOTHING)?;
+            lease.settings().set(reporting, REPORT_NOTHING)?;
         }
-        Ok(Self { takeover, program })
+        Ok(Self { lease, program })
     }
 
     /// Touches `bytes` of memory once. A hypervisor may back memory only at that point, which
@@ -76,7 +76,7 @@ impl BenchHost {
 
     /// A new set of the kernel interfaces that managing uses.
     pub fn means(&self) -> BenchResult<KernelBackend> {
-        let mut means = self.takeover.kernel_backend()?;
+        let mut means = self.lease.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
@@ -84,22 +84,22 @@ impl BenchHost {
     /// Sets a transparent-huge-page setting until the experiments end.
     pub fn set_thp(&mut self, file: &str, value: &str) -> BenchResult<()> {
         let path = Path::new(THP_DIR).join(file);
-        Ok(self.takeover.settings().set(&path, value)?)
+        Ok(self.lease.settings().set(&path, value)?)
     }
 
     /// Sets a setting by its path until the experiments end.
     pub fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
-        Ok(self.takeover.settings().set(path, value)?)
+        Ok(self.lease.settings().set(path, value)?)
     }
 
     /// Restores a setting.
     pub fn put_back(&mut self, path: &Path) -> BenchResult<()> {
-        Ok(self.takeover.settings().put_back(path)?)
+        Ok(self.lease.settings().put_back(path)?)
     }
 
     /// The costs of first touches, measured by a child process.
     pub fn touch_costs(&mut self) -> BenchResult<TouchCosts> {
-        let facts = try_sizes(Some(self.takeover.settings()))?;
+        let facts = try_sizes(Some(self.lease.settings()))?;
         touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
         })
@@ -107,7 +107,7 @@ impl BenchHost {
 
     /// Sets which faults get huge pages (`always`, `madvise`, `never`) until the experiments end.
     pub fn set_enabled(&mut self, value: &str) -> BenchResult<()> {
-        Ok(self.takeover.settings().set(&enabled_file(), value)?)
+        Ok(self.lease.settings().set(&enabled_file(), value)?)
     }
 
     /// The program that starts workloads.

@@ -296,7 +296,7 @@ impl Program {
     }
 }
 
-/// A process at `now`, whose manager has sampled it in a window: its start, its accesses and its CPU
+/// A process at `now`, sampled by its manager in a window: its start, its accesses and its CPU
 /// time in nanoseconds.
 pub(super) fn process_sample(
     process: ProcessId,

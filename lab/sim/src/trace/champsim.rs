@@ -9,7 +9,7 @@ use super::{AccessKind, TraceAccess};
 use std::io::Read;
 
 pub(super) const RECORD_BYTES: usize = 64;
-pub(super) const EXPECTED: &str = "64 bytes of an instruction, whose bytes 8 and 9 are 0 or 1";
+pub(super) const EXPECTED: &str = "64 bytes of an instruction, with 0 or 1 in bytes 8 and 9";
 
 const WRITTEN: usize = 16;
 const READ: usize = 32;

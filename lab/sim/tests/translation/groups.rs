@@ -215,7 +215,7 @@ fn groups_that_cant_be_are_refused() {
     let (seen, marked) = (GroupCondition::Contiguous, GroupCondition::Marked);
     assert!(refused(1, marked, false) && refused(7, marked, false));
     assert!(refused(0, marked, true) && refused(7, marked, true));
-    assert!(refused(2, seen, true), "nobody sees that");
+    assert!(refused(2, seen, true), "no page table shows that");
     assert!(!refused(2, seen, false) && !refused(6, marked, false));
     assert!(!refused(1, marked, true) && !refused(6, marked, true));
 }

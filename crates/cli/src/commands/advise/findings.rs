@@ -3,7 +3,7 @@
 use super::facts::{AdviceFacts, NotMeasured, RegionFacts};
 use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
 use super::remedies::remedies;
-use hawkeye_linux::processes::huge_page_context::{HugePageAdvice as Said, MappingGroup};
+use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
 /// Derives the advice.
@@ -174,15 +174,15 @@ fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
         place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES
     };
     let could = around.places.iter().filter(could);
-    let base = |said: Said| -> u64 {
-        let of = could.clone().filter(|place| place.advice == said);
+    let base = |advice: HugePageAdvice| -> u64 {
+        let of = could.clone().filter(|place| place.advice == advice);
         of.map(base_bytes).sum()
     };
-    let refused = base(Said::NoHuge);
+    let refused = base(HugePageAdvice::NoHuge);
     if refused >= HUGE_PAGE_BYTES {
         findings.push(Finding::NoHugePage { bytes: refused });
     }
-    let (silent, advised) = (base(Said::None), base(Said::Huge));
+    let (silent, advised) = (base(HugePageAdvice::None), base(HugePageAdvice::Huge));
     match around.settings.enabled.as_deref() {
         Some("never") | None => findings.push(Finding::KernelSaysNever),
         Some("madvise") if silent >= HUGE_PAGE_BYTES => {

@@ -61,17 +61,22 @@ fn done(_: DaemonRequest) -> Reply {
 }
 
 /// The reply to a client that sends these bytes; `None`: nothing.
-fn answer_to(desk: &RequestHandler, peer: Peer, request: &[u8], time: Duration) -> Option<Reply> {
+fn answer_to(
+    handler: &RequestHandler,
+    peer: Peer,
+    request: &[u8],
+    time: Duration,
+) -> Option<Reply> {
     let line = exchange(request, false, |server| {
         let stream = DeadlineStream::new(server, time);
-        let _ = desk.serve(stream, peer, &ConnectionPermit::unlimited());
+        let _ = handler.serve(stream, peer, &ConnectionPermit::unlimited());
     });
     (!line.is_empty()).then(|| protocol::decode_line(&line).expect("a valid reply"))
 }
 
-fn ask(desk: &RequestHandler, peer: Peer, request: DaemonRequest) -> Reply {
+fn ask(handler: &RequestHandler, peer: Peer, request: DaemonRequest) -> Reply {
     let line = protocol::encode_line(&request).expect("the request serializes");
-    answer_to(desk, peer, &line, CLIENT_TIME).expect("an answer")
+    answer_to(handler, peer, &line, CLIENT_TIME).expect("an answer")
 }
 
 fn refusal(reply: Option<Reply>) -> String {
@@ -83,30 +88,30 @@ fn refusal(reply: Option<Reply>) -> String {
 
 #[test]
 fn only_root_may_change_things_and_every_user_may_read() {
-    with_manager(done, |desk| {
+    with_manager(done, |handler| {
         for request in [DaemonRequest::Pause, DaemonRequest::Resume] {
-            assert_eq!(ask(desk, ROOT, request), DONE);
+            assert_eq!(ask(handler, ROOT, request), DONE);
             for peer in [OTHER, Peer { credentials: None }] {
-                let why = refusal(Some(ask(desk, peer, request)));
+                let why = refusal(Some(ask(handler, peer, request)));
                 assert!(why.contains("only root"), "{why}");
             }
         }
-        let reply = ask(desk, OTHER, DaemonRequest::Status);
+        let reply = ask(handler, OTHER, DaemonRequest::Status);
         assert_eq!(reply, DONE, "the request reached the manager");
     });
 }
 
 #[test]
 fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
-    with_manager(done, |desk| {
-        let mut others = desk.others.lock().expect("the lock is not poisoned");
-        while others.take_tokens(desk.began.elapsed(), OTHER.uid(), 1) {}
+    with_manager(done, |handler| {
+        let mut others = handler.others.lock().expect("the lock is not poisoned");
+        while others.take_tokens(handler.began.elapsed(), OTHER.uid(), 1) {}
         drop(others);
-        let why = refusal(Some(ask(desk, OTHER, DaemonRequest::Status)));
+        let why = refusal(Some(ask(handler, OTHER, DaemonRequest::Status)));
         assert!(why.contains("too many"), "{why}");
         for peer in [STRANGER, ROOT] {
             assert_eq!(
-                ask(desk, peer, DaemonRequest::Status),
+                ask(handler, peer, DaemonRequest::Status),
                 DONE,
                 "{peer:?} may still ask"
             );
@@ -116,11 +121,11 @@ fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
 
 #[test]
 fn requests_about_whole_processes_count_twice() {
-    with_manager(done, |desk| {
+    with_manager(done, |handler| {
         let (pid, columns) = (1, 80);
         let strip = DaemonRequest::Strip { pid, columns };
         let began = Instant::now();
-        let answers = (0..20).map(|_| ask(desk, OTHER, strip));
+        let answers = (0..20).map(|_| ask(handler, OTHER, strip));
         let answered = answers
             .filter(|it| !matches!(it, Reply::Refused { .. }))
             .count();
@@ -159,15 +164,15 @@ fn explanation_of(request: DaemonRequest) -> Reply {
 
 #[test]
 fn only_root_and_the_owner_see_addresses() {
-    with_manager(explanation_of, |desk| {
+    with_manager(explanation_of, |handler| {
         let why = |address| DaemonRequest::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
-            let process = ask(desk, peer, why(None));
+            let process = ask(handler, peer, why(None));
             let Reply::Explanation(Explanation::Process(answer)) = process else {
                 panic!("every user may ask about a process");
             };
             assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
-            let region = ask(desk, peer, why(Some(1 << 46)));
+            let region = ask(handler, peer, why(Some(1 << 46)));
             let answered = matches!(region, Reply::Explanation(Explanation::Region(_)));
             assert_eq!(answered, allowed, "{peer:?}");
         }
@@ -182,14 +187,14 @@ fn a_client_that_loses_its_process_during_the_answer_gets_no_addresses() {
         ASKED.store(true, Ordering::Release);
         explanation_of(request)
     };
-    with_manager(answer, |desk| {
-        let desk = &RequestHandler {
+    with_manager(answer, |handler| {
+        let handler = &RequestHandler {
             may_see_addresses: |_, _| !ASKED.load(Ordering::Acquire),
-            ..RequestHandler::new(desk.caller.clone()).expect("the rates are valid")
+            ..RequestHandler::new(handler.caller.clone()).expect("the rates are valid")
         };
         let address = Some(1 << 46);
         let request = DaemonRequest::Why { pid: 1, address };
-        let why = refusal(Some(ask(desk, OTHER, request)));
+        let why = refusal(Some(ask(handler, OTHER, request)));
         assert!(why.contains("owner"), "{why}");
     });
 }
@@ -203,10 +208,10 @@ fn mappings_are_not_read_for_another_user() {
         seen.fetch_or(of_region, Ordering::AcqRel);
         explanation_of(request)
     };
-    with_manager(answer, |desk| {
+    with_manager(answer, |handler| {
         let address = Some(1 << 46);
         let request = DaemonRequest::Why { pid: 1, address };
-        let why = refusal(Some(ask(desk, STRANGER, request)));
+        let why = refusal(Some(ask(handler, STRANGER, request)));
         assert!(why.contains("owner"), "{why}");
         assert!(!asked_of_region.load(Ordering::Acquire));
     });
@@ -214,8 +219,8 @@ fn mappings_are_not_read_for_another_user() {
 
 #[test]
 fn an_invalid_request_is_refused_with_the_reason() {
-    with_manager(done, |desk| {
-        let say = |bytes: &[u8]| answer_to(desk, OTHER, bytes, CLIENT_TIME);
+    with_manager(done, |handler| {
+        let say = |bytes: &[u8]| answer_to(handler, OTHER, bytes, CLIENT_TIME);
         let deep = [vec![b'['; 4000], vec![b'\n']].concat();
         for bytes in [
             &b"GET / HTTP/1.1\n"[..],
@@ -231,19 +236,19 @@ fn an_invalid_request_is_refused_with_the_reason() {
 
 #[test]
 fn an_oversized_request_is_refused() {
-    with_manager(done, |desk| {
+    with_manager(done, |handler| {
         let endless = vec![b' '; 4 << 20];
-        let why = refusal(answer_to(desk, OTHER, &endless, CLIENT_TIME));
+        let why = refusal(answer_to(handler, OTHER, &endless, CLIENT_TIME));
         assert!(why.contains("at most 4096 bytes"), "{why}");
     });
 }
 
 #[test]
 fn a_stalling_client_is_dropped_without_an_answer() {
-    with_manager(done, |desk| {
+    with_manager(done, |handler| {
         let time = Duration::from_millis(30);
-        assert_eq!(answer_to(desk, OTHER, b"", time), None);
-        assert_eq!(answer_to(desk, OTHER, b"{\"protocol\":1,", time), None);
+        assert_eq!(answer_to(handler, OTHER, b"", time), None);
+        assert_eq!(answer_to(handler, OTHER, b"{\"protocol\":1,", time), None);
 
         // Single bytes now and then don't extend the deadline.
         let (mut client, server) = UnixStream::pair().expect("a socket pair");
@@ -254,7 +259,8 @@ fn a_stalling_client_is_dropped_without_an_answer() {
         });
         let stream = DeadlineStream::new(server, time);
         assert!(
-            desk.serve(stream, OTHER, &ConnectionPermit::unlimited())
+            handler
+                .serve(stream, OTHER, &ConnectionPermit::unlimited())
                 .is_err()
         );
         dripping
@@ -265,7 +271,7 @@ fn a_stalling_client_is_dropped_without_an_answer() {
 
 #[test]
 fn a_client_that_leaves_before_the_answer_does_no_harm() {
-    with_manager(done, |desk| {
+    with_manager(done, |handler| {
         let (mut client, server) = UnixStream::pair().expect("a socket pair");
         let line = protocol::encode_line(&DaemonRequest::Status).expect("the request serializes");
         client.write_all(&line).expect("the request is sent");
@@ -275,10 +281,11 @@ fn a_client_that_leaves_before_the_answer_does_no_harm() {
         drop(client);
         let stream = DeadlineStream::new(server, CLIENT_TIME);
         assert!(
-            desk.serve(stream, ROOT, &ConnectionPermit::unlimited())
+            handler
+                .serve(stream, ROOT, &ConnectionPermit::unlimited())
                 .is_err()
         );
-        assert_eq!(ask(desk, ROOT, DaemonRequest::Status), DONE);
+        assert_eq!(ask(handler, ROOT, DaemonRequest::Status), DONE);
     });
 }
 
@@ -291,8 +298,8 @@ fn stalling(clients: u32, path: &Path) -> Vec<UnixStream> {
 fn a_client_is_served_while_others_stall_or_send_garbage() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("socket");
-    with_manager(done, |desk| {
-        let server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
+    with_manager(done, |handler| {
+        let server = SocketServer::start(&path, handler.caller.clone()).expect("the server starts");
         let mode = fs::metadata(&path)
             .expect("the socket exists")
             .permissions()
@@ -323,8 +330,9 @@ fn a_client_is_served_while_others_stall_or_send_garbage() {
 fn a_client_over_the_limit_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("socket");
-    with_manager(done, |desk| {
-        let _server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
+    with_manager(done, |handler| {
+        let _server =
+            SocketServer::start(&path, handler.caller.clone()).expect("the server starts");
         let _stalling = stalling(30, &path);
         let reply = super::super::client::send_request(&path, DaemonRequest::Status);
         let error = reply.expect_err("no free connection").to_string();
@@ -338,10 +346,10 @@ fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() 
     let path = folder.path().join("socket");
     // Dropping a listener leaves its file behind, as a killed daemon does.
     drop(UnixListener::bind(&path).expect("the socket can be bound"));
-    with_manager(done, |desk| {
-        let _living = SocketServer::start(&path, desk.caller.clone())
+    with_manager(done, |handler| {
+        let _living = SocketServer::start(&path, handler.caller.clone())
             .expect("the server replaces the stale socket");
-        let error = SocketServer::start(&path, desk.caller.clone()).err();
+        let error = SocketServer::start(&path, handler.caller.clone()).err();
         let said = error.expect("one is enough").to_string();
         assert!(said.contains("another daemon answers"), "{said}");
         assert!(path.exists());
@@ -367,10 +375,10 @@ fn a_strip_has_addresses_only_for_root_and_the_owner() {
             ..AddressStrip::default()
         })
     };
-    with_manager(answer, |desk| {
+    with_manager(answer, |handler| {
         let (pid, columns) = (7, 80);
         let request = DaemonRequest::Strip { pid, columns };
-        let start = |peer| match ask(desk, peer, request) {
+        let start = |peer| match ask(handler, peer, request) {
             Reply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
             other => panic!("expected a strip, got {other:?}"),
         };

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_does_not_answer_is_not_waited_for_twice() {
-        let folder = TestFolder::new("notebook");
+        let folder = TestFolder::new("profiles");
         let learned = ProfileStore::open(folder.0.clone()).expect("the folder can be created");
         let (let_go, held) = std::sync::mpsc::channel::<()>();
         let read = move |pid| {
@@ -262,27 +262,27 @@ mod tests {
             }
             Executable::of(std::process::id())
         };
-        let mut notebook = ProfileRecorder::with_identifier(learned, read);
-        let is_open = |notebook: &ProfileRecorder, pid| notebook.pages.contains_key(&process(pid));
+        let mut recorder = ProfileRecorder::with_identifier(learned, read);
+        let is_open = |recorder: &ProfileRecorder, pid| recorder.pages.contains_key(&process(pid));
         let all = [process(1), process(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_open(&notebook, 2) && Instant::now() < deadline {
-            notebook.update(&all[1..], Duration::ZERO, Vec::new);
+        while !is_open(&recorder, 2) && Instant::now() < deadline {
+            recorder.update(&all[1..], Duration::ZERO, Vec::new);
         }
-        assert!(is_open(&notebook, 2));
+        assert!(is_open(&recorder, 2));
         let begun = Instant::now();
         for _ in 0..1000 {
-            notebook.update(&all, Duration::ZERO, Vec::new);
+            recorder.update(&all, Duration::ZERO, Vec::new);
         }
         // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
-        assert!(!is_open(&notebook, 1) && is_open(&notebook, 2));
+        assert!(!is_open(&recorder, 1) && is_open(&recorder, 2));
         let_go.send(()).expect("the reader waits");
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_open(&notebook, 1) && Instant::now() < deadline {
-            notebook.update(&all, Duration::ZERO, Vec::new);
+        while !is_open(&recorder, 1) && Instant::now() < deadline {
+            recorder.update(&all, Duration::ZERO, Vec::new);
         }
-        assert!(is_open(&notebook, 1));
+        assert!(is_open(&recorder, 1));
     }
 
     #[test]

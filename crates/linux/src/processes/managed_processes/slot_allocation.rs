@@ -144,13 +144,13 @@ impl ManagedProcesses {
     }
 
     /// Removes managed processes that get no slot.
-    fn remove_outranked(&mut self, slots: &SlotRanking, roster: &mut ProcessSelector) {
+    fn remove_outranked(&mut self, slots: &SlotRanking, selector: &mut ProcessSelector) {
         let lost = slots
             .contenders
             .iter()
             .filter(|it| !slots.has_slot(it.process));
         for it in lost {
-            roster.record_outranked(it.process, slots.most);
+            selector.record_outranked(it.process, slots.most);
             if self.get(it.process).is_some() {
                 self.members.remove(&it.process.pid);
                 tracing::debug!(

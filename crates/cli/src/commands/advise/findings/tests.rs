@@ -11,7 +11,7 @@ const HALF_ZEROS: ZeroPageFacts = ZeroPageFacts {
     bloated: 50,
 };
 
-fn mapping_group(regions: u64, advice: Said) -> MappingGroup {
+fn mapping_group(regions: u64, advice: HugePageAdvice) -> MappingGroup {
     MappingGroup {
         start: START,
         end: START + regions * HUGE_PAGE_BYTES,
@@ -57,7 +57,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
                 command: "reader".into(),
                 ..ProcessIdentity::default()
             },
-            places: vec![mapping_group(count, Said::None)],
+            places: vec![mapping_group(count, HugePageAdvice::None)],
             allocator: Allocator::Glibc {
                 hugetlb: None,
                 tunables: None,
@@ -253,14 +253,15 @@ fn each_setting_that_prevents_huge_pages_is_found() {
         |advice: &Recommendation| advice.remedies.iter().any(|r| r.command.contains("attach"));
     // A manager can do nothing about these.
     assert!(attach(&silent) && !attach(&disabled));
-    let refused = with(|f| f.surroundings.places = vec![mapping_group(1000, Said::NoHuge)]);
+    let refused =
+        with(|f| f.surroundings.places = vec![mapping_group(1000, HugePageAdvice::NoHuge)]);
     assert!(has!(refused, Finding::NoHugePage { .. }));
     assert_eq!(refused.remedies, [], "only the program can change that");
     let partly = with(|f| {
         let hot = f.surroundings.places[0].clone();
         let cold = MappingGroup {
             start: hot.start + 200 * HUGE_PAGE_BYTES,
-            advice: Said::NoHuge,
+            advice: HugePageAdvice::NoHuge,
             ..hot.clone()
         };
         let end = cold.start;
@@ -271,7 +272,7 @@ fn each_setting_that_prevents_huge_pages_is_found() {
         f.surroundings.places.push(MappingGroup {
             shared_memory: true,
             ineligible: Some("a file".into()),
-            ..mapping_group(500, Said::None)
+            ..mapping_group(500, HugePageAdvice::None)
         });
     });
     assert!(has!(shared, Finding::Shared { .. }));
