@@ -16,9 +16,7 @@ use std::time::Duration;
 /// A report of a process's first touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultReport {
-    /// The process.
     pub pid: u32,
-    /// Its step into new memory.
     pub advance: StreamAdvance,
 }
 
@@ -132,7 +130,6 @@ impl Watchlist {
             .map_err(failed)
     }
 
-    /// Stops watching a process.
     pub fn remove(&self, pid: u32) {
         // An error means that it was not watched, which is the same result.
         let _ = self.0.delete(&pid.to_ne_bytes());
