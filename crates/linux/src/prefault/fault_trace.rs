@@ -1,5 +1,4 @@
-//! Reports where managed processes touch memory for the first time, as BPF sees it in the kernel's
-//! page faults.
+//! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
 use crate::bpf::fault_trace::{FrontierSkel, FrontierSkelBuilder};
 use crate::error::{LinuxError, Result};

@@ -169,7 +169,7 @@ impl SettingsHandle {
     }
 }
 
-/// A thread that panicked has changed at most one setting, listed before: ignores poisoning.
+/// A thread that panicked changed at most one setting, already on the list: poison is ignored.
 fn lock(state: &Mutex<GuardState>) -> MutexGuard<'_, GuardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
