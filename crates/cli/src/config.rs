@@ -39,15 +39,12 @@ use std::time::Duration;
 pub use value::KeywordValue;
 use value::MemorySize;
 
-/// Name of the policy if the configuration has none.
 pub const DEFAULT_POLICY: &str = "hawkeye";
 
 /// The daemon's settings. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Name of an existing policy.
     pub policy: String,
-    /// Settings of the policies.
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
     pub settings: Settings,
@@ -55,14 +52,11 @@ pub struct Config {
     pub group_watermarks: Watermarks,
     /// Conditions on the size of managed processes.
     pub selection: ProcessSelection,
-    /// Rules that include or exclude processes, with the settings of those that are included.
     pub rules: Rules,
-    /// What the daemon does with khugepaged.
     pub khugepaged: KhugepagedMode,
     /// Whether the kernel splits sparse huge pages itself when memory runs out. This includes those
     /// of excluded programs.
     pub kernel_split: bool,
-    /// The socket for `status` and other clients.
     pub socket: PathBuf,
     /// Loopback address for metrics; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
@@ -72,9 +66,7 @@ pub struct Config {
     pub recording: Option<RecordingTarget>,
     /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
-    /// What is done ahead of programs.
     pub fill: FillSettings,
-    /// Settings for the kernel's own zeroing of free memory.
     pub prezeroing: PrezeroingSettings,
     /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
     /// hold for the whole machine.
@@ -91,10 +83,8 @@ impl KeywordValue for ThpMode {
     ];
 }
 
-/// What is done ahead of programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FillSettings {
-    /// Zero and map huge pages before programs touch them.
     pub fault_ahead: bool,
     /// Regions per second at most; `None`: no limit.
     pub rate: Option<Rate>,
@@ -109,7 +99,6 @@ pub struct FillSettings {
 pub struct PrezeroingSettings {
     /// Whether memory and idle time set its rate; if not, the rate stays as it is.
     pub paced: bool,
-    /// Limits of the rate.
     pub bounds: ZeroingBounds,
     /// Whether it zeroes only when a processor is otherwise idle; if not, this stays as it was.
     pub idle_only: bool,
@@ -133,7 +122,6 @@ impl KeywordValue for KhugepagedMode {
     ];
 }
 
-/// Path of the socket where none is configured.
 pub const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
 /// A smaller journal would hold too little.

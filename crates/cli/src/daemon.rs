@@ -47,7 +47,6 @@ use std::path::{Path, PathBuf};
 /// Name of the socket in the state folder.
 const SOCKET: &str = "hawkeye.sock";
 
-/// Path of the socket unless the configuration sets one.
 pub fn default_socket(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
@@ -107,7 +106,6 @@ impl DaemonServices {
         Ok(())
     }
 
-    /// The configuration in force.
     pub fn config(&self) -> &Config {
         &self.config
     }

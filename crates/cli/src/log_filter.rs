@@ -8,7 +8,6 @@ use crate::commands::daemon::RELOADS;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 const VARIABLE: &str = "HAWKEYE_LOG";
-/// The default level.
 const USUAL: LevelFilter = LevelFilter::WARN;
 /// Every valid target is a module of one of our crates.
 const OUR_CRATES: &str = "hawkeye";

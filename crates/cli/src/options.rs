@@ -15,9 +15,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Default of the seconds from one sampling window to the next.
 pub const DEFAULT_PERIOD_S: &str = "30";
-/// Default of the seconds that a sampling window lasts.
 pub const DEFAULT_WINDOW_S: &str = "1";
 
 #[derive(Args, Clone, Debug)]
@@ -138,7 +136,6 @@ pub struct ManageOptions {
     pub json: Option<PathBuf>,
 }
 
-/// Whether memory is filled ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrefaultMode {
     /// It is an error where it can't be.
@@ -164,7 +161,6 @@ impl ManageOptions {
         (settings, required)
     }
 
-    /// The manager's settings, as the options say.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let settings = Settings {
             period: self.period,
@@ -181,7 +177,6 @@ impl ManageOptions {
     }
 }
 
-/// The policy with this name and these settings.
 pub fn policy(name: &str, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
     Ok(policies::by_name(name, &settings.policy_settings())?)
 }
@@ -217,14 +212,12 @@ pub fn pid(text: &str) -> Result<u32, String> {
     })
 }
 
-/// A parser for a setting that is made from a number.
 fn checked<N: FromStr, T>(
     make: fn(N) -> Result<T, SettingError>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| make(number(text)?).map_err(|error| error.to_string())
 }
 
-/// A parser for words that the configuration knows too.
 fn word<T: KeywordValue + Send + Sync>() -> impl TypedValueParser<Value = T> {
     let words = || T::WORDS.iter().copied();
     let value =
@@ -233,7 +226,6 @@ fn word<T: KeywordValue + Send + Sync>() -> impl TypedValueParser<Value = T> {
         .try_map(move |text| value(text).ok_or("unknown value"))
 }
 
-/// A size in bytes, with or without a unit.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>();
     size.map(|size| size.as_u64())

@@ -7,7 +7,6 @@
 use anyhow::{Context, Result};
 use std::io::{ErrorKind, Write};
 
-/// Prints a text to standard output.
 pub fn print(text: &str) -> Result<()> {
     write(std::io::stdout(), text).context("can't write to standard output")
 }

@@ -4,25 +4,18 @@ use hawkeye_linux::processes::process::{self, ResourceUse};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Resources of the managed program, for the summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProgramUse {
-    /// CPU time in user mode.
     pub user_s: f64,
-    /// CPU time in the kernel.
     pub system_s: f64,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
-    /// Peak of resident memory.
     pub rss_peak_bytes: u64,
-    /// Resident memory when last seen.
     pub rss_end_bytes: u64,
-    /// Memory under huge pages when last seen.
     pub huge_end_bytes: u64,
 }
 
 impl ProgramUse {
-    /// Adds the counters of `used`.
     pub fn add(&mut self, used: Self) {
         self.user_s += used.user_s;
         self.system_s += used.system_s;
@@ -58,7 +51,6 @@ impl ProgramUseMeter {
         }
     }
 
-    /// Resources used since the start.
     pub fn used(&self) -> ProgramUse {
         let mut used = ProgramUse::default();
         for (first, last) in self.processes.values() {

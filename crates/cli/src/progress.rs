@@ -21,12 +21,10 @@ impl StatusLine {
         }
     }
 
-    /// Replaces the text of the line.
     pub fn show(&self, text: &str) {
         self.write(&text_format::clipped(text, COLUMNS));
     }
 
-    /// Clears the line.
     pub fn clear(&self) {
         self.write("");
     }
@@ -41,7 +39,6 @@ impl StatusLine {
 
 /// Shows the state of management, at most once a second.
 pub struct ProgressLine {
-    /// The line to draw on.
     pub line: StatusLine,
     next: Duration,
 }

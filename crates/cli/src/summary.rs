@@ -17,21 +17,14 @@ use std::path::Path;
 pub struct Summary {
     /// What was managed: the command or the process ids.
     pub subject: String,
-    /// Name of the policy.
     pub policy: &'static str,
-    /// Name of the sampler.
     pub sampler: &'static str,
-    /// Length of the session.
     pub wall_s: f64,
     /// Exit status of the program; none after `attach`.
     pub exit_status: Option<u8>,
-    /// Regions promoted.
     pub promoted: u64,
-    /// Huge pages split.
     pub split: u64,
-    /// Memory given back by recovery.
     pub recovered_bytes: u64,
-    /// Memory prefaulted.
     pub filled_ahead_bytes: u64,
     /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
@@ -48,20 +41,16 @@ pub struct Summary {
     /// Pages by size, at the end or when the program was last seen. None where no program gets
     /// sizes other than 4 KiB and 2 MiB.
     pub page_sizes: Option<ObservedSizes>,
-    /// The manager's own CPU time.
     pub manager_cpu_s: f64,
     /// The longest call into the program.
     pub longest_call_ms: f64,
-    /// Resources of the program.
     pub program: ProgramUse,
-    /// Memory over time.
     pub footprints: Vec<FootprintPoint>,
     /// Remarks for people, a sentence each.
     pub notes: Vec<String>,
 }
 
 impl Summary {
-    /// Writes it as JSON.
     pub fn write_json(&self, path: &Path) -> anyhow::Result<()> {
         use anyhow::Context;
         let file =
@@ -79,7 +68,6 @@ pub fn create_readable(path: &Path) -> std::io::Result<File> {
     options.mode(0o644).open(path)
 }
 
-/// Pages by size, as one line.
 pub fn page_sizes_text(seen: &ObservedSizes) -> String {
     if seen.sizes.is_empty() {
         return "only 4 KiB pages".into();

@@ -13,32 +13,23 @@ use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The state of management.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ManagerStatus {
-    /// Version of the manager.
     pub version: String,
-    /// Name of the policy.
     pub policy: String,
-    /// Time since management began.
     pub uptime_s: f64,
-    /// Whether a user has paused management.
     pub paused: bool,
     /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
     pub held: Option<String>,
-    /// The last reading of the memory in use.
     pub memory: Option<MemoryStatus>,
     /// The manager's own CPU time over the last minute, in per cent of one core. In the first
     /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
     /// The longest call into another process so far.
     pub longest_call_ms: f64,
-    /// Sums over all actions.
     pub totals: Totals,
-    /// Rates of recent actions.
     #[serde(default)]
     pub pace: RecentRates,
-    /// Processes under management.
     pub managed: usize,
     /// Of these, processes that do not answer calls at the moment.
     #[serde(default)]
@@ -53,7 +44,6 @@ pub struct ManagerStatus {
 impl ManagerStatus {
     /// Processes in a status at most, which bounds its size.
     pub const MOST_PROCESSES: usize = 256;
-    /// Decisions in a status at most.
     pub const MOST_DECISIONS: usize = 16;
 }
 
@@ -62,7 +52,6 @@ impl ManagerStatus {
 pub struct DecisionView {
     /// Time since management began.
     pub at_s: f64,
-    /// The process that it concerns, if any.
     pub pid: Option<u32>,
     /// Command name of the process, while it exists.
     pub name: Option<String>,
@@ -70,12 +59,10 @@ pub struct DecisionView {
     pub text: String,
 }
 
-/// Memory in use, and the watermarks of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryStatus {
     /// Memory that is allocated and not cheaply reclaimable.
     pub used_bytes: u64,
-    /// The machine's memory.
     pub total_bytes: u64,
     /// High watermark: above this share memory is recovered and nothing is promoted.
     pub high_percent: f64,
@@ -96,36 +83,25 @@ pub struct MemoryStatus {
 pub struct GroupStatus {
     /// Path of the cgroup.
     pub name: String,
-    /// Memory that is allocated and not cheaply reclaimable.
     pub used_bytes: u64,
     /// Its limit.
     pub total_bytes: u64,
-    /// Share of the last 10 s in which a task in it waited for memory; `None` without PSI.
     pub pressure_percent: Option<f64>,
-    /// Number of managed processes in it.
     pub processes: usize,
 }
 
-/// One process under management.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Process id.
     pub pid: u32,
-    /// Command name.
     pub name: String,
-    /// Name of its user.
     pub user: Option<String>,
     /// User id of its memory's owner.
     pub uid: Option<u32>,
-    /// Path of its cgroup.
     pub cgroup: Option<String>,
     /// The pod, container or systemd unit that it belongs to.
     pub unit: Option<String>,
-    /// Resident memory.
     pub rss_bytes: u64,
-    /// Memory under huge pages.
     pub huge_bytes: u64,
-    /// Cost of address translation, if known.
     pub overhead: Option<Overhead>,
     /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
     /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
@@ -139,16 +115,11 @@ pub struct ProcessStatus {
     pub bloat_bytes: u64,
     /// CPU time used, in cores, at the last sample.
     pub cpu_cores: Option<f64>,
-    /// Regions promoted.
     pub promoted: u64,
-    /// Huge pages split.
     pub split: u64,
-    /// Memory taken back.
     pub recovered_bytes: u64,
-    /// Rates of recent actions on it.
     #[serde(default)]
     pub pace: RecentRates,
-    /// Promotions that the kernel refused.
     pub refused: u64,
     /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
@@ -171,26 +142,20 @@ pub struct ProcessStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "kebab-case")]
 pub enum Explanation {
-    /// The process is not managed.
     NotManaged {
-        /// The process id in the request.
         pid: u32,
         /// The reason, as a sentence.
         why: String,
     },
-    /// A process.
     Process(Box<ProcessExplanation>),
-    /// One region of a process.
     Region(Box<RegionExplanation>),
 }
 
 /// Why the manager treats a process as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessExplanation {
-    /// The process, and what was done to it.
     #[serde(flatten)]
     pub process: ProcessStatus,
-    /// Its last sample.
     pub sample: Option<SampleStatus>,
     /// What prevents all promotions in it at the moment, a clause each; empty: nothing does.
     pub kept_by: Vec<String>,
@@ -201,15 +166,11 @@ pub struct ProcessExplanation {
 /// The last sample of a process, with counts of its regions by state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleStatus {
-    /// Age of the sample.
     pub age_s: f64,
-    /// Source of the access figures.
     pub source: CoverageSource,
-    /// Base pages accessed.
     pub accessed_pages: u64,
     /// Regions with at least one present page.
     pub regions: u64,
-    /// Of these, regions mapped by a huge page.
     pub huge: u64,
     /// Of these, regions that were accessed and may be promoted.
     pub candidates: u64,
@@ -221,28 +182,23 @@ pub struct SampleStatus {
     /// Of these, regions that recovery split and that are not promoted until they are populated and
     /// used.
     pub recovered: u64,
-    /// Of these, regions not accessed in the last window.
     pub not_accessed: u64,
 }
 
 /// Why the manager treats a region as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegionExplanation {
-    /// The process.
     #[serde(flatten)]
     pub process: ProcessStatus,
     /// Time since management began, to compare the times below with.
     #[serde(default)]
     pub uptime_s: f64,
-    /// First byte of the region.
     pub start: u64,
     /// First byte after it.
     pub end: u64,
-    /// Age of the last sample of it.
     pub age_s: Option<f64>,
     /// What that sample found; `None`: nothing.
     pub sample: Option<RegionSample>,
-    /// Its state.
     pub state: RegionState,
     /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
     /// a huge page, and where accesses can't be seen.
@@ -262,17 +218,14 @@ pub struct RegionExplanation {
     pub remembered_since_s: f64,
 }
 
-/// The state of a region.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RegionState {
-    /// A huge page maps it.
     Huge,
     /// It was accessed and may be promoted.
     Candidate,
     /// The kernel refused it.
     CoolingDown {
-        /// Time for which it is left alone.
         remaining_s: f64,
         /// Name of the error, if the journal still has it.
         #[serde(default)]
@@ -291,7 +244,6 @@ pub enum RegionState {
     NotAccessed,
     /// Its mapping is not managed.
     Excluded {
-        /// The reason, as a clause.
         why: String,
     },
     /// The last sample found nothing there.
@@ -328,16 +280,13 @@ impl fmt::Display for RegionState {
 /// An entry of the journal, for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EntryView {
-    /// Time since management began.
     pub at_s: f64,
-    /// First byte of the region that it concerns, if any.
     pub region: Option<u64>,
     /// What happened, as a clause without addresses.
     pub text: String,
 }
 
 impl Explanation {
-    /// Whether it is about a managed process or region.
     pub fn is_managed(&self) -> bool {
         !matches!(self, Self::NotManaged { .. })
     }

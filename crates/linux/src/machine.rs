@@ -172,12 +172,10 @@ impl LinuxMachine {
 }
 
 impl LinuxMachine {
-    /// Converts a time of this machine.
     fn instant(&self, moment: Duration) -> Instant {
         self.began + moment
     }
 
-    /// Runs one slice of the sampler's work on a process.
     fn run_slice<T>(
         &mut self,
         process: ProcessId,

@@ -86,7 +86,6 @@ struct FillerThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// State that the manager's thread and the filler's share.
 #[derive(Default)]
 struct FillerShared {
     stop: AtomicBool,

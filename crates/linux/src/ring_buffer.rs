@@ -19,11 +19,8 @@ pub(crate) struct RingBufferReader<T> {
 }
 
 impl<T: 'static> RingBufferReader<T> {
-    /// Reads the ring buffer `map`. `parse` decodes the bytes of one report; it returns `None` for
-    /// bytes that are no report.
-    ///
-    /// # Errors
-    /// The map is no ring buffer, or cannot be mapped.
+    /// Reads the ring buffer `map`. `parse` decodes one report; `None`: the bytes are no report.
+    /// Fails if the map is no ring buffer, or cannot be mapped.
     pub(crate) fn of(map: &dyn MapCore, parse: fn(&[u8]) -> Option<T>) -> libbpf_rs::Result<Self> {
         let read = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&read);
@@ -42,7 +39,6 @@ impl<T: 'static> RingBufferReader<T> {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Reports since the last call.
     pub(crate) fn take(&self) -> Vec<T> {
         // Reports that cannot be read now are read the next time.
         let _ = self.ring.consume();

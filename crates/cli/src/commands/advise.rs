@@ -61,12 +61,10 @@ fn seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
 }
 
-/// The JSON output.
 #[derive(Serialize)]
 struct AdviceReport<'a> {
     #[serde(flatten)]
     advice: &'a Recommendation,
-    /// Each finding as a sentence.
     sentences: Vec<String>,
     // The facts, without the list of single regions.
     pid: u32,
@@ -79,7 +77,6 @@ struct AdviceReport<'a> {
 }
 
 impl AdviseOptions {
-    /// Measures the process and prints the advice.
     pub fn execute(self) -> Result<ExitCode> {
         let line = StatusLine::new();
         let facts = measurement::measure(self.pid, self.seconds, |so_far| {

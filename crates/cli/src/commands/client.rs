@@ -21,7 +21,6 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// Sends a request to the daemon and returns its reply.
     pub fn request(&self, request: DaemonRequest) -> Result<Reply> {
         match &self.socket {
             Some(socket) => client::send_request(socket, request),
@@ -29,12 +28,10 @@ impl ClientOptions {
         }
     }
 
-    /// Whether the output is JSON.
     pub fn json(&self) -> bool {
         self.json
     }
 
-    /// Prints an answer as JSON or as text.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         print(self.json, answer, text)
     }

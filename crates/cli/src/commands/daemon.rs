@@ -130,7 +130,6 @@ impl DaemonOptions {
             .map_or_else(|| Ok(Config::default()), load)
     }
 
-    /// The configuration file, if there is one at the moment.
     fn config_file(&self) -> Option<&Path> {
         let usual = Path::new(USUAL_CONFIG);
         match &self.config {
@@ -159,7 +158,6 @@ fn watermarks(config: &Config) -> WatermarkTable {
     }
 }
 
-/// The log's line about a successful reload.
 fn reloaded(file: Option<&Path>, rules: usize) -> String {
     match file {
         Some(file) => format!(

@@ -13,7 +13,6 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{ZeroingConditions, ZeroingRate, ZeroingRateControl};
 use std::time::Duration;
 
-/// Interval between two checks of memory and idle time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Sets the rate of zeroing for the daemon.
@@ -35,9 +34,7 @@ pub struct ZeroingController {
 pub struct ManagerState {
     /// Time since the machine was taken over.
     pub now: Duration,
-    /// Whether memory is short.
     pub short: bool,
-    /// Whether a user has paused management.
     pub paused: bool,
 }
 

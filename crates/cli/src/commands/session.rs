@@ -36,9 +36,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes the machine over for a program or for several processes.
-    ///
-    /// `warm_bytes` are prefaulted when each process starts.
+    /// Takes the machine over for processes; `warm_bytes` are prefaulted when each starts.
     pub fn begin(options: &ManageOptions, warm_bytes: u64, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
         let policy = options::policy(&options.policy, &settings)?;
@@ -59,7 +57,6 @@ impl Session {
         Self::take_over(signals, policy, &config, warm, purpose)
     }
 
-    /// Takes the machine over for the daemon.
     pub fn for_daemon(config: &Config) -> Result<Self> {
         let policy = policies::by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
@@ -279,13 +276,9 @@ fn open_profiles() -> Option<ProfileStore> {
         .ok()
 }
 
-/// A running session.
 pub struct ActiveSession {
-    /// The manager.
     pub manager: Manager<LinuxMachine>,
-    /// What is prefaulted.
     pub prefault: PrefaultSession,
-    /// The recording, if there is one.
     pub recording: Option<ActiveRecording>,
     /// The machine is ours until this is dropped.
     pub lease: MachineLease,
@@ -293,7 +286,6 @@ pub struct ActiveSession {
 
 /// A session that is over. The machine is still ours until this is dropped.
 pub struct FinishedSession {
-    /// Its summary.
     pub summary: Summary,
     recording: Option<ActiveRecording>,
     _takeover: MachineLease,
@@ -310,7 +302,6 @@ impl FinishedSession {
         recorded
     }
 
-    /// Ends the recording, where there is one.
     pub fn end_recording(&mut self) -> Result<()> {
         self.recording
             .take()

@@ -100,7 +100,6 @@ impl TopOptions {
     }
 }
 
-/// All figures as text.
 fn all_as_text(status: &DaemonStatus) -> String {
     let order = SortOrder::default();
     let mut lines = overview::lines(status);

@@ -119,7 +119,6 @@ fn region_text(it: &RegionExplanation) -> String {
     out
 }
 
-/// What the last sample found in a region.
 fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
     let (present, accessed) = (sample.present, sample.accessed);
     if sample.is_huge() {
@@ -169,7 +168,6 @@ fn push_history(out: &mut String, it: &RegionExplanation) {
     }
 }
 
-/// The process, and what the manager did to it.
 fn process_summary(process: &ProcessStatus) -> String {
     let mut head = format!("Process {} ({})", process.pid, process.name);
     if let Some(cgroup) = &process.cgroup {

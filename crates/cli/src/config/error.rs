@@ -7,16 +7,13 @@ use thiserror::Error;
 /// A configuration that can't be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file can't be read.
     // The source follows where the chain of causes is printed.
     #[error("can't read the configuration {path}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// The cause.
         source: io::Error,
     },
-    /// The file has mistakes.
     #[error(transparent)]
     Invalid(#[from] ConfigProblems),
 }

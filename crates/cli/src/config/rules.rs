@@ -13,7 +13,6 @@ impl KeywordValue for QosClass {
     ];
 }
 
-/// Reads all rules, in order.
 pub(super) fn read(top: &mut ConfigTable<'_, '_>) -> Vec<Rule> {
     let mut names = HashSet::new();
     top.sections("rule", |s| {

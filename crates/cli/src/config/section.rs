@@ -115,12 +115,10 @@ impl<'l, 't> ConfigTable<'l, 't> {
             .ok()
     }
 
-    /// Reads a value; the default where it is missing or wrong.
     pub(super) fn or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {
         self.optional(key).unwrap_or(default)
     }
 
-    /// Reports that the value of `key` must be `allowed`.
     pub(super) fn report_invalid(&mut self, key: &'static str, allowed: &str) {
         let found = self.log.value_text(self.span(key));
         self.report_problem(key, format!("must be {allowed}, not {found}"));
@@ -171,7 +169,6 @@ impl<'l, 't> ConfigTable<'l, 't> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// Reads a table inside this one.
     pub(super) fn section<R>(
         &mut self,
         key: &'static str,
@@ -236,7 +233,6 @@ impl<'l, 't> ConfigTable<'l, 't> {
         result
     }
 
-    /// Reports every key that was not read.
     fn report_unknown_keys(self) {
         for key in self.table.into_iter().flat_map(|table| table.keys()) {
             let name: &str = key.get_ref();
@@ -250,7 +246,6 @@ impl<'l, 't> ConfigTable<'l, 't> {
     }
 }
 
-/// The message about an unknown key.
 fn unknown_key_message(name: &str, known: &[&'static str]) -> String {
     /// If two thirds of the letters are the same, one is probably a misspelling of the other.
     const ALIKE: f64 = 0.67;

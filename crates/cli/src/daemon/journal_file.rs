@@ -14,7 +14,6 @@ use std::time::{Duration, SystemTime};
 pub struct JournalLines {
     /// JSON, one entry per line.
     pub text: Vec<u8>,
-    /// Number of entries.
     pub entries: u64,
     /// Number of entries that left the journal before they could be written.
     pub missed: u64,

@@ -16,12 +16,10 @@ const MOST_WAITING: usize = 256;
 /// How long the daemon waits for the disk when it ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Settings of the journal's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalSettings {
     /// Path of the file; a second one, `FILE.1`, is beside it.
     pub path: PathBuf,
-    /// Size limit, in bytes.
     pub most_bytes: u64,
 }
 
@@ -112,7 +110,6 @@ impl JournalWriter {
         self.reported_trouble = trouble;
     }
 
-    /// State of the file.
     pub fn status(&self) -> JournalStatus {
         let shared = lock(&self.shared);
         JournalStatus {

@@ -18,7 +18,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// memory, and those of a process are useless once it has ended.
 const MOST_LABELLED: usize = 64;
 
-/// Renders a status as metrics.
 pub fn render(status: DaemonStatus) -> Result<String, fmt::Error> {
     // A new registry for each scrape, so that ended processes have no series.
     let mut registry = Registry::with_prefix("hawkeye");

@@ -13,20 +13,16 @@ use std::path::PathBuf;
 
 /// Version of the protocol. It changes when an old program could no longer understand a new one.
 pub const VERSION: u32 = 1;
-/// Longest request, in bytes.
 pub const MOST_REQUEST_BYTES: u64 = 4096;
 /// Longest reply, in bytes: 256 processes and all cgroups fit many times.
 pub const MOST_REPLY_BYTES: u64 = 16 << 20;
 
-/// A request to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum DaemonRequest {
-    /// The state of management.
     Status,
     /// Why the daemon treats a process, or the region at an address of it, as it does.
     Why {
-        /// Process id.
         pid: u32,
         /// Any address in the region.
         #[serde(default)]
@@ -34,14 +30,11 @@ pub enum DaemonRequest {
     },
     /// The address space of a process.
     Strip {
-        /// Process id.
         pid: u32,
         /// Number of columns at most.
         columns: u16,
     },
-    /// Stop changing processes.
     Pause,
-    /// Continue after a pause.
     Resume,
 }
 
@@ -55,22 +48,17 @@ impl DaemonRequest {
     }
 }
 
-/// A reply of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
-    /// To [`DaemonRequest::Status`].
     Status(Box<DaemonStatus>),
-    /// To [`DaemonRequest::Why`].
     Explanation(Explanation),
-    /// To [`DaemonRequest::Strip`].
     Strip(AddressStrip),
     /// To a request that changes something.
     Done {
         /// Whether anything has changed.
         changed: bool,
     },
-    /// The request was refused.
     Refused {
         /// The reason, as a sentence.
         why: String,
@@ -78,16 +66,13 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// A refusal with its reason.
     pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
 }
 
-/// The state of management and of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DaemonStatus {
-    /// The state of management.
     #[serde(flatten)]
     pub manager: ManagerStatus,
     /// Process id of the daemon; `None`: an older daemon.
@@ -108,26 +93,21 @@ pub struct DaemonStatus {
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
     pub slow_calls: u64,
-    /// Address at which metrics are served.
     pub metrics: Option<SocketAddr>,
     /// State of the journal's file.
     pub journal: Option<JournalStatus>,
 }
 
-/// State of prefault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FillStatus {
     /// Regions of 2 MiB that were filled before their first touch.
     pub filled: u64,
-    /// Regions that could not be filled.
     pub refused: u64,
     /// Upper bound of the regions filled ahead that their programs have not reached yet.
     pub ahead: u64,
     /// Upper bound of the regions filled ahead for programs that then stopped growing.
     pub unused: u64,
-    /// CPU time used, in seconds.
     pub cpu_s: f64,
-    /// The longest fill, in milliseconds.
     pub longest_ms: f64,
 }
 
@@ -145,9 +125,7 @@ pub struct PrezeroingStatus {
     pub passed_over_pages: u64,
     /// Pages no longer known to be zero: merged with others, for example.
     pub lost_pages: u64,
-    /// Memory that is free and zeroed now.
     pub free_zeroed_bytes: u64,
-    /// Memory that is free now.
     pub free_bytes: u64,
     /// Pages zeroed per second at most; 0: no limit; `None`: unknown.
     pub pages_per_s: Option<u32>,
@@ -155,12 +133,9 @@ pub struct PrezeroingStatus {
     pub pace: String,
 }
 
-/// State of the journal's file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalStatus {
-    /// Path of the file.
     pub path: PathBuf,
-    /// Entries that could not be written.
     pub lost_entries: u64,
     /// The error because of which entries can't be written at the moment.
     pub trouble: Option<String>,

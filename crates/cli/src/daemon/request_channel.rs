@@ -45,7 +45,6 @@ pub struct RequestReceiver {
     last: LastStatus,
 }
 
-/// Creates both sides.
 pub fn channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
     let (calls, waiting) = sync_channel(MOST_WAITING);
     let caller = RequestSender {
@@ -63,7 +62,6 @@ pub fn channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
 }
 
 impl RequestSender {
-    /// Sends a request and waits for the reply.
     pub fn request(&self, request: DaemonRequest) -> Reply {
         let (answer, answered) = sync_channel(1);
         match self.calls.try_send(PendingRequest { request, answer }) {
@@ -94,7 +92,6 @@ impl RequestSender {
         })
     }
 
-    /// The last status, if it is recent.
     fn recent_status(&self) -> Option<Box<DaemonStatus>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, status) = last.as_ref()?;

@@ -128,7 +128,6 @@ impl RequestHandler {
         })
     }
 
-    /// Reads one request and answers it.
     fn serve(
         &self,
         stream: DeadlineStream<UnixStream>,

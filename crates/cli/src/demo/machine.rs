@@ -15,7 +15,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// Longest time for which one program is managed.
 const AT_MOST: Duration = Duration::from_secs(30);
 /// Short enough that a window does not touch the whole cold part.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -30,35 +29,29 @@ pub const HOT_MIB: u64 = 384;
 /// Share of the reads that go to the hot part, in per cent.
 pub const HOT_PERCENT: u64 = 99;
 
-/// The reader's speed under one system.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderSpeed {
     /// Million reads per second, as a share of the next field.
     pub relative: f64,
     /// Million reads per second of a program with all of its memory huge, measured in turn.
     pub million_reads_per_s_all_huge: f64,
-    /// Regions promoted.
     pub promoted: u64,
     /// Of these, regions in the hot part.
     pub promoted_hot: u64,
 }
 
-/// The effect of recovery on the bloated program.
 #[derive(Clone, Copy, Debug)]
 pub struct RecoveryEffect {
     /// Resident memory before, in bytes.
     pub before_bytes: u64,
-    /// Resident memory afterwards, in bytes.
     pub after_bytes: u64,
     /// Memory that the program has written to, and the program's own code and data, in bytes.
     pub used_bytes: u64,
-    /// Huge pages split.
     pub split: u64,
     /// Memory given back, as counted by the manager.
     pub recovered_bytes: u64,
     /// Bytes of the program's memory that differ from what it wrote.
     pub wrong_bytes: u64,
-    /// The manager's CPU time, in seconds.
     pub cpu_s: f64,
 }
 
@@ -138,7 +131,6 @@ impl DemoMachine {
         })
     }
 
-    /// Starts a program with bloat and recovers its memory.
     pub fn recover(&self, mib: u64, used_pages: u64) -> Result<RecoveryEffect> {
         let mut program =
             RunningProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
@@ -208,7 +200,6 @@ struct RunningProgram {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// Address of the first byte of its memory.
     start: u64,
 }
 

@@ -15,14 +15,12 @@ const MOST_WAITING: usize = 64;
 /// Time after which an unwritable folder is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// Destination of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordingTarget {
     /// A file, complete only at the end.
     File(PathBuf),
     /// A folder of parts, of which the newest ones are kept.
     Folder {
-        /// Path of the folder.
         folder: PathBuf,
         /// Bytes to keep at most.
         most_bytes: u64,
@@ -62,7 +60,6 @@ fn lock(shared: &Mutex<RecordingThreadState>) -> MutexGuard<'_, RecordingThreadS
 }
 
 impl ActiveRecording {
-    /// Begins a recording of a manager with this policy.
     pub fn begin(place: RecordingTarget, policy: &str) -> Result<Self> {
         let about = about_now(policy);
         let recorder = match &place {
@@ -130,7 +127,6 @@ impl ActiveRecording {
         self.reported_trouble = trouble;
     }
 
-    /// Ends the recording.
     pub fn finish(mut self) -> Result<()> {
         lock(&self.shared).wanted = true;
         let ended = self.join_thread().unwrap_or(Ok(Ok(())));
@@ -160,7 +156,6 @@ impl Drop for ActiveRecording {
     }
 }
 
-/// The metadata of a recording that begins now.
 fn about_now(policy: &str) -> RecordingOrigin {
     let of_kernel = |file: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));

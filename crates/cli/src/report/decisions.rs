@@ -6,7 +6,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Kinds of reasons that are distinguished at most.
 const MOST_KINDS: usize = 64;
 /// The latest decisions to keep unchanged: their number at most.
 const MOST_LATEST: usize = 200;
@@ -18,24 +17,17 @@ const MARK_ROWS: usize = 8;
 /// Decisions of one kind: the same event for the same reason, ignoring numbers in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionKind {
-    /// Name of the event.
     pub event: String,
-    /// Number of decisions.
     pub count: u64,
-    /// Reason of the last one, in words.
     pub last_reason: String,
 }
 
-/// One decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecordedDecision {
-    /// Time, in seconds.
     pub at_s: f64,
-    /// The process that it concerns, if any.
     pub pid: Option<u32>,
     /// The first address of the region that it concerns, if any.
     pub address: Option<u64>,
-    /// Name of the event.
     pub event: String,
     /// The event and its reason, in words.
     pub reason: String,
@@ -44,7 +36,6 @@ pub struct RecordedDecision {
 /// Decisions with the same event, close in time and address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecisionMark {
-    /// The first one.
     #[serde(flatten)]
     pub first: RecordedDecision,
     /// Index into the report's processes, if it concerns one. Process ids are ambiguous, because
@@ -52,14 +43,12 @@ pub struct DecisionMark {
     pub process: Option<usize>,
     /// Row of the map, if it concerns a region of a process with a map.
     pub row: Option<usize>,
-    /// Number of decisions.
     pub count: u64,
 }
 
 /// Key of a mark: time span, process, rows of its map, event.
 type MarkKey = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
 
-/// Collects decisions.
 #[derive(Debug, Default)]
 pub struct DecisionCollector {
     length_s: f64,
@@ -69,7 +58,6 @@ pub struct DecisionCollector {
     total: u64,
 }
 
-/// The reason without its numbers.
 fn without_numbers(reason: &str) -> String {
     let mut shape = String::new();
     for c in reason.chars() {
@@ -84,7 +72,6 @@ fn without_numbers(reason: &str) -> String {
 }
 
 impl DecisionCollector {
-    /// Collects over this length of time.
     pub fn over(length_s: f64) -> Self {
         Self {
             length_s: length_s.max(f64::MIN_POSITIVE),
@@ -151,14 +138,11 @@ impl DecisionCollector {
     }
 }
 
-/// The decisions of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Decisions {
-    /// Number of all decisions.
     pub total: u64,
     /// Counts by kind, most frequent first.
     pub kinds: Vec<DecisionKind>,
-    /// Marks for pictures.
     pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.
     pub latest: Vec<RecordedDecision>,

@@ -20,7 +20,6 @@ struct HeatCell {
     walks_per_s: u64,
 }
 
-/// The grid while rows are added.
 #[derive(Debug)]
 pub struct HeatMapBuilder {
     blocks: Vec<u64>,
@@ -33,14 +32,11 @@ pub struct HeatMapBuilder {
     last: Option<Duration>,
 }
 
-/// Consecutive windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HeatColumn {
     /// Start of the first window, or end of the previous column.
     pub from_s: f64,
-    /// End of the last window.
     pub to_s: f64,
-    /// Number of windows.
     pub windows: u32,
 }
 
@@ -48,7 +44,6 @@ pub struct HeatColumn {
 /// by row within a column; `null` where nothing was mapped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HeatMap {
-    /// The columns.
     pub columns: Vec<HeatColumn>,
     /// The first address of each row.
     pub addresses: Vec<u64>,
@@ -63,7 +58,6 @@ pub struct HeatMap {
 }
 
 impl HeatMapBuilder {
-    /// A grid for this number of windows and these addresses.
     pub fn new(windows: u32, addresses: &AddressBlocks) -> Self {
         let (blocks, block_bytes) = addresses.blocks();
         let rows = blocks.len().clamp(1, MOST_ROWS);
@@ -85,7 +79,6 @@ impl HeatMapBuilder {
         (index * self.columns.len() / self.windows as usize).min(self.columns.len() - 1)
     }
 
-    /// The row of an address.
     pub fn row_of(&self, address: u64) -> Option<usize> {
         let after = self.blocks.partition_point(|start| *start <= address);
         let block = after.checked_sub(1)?;
@@ -93,7 +86,6 @@ impl HeatMapBuilder {
         held.then(|| block * self.rows / self.blocks.len())
     }
 
-    /// Adds the sample of a region.
     pub fn add(&mut self, row: &CoverageRow) {
         if self.last != Some(row.at) {
             let began = self.last.unwrap_or(row.at.saturating_sub(row.window));
@@ -120,7 +112,6 @@ impl HeatMapBuilder {
         }
     }
 
-    /// Finishes the map.
     pub fn finish(self) -> HeatMap {
         let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
         let pages = u64::from(PAGES_PER_REGION);
@@ -154,7 +145,6 @@ impl HeatMapBuilder {
 }
 
 impl HeatMap {
-    /// Whether nothing was sampled.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }

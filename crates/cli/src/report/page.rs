@@ -6,7 +6,6 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// Renders the page.
 pub fn page(report: &RecordingReport) -> serde_json::Result<String> {
     let json = serde_json::to_string(report)?;
     // Escaped, so that names chosen by users can't end the script.

@@ -13,7 +13,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Sums up rows.
 pub struct ReportBuilder {
     length: Duration,
     maps: BTreeMap<ProcessId, HeatMapBuilder>,
@@ -106,7 +105,6 @@ impl ProcessBuilder {
 }
 
 impl ReportBuilder {
-    /// Sums up over the extent of a recording.
     pub fn over(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
@@ -192,7 +190,6 @@ impl ReportBuilder {
         self.decisions.add(row, place);
     }
 
-    /// The report.
     pub fn finish(
         mut self,
         about: &RecordingOrigin,

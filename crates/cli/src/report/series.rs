@@ -3,7 +3,6 @@
 use serde::Serialize;
 use std::time::Duration;
 
-/// Number of spans at most.
 pub const MOST_POINTS: usize = 300;
 
 /// A figure while it is averaged over time spans.
@@ -16,14 +15,11 @@ pub struct SeriesBuilder {
 /// A figure over time; both fields have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TimeSeries {
-    /// Times, in seconds.
     pub at_s: Vec<f64>,
-    /// Values.
     pub value: Vec<f64>,
 }
 
 impl SeriesBuilder {
-    /// Averages over this length of time.
     pub fn over(length: Duration) -> Self {
         Self {
             span_s: (length.as_secs_f64() / MOST_POINTS as f64).max(f64::MIN_POSITIVE),
@@ -31,7 +27,6 @@ impl SeriesBuilder {
         }
     }
 
-    /// Adds a value.
     pub fn add(&mut self, at: Duration, value: f64) {
         let at = at.as_secs_f64();
         let span = ((at / self.span_s) as usize).min(MOST_POINTS - 1);
@@ -59,7 +54,6 @@ fn round(value: f64) -> f64 {
 }
 
 impl TimeSeries {
-    /// Pairs of time and value.
     pub fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.at_s.iter().copied().zip(self.value.iter().copied())
     }

@@ -25,24 +25,19 @@ const LOOKS: [(&str, &str); 4] = [
 /// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgFigure {
-    /// Title of the figure.
     pub title: String,
     /// The panels, with the same time axis.
     pub panels: Vec<SvgPanel>,
 }
 
-/// One plot over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgPanel {
-    /// Title of the plot.
     pub title: String,
     /// Label of the vertical axis, with its unit.
     pub y_label: String,
-    /// What is drawn.
     pub content: PanelContent,
 }
 
-/// The kinds of content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PanelContent {
     /// Lines; the vertical axis begins at 0.
@@ -51,10 +46,8 @@ pub enum PanelContent {
     Heat(HeatPlot),
 }
 
-/// One line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgLine {
-    /// Its name in the legend.
     pub name: String,
     /// Points from left to right: seconds and value.
     pub points: Vec<(f64, f64)>,
@@ -72,7 +65,6 @@ pub struct HeatPlot {
 }
 
 impl SvgFigure {
-    /// The text of an SVG file.
     pub fn to_svg(&self) -> String {
         let mut svg = String::new();
         // Writing to a string does not fail.
@@ -134,7 +126,6 @@ impl PlotArea {
         self.top + Self::HEIGHT * (1.0 - value / self.most)
     }
 
-    /// Draws the frame, the labels of the axes, and grid lines at the labels.
     fn write_axes(
         &self,
         svg: &mut String,
@@ -221,7 +212,6 @@ impl SvgPanel {
                 )?;
             }
         }
-        // Legend of the shades.
         for (number, percent) in [0, 25, 50, 75, 100].into_iter().enumerate() {
             let (x, y) = (PlotArea::RIGHT_END + 12.0, plot.top + 18.0 * number as f64);
             writeln!(

@@ -8,7 +8,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Processes in the table at most.
 const MOST_PROCESSES: usize = 20;
-/// Kinds of decisions at most.
 const MOST_KINDS: usize = 12;
 /// Characters of the names of the machine, its kernel and its policy at most.
 const MOST_NAME: usize = 64;
@@ -18,7 +17,6 @@ const LINES: usize = 20;
 /// Shades from nothing to everything accessed; a space means that nothing is mapped.
 const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
-/// A report as text.
 pub struct ReportText<'a>(pub &'a RecordingReport);
 
 impl fmt::Display for ReportText<'_> {

@@ -33,7 +33,6 @@ impl CachedGain {
 }
 
 impl ManagerView {
-    /// The state of management.
     pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
         let now = manager.machine().now();
         let seen = manager.last_samples();

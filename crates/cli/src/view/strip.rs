@@ -10,15 +10,11 @@ use serde::{Deserialize, Serialize};
 /// on its last sample and the promotions and splits since.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressStrip {
-    /// Process id.
     pub pid: u32,
-    /// Owner of the process, if known.
     pub uid: Option<u32>,
     /// Age of the sample; `None`: not yet sampled.
     pub age_s: Option<f64>,
-    /// Source of the access figures.
     pub source: Option<CoverageSource>,
-    /// The columns, at most as many as requested.
     pub columns: Vec<StripColumn>,
 }
 
@@ -27,17 +23,13 @@ pub struct AddressStrip {
 pub struct StripColumn {
     /// First byte of the first region; `None`: this client may not know it.
     pub start: Option<u64>,
-    /// First byte after the last region.
     pub end: Option<u64>,
     /// Whether there is a gap before this column, in which nothing is mapped or nothing is present.
     pub after_gap: bool,
-    /// Number of regions.
     pub regions: u64,
-    /// Of these, huge regions.
     pub huge: u64,
     /// Of these, regions that were accessed and may be promoted.
     pub candidates: u64,
-    /// Base pages present.
     pub present_pages: u64,
     /// Base pages accessed in the last window; of a huge page, all or none.
     pub accessed_pages: u64,
@@ -46,7 +38,6 @@ pub struct StripColumn {
 }
 
 impl AddressStrip {
-    /// Columns of a strip at most.
     pub const MOST_COLUMNS: u16 = 512;
 
     /// The same without addresses, for clients that may not know them.

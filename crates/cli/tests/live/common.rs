@@ -127,7 +127,6 @@ impl CommandOutput {
         }
     }
 
-    /// Asserts that it ended with success.
     pub fn assert_success(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
@@ -142,7 +141,6 @@ impl CommandOutput {
         assert!(!panicked, "{self:?}");
     }
 
-    /// Its standard output, as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
@@ -310,7 +308,6 @@ fn doctor() -> &'static Value {
 }
 
 impl TestMachine {
-    /// A command of the program with these arguments.
     pub fn hawkeye(&self, words: &str) -> Command {
         let mut command = Command::new(HAWKEYE);
         command.args(words.split_whitespace());
@@ -333,7 +330,6 @@ impl TestMachine {
         std::fs::write(&self.costs, costs.to_string()).expect("the costs can be written");
     }
 
-    /// Runs the program to its end.
     pub fn output(&self, words: &str) -> CommandOutput {
         CommandOutput::of(&mut self.hawkeye(words))
     }
@@ -360,12 +356,10 @@ impl TestMachine {
         (ended.code.expect("hawkeye exits with a code"), summary)
     }
 
-    /// Starts `hawkeye attach OPTIONS --json FILE PID`.
     pub fn attach(&self, options: &str, pid: u32) -> AttachedManager {
         self.attach_all(options, &[pid])
     }
 
-    /// The same for several processes.
     pub fn attach_all(&self, options: &str, pids: &[u32]) -> AttachedManager {
         let json = self.state.join("summary.json");
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -382,13 +376,11 @@ pub struct AttachedManager {
 }
 
 impl AttachedManager {
-    /// Interrupts the manager and reads its summary.
     pub fn interrupt(mut self) -> Value {
         signal(self.child.id(), libc::SIGINT);
         self.finish()
     }
 
-    /// Waits until the manager ends and reads its summary.
     pub fn finish(&mut self) -> Value {
         let status = wait(&mut self.child, Duration::from_secs(30));
         assert_eq!(status, Some(0), "hawkeye attach exits with 0");

@@ -52,7 +52,6 @@ fn the_page_works_in_a_browser() {
     let darker = |pair: &[f64]| pair[0] > pair[1];
     assert!(light.windows(2).all(darker), "{light:?}");
 
-    // Chooses what the map shows.
     browser.click("#view-huge");
     let pressed = "document.querySelector('#view-huge').getAttribute('aria-pressed')";
     assert_eq!(browser.evaluate(pressed), "true");
@@ -82,7 +81,6 @@ fn the_page_works_in_a_browser() {
     browser.click("#reset");
     assert_eq!(text(&mut browser, "#range"), "");
     assert_eq!(picture(&mut browser).1, coverage);
-    // Zooms to a part of the addresses.
     let (x, y) = browser.center_of("#map canvas");
     browser.drag((x - 100.0, y - 60.0), (x + 100.0, y + 60.0));
     let labels = "document.querySelectorAll('#map text.mono')[0].textContent";
@@ -90,7 +88,6 @@ fn the_page_works_in_a_browser() {
     browser.click("#reset");
     assert_eq!(browser.evaluate(labels), "7f0000000000");
 
-    // Opens the other process.
     browser.click("#processes tr[data-pid='8']");
     let selected = "document.querySelector('tr[aria-selected=true]').dataset.pid";
     assert_eq!(browser.evaluate(selected), "8");

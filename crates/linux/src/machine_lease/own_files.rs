@@ -108,9 +108,6 @@ pub fn is_trusted(uid: u32) -> bool {
 }
 
 /// Creates a file for this user alone, regardless of the umask. It removes an existing file.
-///
-/// # Errors
-/// The file cannot be created.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     if let Err(error) = fs::remove_file(path) {
         if error.kind() != io::ErrorKind::NotFound {
@@ -168,9 +165,6 @@ pub fn set_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
 
 /// Creates a folder and its parents with this mode. An existing folder must not be writable by
 /// other users, which could replace its files.
-///
-/// # Errors
-/// The folder cannot be created, or other users can change it.
 pub(crate) fn make_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     let made = made.and_then(|()| fs::metadata(path));

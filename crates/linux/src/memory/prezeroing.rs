@@ -265,7 +265,6 @@ mod tests {
     const CORE: &str = "kernel/mm/prezero";
     const MODULE: &str = "module/prezero/parameters";
 
-    /// A kernel that has pre-zeroing, without the module.
     fn kernel(name: &str) -> (TestFolder, PrezeroingFiles) {
         let folder = TestFolder::new(name);
         folder.file(&format!("{CORE}/active"), "0\n");

@@ -154,11 +154,8 @@ fn flags_of(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
     Ok(decode_u64s(&bytes).collect())
 }
 
-/// Counts the pages in a part of a region. Its base pages from number `first_page` on lie in
-/// `frames`.
-///
-/// Flags are read for runs of neighbouring frames, plus one frame more: a page that continues into
-/// that frame is mapped only in part.
+/// Counts the pages in a part of a region. Its base pages from `first_page` on lie in `frames`.
+/// Also reads the frame after each run: a page that continues into it is mapped only in part.
 fn count(
     frames: &[Option<u64>],
     first_page: u64,

@@ -58,11 +58,8 @@ impl SizeChoice {
         self.shape
     }
 
-    /// Switches on the sizes that a process should get, and off those that no process should get
-    /// any more.
-    ///
-    /// # Errors
-    /// A setting cannot be changed.
+    /// Switches on the sizes that a process should get, and off those that no process needs.
+    /// Fails if a setting cannot be changed.
     pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         match &mut self.switches {
             Some(switches) => switches.request(process, orders),
@@ -70,7 +67,6 @@ impl SizeChoice {
         }
     }
 
-    /// Drops all processes except these.
     pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool + Copy) {
         if let Some(looks) = &mut self.looks {
             looks.retain(there);

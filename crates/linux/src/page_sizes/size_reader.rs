@@ -85,8 +85,7 @@ impl SizeReader {
         }
     }
 
-    /// Starts a look at a process if one is due, and takes the results of earlier looks. Never
-    /// waits.
+    /// Starts a look at a process if one is due, and takes earlier results. Never waits.
     pub(crate) fn read_if_due(&mut self, process: ProcessId, now: Duration) {
         let look = self.processes.get(&process);
         if look.is_none_or(|look| now >= look.next) {
@@ -104,7 +103,6 @@ impl SizeReader {
         self.take_results(now, Instant::now() + LAST_LOOKS);
     }
 
-    /// Takes the results that arrive before `deadline`.
     fn take_results(&mut self, now: Duration, deadline: Instant) {
         for (process, (found, cpu)) in self.reader.results(deadline) {
             match found {

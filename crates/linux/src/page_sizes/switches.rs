@@ -84,8 +84,7 @@ impl SizeSwitches {
             match (wanted.contains(order), self.on.contains(order)) {
                 (true, false) => match self.switch_on(order) {
                     Ok(()) => self.on = self.on.with(order),
-                    // The setting belongs to that program from now on, and the size may not be
-                    // chosen.
+                    // The setting is that program's from now on, and the size may not be chosen.
                     Err(LinuxError::ChangedByOthers { .. }) => {
                         let left = self.available.iter().filter(|left| *left != order);
                         self.available = left.collect();

@@ -44,9 +44,8 @@ fn x86(cpuinfo: &str) -> PageOrders {
     }
 }
 
-/// Contiguous entries of 16 base pages, which Linux sets by itself since 6.9
-/// (`arch/arm64/mm/contpte.c`), and of 16 huge pages, which only hugetlb uses. Both with base pages
-/// of 4 KiB.
+/// Contiguous entries of 16 base pages of 4 KiB, which Linux sets by itself since 6.9
+/// (`arch/arm64/mm/contpte.c`), and of 16 huge pages, which only hugetlb uses.
 fn arm() -> PageOrders {
     PageOrders::HUGE
         .with(PageOrder::CONTIGUOUS)

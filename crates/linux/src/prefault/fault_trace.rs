@@ -1,5 +1,4 @@
-//! Reports where managed processes touch memory for the first time, as BPF sees it in the kernel's
-//! page faults.
+//! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
 use crate::bpf::fault_trace::{FrontierSkel, FrontierSkelBuilder};
 use crate::error::{LinuxError, Result};
@@ -16,9 +15,7 @@ use std::time::Duration;
 /// A report of a process's first touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultReport {
-    /// The process.
     pub pid: u32,
-    /// Its step into new memory.
     pub advance: StreamAdvance,
 }
 
@@ -132,7 +129,6 @@ impl Watchlist {
             .map_err(failed)
     }
 
-    /// Stops watching a process.
     pub fn remove(&self, pid: u32) {
         // An error means that it was not watched, which is the same result.
         let _ = self.0.delete(&pid.to_ne_bytes());

@@ -31,9 +31,6 @@ impl Default for FillCalls {
 
 impl FillCalls {
     /// Starts a helper at once, so that the first call does not wait for one.
-    ///
-    /// # Errors
-    /// No process can be started.
     pub(super) fn start() -> Result<Self> {
         let mut new = Self::default();
         new.calls.prepare()?;
@@ -47,7 +44,6 @@ impl FillCalls {
         &mut self.calls
     }
 
-    /// CPU time used by the helpers.
     pub(super) fn cpu(&self) -> Duration {
         self.calls.cpu()
     }

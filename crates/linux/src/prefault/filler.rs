@@ -104,8 +104,7 @@ impl Filler {
         done.unused = self.predictor.unused_regions();
     }
 
-    /// Stops the reports for a while where all touches are random: each report costs its program
-    /// some ten nanoseconds.
+    /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
     fn update_tracing(&mut self) {
         let heard = self.trace_backoff.is_tracing();
         let now_heard = self
@@ -134,8 +133,7 @@ impl Filler {
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
-        // `FillPool::wait` returns at once for a shorter time; such a loop would use a worker's
-        // core.
+        // `FillPool::wait` returns at once for less; such a loop would use a worker's core.
         let fills = self.predictor.under_way() > 0;
         if fills { pause.max(A_FILL) } else { pause }
     }
@@ -147,8 +145,7 @@ impl Filler {
         } else {
             self.fault_trace.wait_for_reports(wait)
         };
-        // This comes first: a process that reaches the end of what is filled was not faster than
-        // the fillers.
+        // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
@@ -218,8 +215,7 @@ impl Filler {
         }
     }
 
-    /// Checks whether filled regions are in use. Empty huge pages mean that the program takes a
-    /// page here and there.
+    /// Checks whether filled regions are in use. Empty ones mean that it uses single pages.
     fn check_use(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
@@ -253,8 +249,7 @@ impl Filler {
         }
     }
 
-    /// Zero-filled base pages of a filled region, at most `enough`. `None`: it is no huge page any
-    /// more, or it cannot be read.
+    /// Zero-filled base pages of a region, at most `enough`. `None`: not huge, or unreadable.
     fn empty_pages(&mut self, task: FillTask, enough: u16) -> Option<u16> {
         let target = &self.known.get(&task.process)?.target;
         let empty = self.tables.scan_zeros(target, task.region, enough);
@@ -320,7 +315,6 @@ impl Filler {
         })
     }
 
-    /// Handles the outcomes of all jobs that have ended.
     fn handle_outcomes(&mut self) {
         while let Some(outcome) = self.pool.next_outcome() {
             let what = self.classify_outcome(&outcome);

@@ -1,5 +1,4 @@
-//! Cached mappings of the processes that are filled ahead of. They are read seldom, because that
-//! takes a walk over all mappings.
+//! Cached mappings of the processes that are filled ahead of: a read walks over all mappings.
 
 use super::fill::FillMethod;
 use crate::error::Result;

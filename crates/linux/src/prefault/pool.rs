@@ -21,8 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Most jobs handed to a worker at a time. With two it goes on while its last report is read.
 const AT_ONCE: usize = 2;
 
-/// Has workers only if there are at least two. A single one would only add the time to hand a job
-/// over and back.
+/// Has at least two workers or none: a single one would only add the time to hand jobs over.
 pub(super) struct PrefaultThreadPool {
     began: Instant,
     workers: Vec<WorkerHandle>,
@@ -44,10 +43,7 @@ struct WorkerHandle {
 }
 
 impl PrefaultThreadPool {
-    /// Starts as many workers as there are threads, or none for one thread.
-    ///
-    /// # Errors
-    /// There can be no more threads or file descriptors.
+    /// Starts a worker for each thread, or none for one. Fails without threads or descriptors.
     pub(super) fn start(threads: FillThreads) -> Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut pool = Self {
@@ -90,7 +86,6 @@ impl PrefaultThreadPool {
         Ok(())
     }
 
-    /// Whether the pool has workers.
     pub(super) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
     }
@@ -103,8 +98,7 @@ impl PrefaultThreadPool {
         pauses.min().unwrap_or_default()
     }
 
-    /// Whether a thread can take another job and has a core. `calls` are those of the calling
-    /// thread.
+    /// Whether a thread can take another job and has a core. `calls` are the calling thread's.
     pub(super) fn is_ready(&mut self, calls: &mut FillCalls) -> bool {
         if self.has_workers() {
             return self.least_loaded().is_some();
@@ -133,8 +127,7 @@ impl PrefaultThreadPool {
             Some(worker) => {
                 worker.under_way += 1;
                 let sent = worker.jobs.send(job);
-                // The worker's thread has ended, which only a panic causes. It gets no further
-                // jobs.
+                // The worker's thread has ended by a panic. It gets no further jobs.
                 sent.err().map(|SendError(job)| {
                     worker.under_way = AT_ONCE;
                     job
@@ -177,12 +170,10 @@ impl PrefaultThreadPool {
         self.waker.clear();
     }
 
-    /// CPU time used by the workers.
     pub(super) fn cpu(&self) -> Duration {
         self.workers.iter().map(|worker| worker.cpu).sum()
     }
 
-    /// CPU time used by the workers' helpers.
     pub(super) fn helper_cpu(&self) -> Duration {
         self.workers.iter().map(|worker| worker.helper_cpu).sum()
     }
@@ -323,8 +314,8 @@ mod tests {
         assert!(outcomes.iter().all(gone));
     }
 
-    /// Fills one region of `stuck`, some of this process and another one of `stuck`, with `count`
-    /// threads. Returns the outcomes, and how long the pool took to end.
+    /// Fills a region of `stuck`, some of this process, and one more of `stuck`. Returns the
+    /// outcomes, and how long the pool took to end.
     fn fill_beside(
         stuck: &Arc<ProcessHandle>,
         first: RegionAddr,

@@ -82,8 +82,7 @@ impl ProfileStore {
         self.dir.join(format!("{}.json", executable.file_name()))
     }
 
-    /// A file that cannot be removed stays until the next call. Records that were set aside count
-    /// too.
+    /// A file that cannot be removed stays until the next call. Counts records set aside too.
     fn forget_oldest(&self) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut records: Vec<(SystemTime, PathBuf)> = entries

@@ -40,7 +40,6 @@ impl FillRateLimit {
         self.enough_free && take()
     }
 
-    /// Returns an allowance that was not used.
     pub(super) fn give_back(&mut self) {
         if let Some(bucket) = &mut self.bucket {
             bucket.give_back(1);

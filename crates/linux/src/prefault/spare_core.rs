@@ -33,8 +33,7 @@ impl WorkerCore {
         self.paused_until.saturating_sub(now)
     }
 
-    /// Whether the thread got a core for most of the time that it wanted one; `None`: too short to
-    /// judge.
+    /// Whether the thread got a core most of the time it wanted one; `None`: too short to judge.
     fn has_core(&mut self) -> Option<bool> {
         let SchedStat { ran, waited } = self.scheduled - self.judged;
         let wanted = ran + waited;

@@ -1,5 +1,4 @@
-//! Processes that do not use what is filled. Their reports are suppressed for a while, then for
-//! twice as long.
+//! Processes that do not use what is filled: suppressed for a while, then for twice as long.
 
 use hawkeye_policy::ProcessId;
 use std::collections::HashMap;
@@ -24,7 +23,6 @@ impl SuppressedProcesses {
         silence.is_some_and(|silence| now < silence.until)
     }
 
-    /// Suppresses a process's reports from now on.
     pub(super) fn add(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);

@@ -19,13 +19,11 @@ pub(super) struct TraceBackoff {
 }
 
 impl TraceBackoff {
-    /// Whether touches are reported at the moment.
     pub(super) fn is_tracing(&self) -> bool {
         self.paused_until.is_none()
     }
 
-    /// Whether touches should be reported from now on. `touches` counts those in order and those at
-    /// random so far.
+    /// Whether to report touches from now on. `touches` counts those in order and those at random.
     pub(super) fn update(&mut self, now: Duration, touches: (u64, u64)) -> bool {
         if let Some(until) = self.paused_until {
             if now < until {

@@ -12,14 +12,12 @@ const LEAST_PART: u64 = 4;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// ... and at the end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// In between, the pause is this part of the time for which the process was watched. It costs 1 %
-/// of a core.
+/// In between, the pause is this part of the time watched so far, which costs 1 % of a core.
 const PAUSE_SHARE: u32 = 16;
 
 /// A program that touches all of its memory at its start has done so after this time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What was seen of one process.
 #[derive(Debug)]
 pub(super) struct WarmStart {
     began: Duration,

@@ -19,7 +19,6 @@ pub(super) struct FillJob {
     pub(super) method: FillMethod,
 }
 
-/// The kernel's answer to a job.
 pub(super) struct FillOutcome {
     pub(super) task: FillTask,
     pub(super) result: Result<()>,
@@ -27,8 +26,7 @@ pub(super) struct FillOutcome {
 }
 
 impl FillJob {
-    /// Fills the region on the calling thread. The wait for a process that does not answer is
-    /// short.
+    /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
     pub(super) fn run(self, calls: &mut FillCalls) -> FillOutcome {
         let begun = Instant::now();
         let result = if self.handle.is_alive() {
@@ -49,9 +47,7 @@ impl FillJob {
     }
 }
 
-/// One outcome, and the counts of its worker.
 pub(super) struct WorkerReport {
-    /// Which worker.
     pub(super) worker: usize,
     pub(super) outcome: FillOutcome,
     /// CPU time used so far.
@@ -62,7 +58,6 @@ pub(super) struct WorkerReport {
     pub(super) scheduled: Option<SchedStat>,
 }
 
-/// What a worker shares with the rest of the pool.
 pub(super) struct WorkerChannels {
     pub(super) worker: usize,
     pub(super) jobs: Receiver<FillJob>,

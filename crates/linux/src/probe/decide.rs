@@ -1,5 +1,4 @@
-//! Derives capabilities from facts. Pure: every decision rests on a fact, so each has a known
-//! cause.
+//! Derives capabilities from facts. Pure: every decision rests on a fact.
 
 mod capabilities;
 

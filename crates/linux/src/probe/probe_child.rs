@@ -74,21 +74,18 @@ pub struct TouchResult {
 /// Killed and reaped when dropped.
 pub struct ProbeChild {
     child: Pid,
-    /// Its handle.
     pub handle: ProcessHandle,
     orders: OwnedFd,
     answers: OwnedFd,
     start: u64,
 }
 
-/// All regions of the child.
 const WHOLE_BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
 
 /// Regions that [`ChildCommand::Touch`] populates; the others stay untouched.
 const TOUCHED: u64 = REGIONS / 2;
 
 impl ProbeChild {
-    /// Forks the child.
     pub fn spawn() -> Result<Self> {
         let (orders_in, orders) = pipe().map_err(LinuxError::call("creating a pipe"))?;
         let (answers, answers_out) = pipe().map_err(LinuxError::call("creating a pipe"))?;
@@ -133,12 +130,10 @@ impl ProbeChild {
         RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
     }
 
-    /// The regions that [`ChildCommand::Touch`] populates.
     pub fn touched(&self) -> Vec<RegionAddr> {
         (0..TOUCHED).map(|index| self.region(index)).collect()
     }
 
-    /// The first region that stays untouched.
     pub fn untouched(&self) -> RegionAddr {
         self.region(TOUCHED)
     }
@@ -148,7 +143,6 @@ impl ProbeChild {
         self.send(ChildCommand::Read).map(Duration::from_nanos)
     }
 
-    /// Base pages that `read` reads.
     pub fn pages_read() -> u64 {
         TOUCHED * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
     }
@@ -166,7 +160,6 @@ impl ProbeChild {
         Ok((touched.by_one_touch > 0).then_some(touched))
     }
 
-    /// Makes the child carry out an order.
     pub fn send(&self, order: ChildCommand) -> Result<u64> {
         self.send_code(order as u8)
     }

@@ -126,8 +126,7 @@ fn pod(parts: &[&str]) -> Option<Pod> {
         .find(|qos| words.contains(&qos.name()))
         .unwrap_or(QosClass::Guaranteed);
     Some(Pod {
-        // systemd reads a hyphen in a slice's name as a parent slice, so the uid has underscores
-        // there.
+        // systemd reads a hyphen in a slice's name as a parent, so the uid has underscores.
         uid: uid.replace('_', "-"),
         qos,
     })

@@ -89,7 +89,6 @@ pub struct ManagedProcessView {
     pub refused_bytes: u64,
 }
 
-/// All managed processes.
 #[derive(Default)]
 pub(crate) struct ManagedProcesses {
     members: BTreeMap<u32, ManagedProcess>,
@@ -185,7 +184,6 @@ impl ManagedProcesses {
         slice
     }
 
-    /// Makes the sampler forget processes that are no longer managed.
     fn forget_ended(&self, sampler: &mut dyn Sampler) {
         sampler.retain(&|process| self.get(process).is_some());
     }
@@ -230,7 +228,6 @@ impl ManagedProcesses {
         }
     }
 
-    /// Runs a scan of the machine if one is due, and applies its result.
     fn scan_machine(&mut self, mut step: UpdateStep) -> Progress<()> {
         // The rules may exclude the new program, so the process is left alone until the next sweep.
         for pid in step.selector.take_executed() {
@@ -323,12 +320,10 @@ impl ManagedProcesses {
             .unwrap_or(0)
     }
 
-    /// The managed processes, in the order in which they joined.
     pub(crate) fn order(&self) -> &[ProcessId] {
         &self.order
     }
 
-    /// A managed process.
     pub(crate) fn get(&self, process: ProcessId) -> Option<&SampledProcess> {
         let joined = self.members.get(&process.pid)?;
         Some(&joined.member).filter(|member| member.handle.id == process)
@@ -357,7 +352,6 @@ impl ManagedProcesses {
         members.map(|j| j.member.eligible.refused_bytes).sum()
     }
 
-    /// Views of all managed processes, in the order in which they joined.
     pub(crate) fn views(&self) -> Vec<ManagedProcessView> {
         let members = self.order.iter().filter_map(|id| self.members.get(&id.pid));
         members

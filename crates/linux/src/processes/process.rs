@@ -88,10 +88,7 @@ fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     }
 }
 
-/// Reads from a process's entry in `/proc`.
-///
-/// # Errors
-/// The process has ended, or belongs to another user.
+/// Reads from a process's entry in `/proc`. Fails if it has ended or belongs to another user.
 pub(crate) fn read<T>(pid: u32, file: impl FnOnce(&Process) -> ProcResult<T>) -> Result<T> {
     let read = entry(pid).and_then(|process| file(&process));
     read.map_err(|_| LinuxError::NoSuchProcess(pid))
@@ -246,10 +243,7 @@ pub fn descendants(root: u32) -> impl Iterator<Item = u32> + Send {
     })
 }
 
-/// The entry of a process in `/proc`.
-///
-/// # Errors
-/// There is no such process.
+/// The entry of a process in `/proc`; an error if there is no such process.
 pub(crate) fn entry(pid: u32) -> ProcResult<Process> {
     Process::new(pid_t(pid))
 }

@@ -39,13 +39,11 @@ impl<T: Send + 'static> ProcessReader<T> {
         }
     }
 
-    /// Whether all requests are answered.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Requests a read of a process. A second request has no effect until the first one is
-    /// answered.
+    /// Requests a read of a process. Has no effect while an earlier request is unanswered.
     pub(crate) fn request(&mut self, process: ProcessId) {
         let is_new = !self.waiting.contains(&process);
         let ask = self.ask.as_ref().filter(|_| is_new);

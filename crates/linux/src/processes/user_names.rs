@@ -119,7 +119,6 @@ impl UserNames {
         }
     }
 
-    /// Makes a thread ask the name service.
     fn start_lookup(&self, state: &mut NameCacheState, uid: u32) {
         let is_asked = state.requested.contains(&uid) || state.waiting.contains(&uid);
         if is_asked || state.waiting.len() >= MOST_WAITING {

@@ -53,8 +53,7 @@ impl Scheduling {
         }
     }
 
-    /// Sets it for this thread; returns whether that was allowed. If not, the thread stays as it
-    /// is.
+    /// Sets it for this thread; returns whether that was allowed. If not, nothing changes.
     pub(crate) fn set(self) -> bool {
         let priority = libc::sched_param {
             sched_priority: self.priority,

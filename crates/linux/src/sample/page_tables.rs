@@ -32,8 +32,7 @@ pub const MARKED_PER_CALL: usize = 64;
 /// Frames of 64 TiB: the most physical memory that page tables of 4 levels can address.
 const MOST_FRAMES: u64 = 64 << 28;
 
-/// Tries to take a process's `mmap_lock` while it is held. A process that maps memory holds it for
-/// microseconds.
+/// Attempts to take a held `mmap_lock`; a process that maps memory holds it for microseconds.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_micros(50);
 
@@ -124,8 +123,7 @@ impl PageTableReader {
     /// # Errors
     /// BPF is missing or forbidden (no privilege, lockdown), or the direct map cannot be found.
     pub fn load() -> Result<Self> {
-        // The verifier's output on a rejected program is megabytes: only `HAWKEYE_LOG=debug` shows
-        // it.
+        // A rejected program's verifier output is megabytes: only `HAWKEYE_LOG=debug` shows it.
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
             tracing::debug!("libbpf: {}", text.trim_end());
         })));
@@ -248,10 +246,7 @@ impl PageTableReader {
         result.map(drop)
     }
 
-    /// Continues a walk until it is done or `deadline` is reached; returns whether it is done. Each
-    /// call takes about half a millisecond.
-    ///
-    /// # Errors
+    /// Continues a walk until `deadline`; returns whether it is done. A call takes about 0.5 ms.
     /// `NoSuchProcess` if the process exits meanwhile.
     pub(crate) fn walk_until(
         &mut self,
@@ -394,7 +389,6 @@ fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
     LinuxError::Bpf(format!("{error:#}"))
 }
 
-/// Binds an iterator program to one task.
 fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     info.task.tid = pid;

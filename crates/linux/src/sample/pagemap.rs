@@ -23,8 +23,7 @@ const WRITE_PROTECTED: u64 = 1 << 57;
 const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
 pub(crate) const FRAME: u64 = (1 << 55) - 1;
-/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any page of a block except its
-/// first.
+/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any but a block's first page.
 pub(crate) const KPF_COMPOUND_TAIL: u64 = 1 << 16;
 const KPF_THP: u64 = 1 << 22;
 /// The zero page, or (part of) the huge zero page.
@@ -104,8 +103,7 @@ fn frame_run_kind(first: u64) -> FrameRunKind {
     });
     match both {
         Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => FrameRunKind::HugeZeroPage,
-        // Blocks are aligned to their size: a block that continues at the region's middle fills the
-        // region.
+        // Blocks are aligned to their size: one that continues at the region's middle fills it.
         Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => {
             FrameRunKind::HugePage
         }

@@ -24,8 +24,7 @@ use std::time::Instant;
 /// Upper limit for a file of costs, in bytes.
 const LONGEST_FILE: u64 = 64 << 10;
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
-/// Memory read at random to learn the cost of a read that misses the caches. Less is used where
-/// less is available.
+/// Memory read at random to learn the cost of a cache miss; less where less is available.
 const DATA_BYTES: u64 = 512 << 20;
 /// Memory that is mapped repeatedly, for overlapping page walks: little, so that a walk takes no
 /// longer than the read of the data.
@@ -232,7 +231,6 @@ struct MeasuredMemory {
 enum CacheLines {
     /// Few enough lines to stay in the first-level cache.
     OneOfEachPage,
-    /// Any line.
     All,
 }
 
@@ -332,8 +330,7 @@ impl MeasuredMemory {
         begun.elapsed().as_secs_f64() * 1e9 / READS_WORKING as f64
     }
 
-    /// Reads a word of a random one of `pages` pages; returns the generator's next state and the
-    /// word.
+    /// Reads a word of a random page; returns the generator's next state and the word.
     fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
         (x, self.read_word(below(x, pages), x, lines))
@@ -365,8 +362,7 @@ impl MeasuredMemory {
             match order {
                 ReadOrder::Steps(step) => {
                     let next = page + step;
-                    // Each round starts one page further, or it would read the same few pages
-                    // again.
+                    // A round starts one page further, or it would read the same few pages again.
                     page = if next < pages {
                         next
                     } else {

@@ -4,29 +4,21 @@ use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContex
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
 use serde::Serialize;
 
-/// Everything that the advice is derived from.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviceFacts {
-    /// The process id.
     pub pid: u32,
-    /// How long it was measured.
     pub seconds: f64,
-    /// Cost of address translation, where it could be measured.
     pub cost: Result<TranslationCost, NotMeasured>,
     /// Its regions under base pages, in order of importance.
     pub regions: Vec<RegionFacts>,
-    /// Regions under huge pages.
     pub huge_regions: u64,
-    /// Zeros found in the searched part of its huge pages.
     pub zeros: ZeroPageFacts,
     /// Whether zeros in its huge pages can be given back. This depends on the kernel and, where
     /// recovery takes swap, on the swap of its cgroup.
     pub recovery_possible: bool,
     /// Settings of the process, its mappings and the kernel's settings.
     pub surroundings: HugePageContext,
-    /// The machine's memory.
     pub memory: MemoryUse,
-    /// A manager that runs at the same time, if there is one.
     pub manager: Option<OtherManager>,
     /// The fullest of its cgroups that have a limit.
     pub cgroup: Option<CgroupFacts>,
@@ -67,7 +59,6 @@ pub enum NotMeasured {
     Unseen,
 }
 
-/// Cost of address translation for a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TranslationCost {
     /// The median of all windows.
@@ -85,11 +76,8 @@ pub struct TranslationCost {
 /// A region under base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RegionFacts {
-    /// Address of its first byte.
     pub start: u64,
-    /// Base pages present.
     pub present: u16,
-    /// Base pages that are swapped out.
     pub swapped: u16,
     /// Its share of all page walks of base pages (0-1), from windows other than those that ranked
     /// it.
@@ -107,12 +95,9 @@ impl RegionFacts {
     }
 }
 
-/// Zeros in huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ZeroPageFacts {
-    /// Huge pages searched.
     pub searched: u64,
-    /// Base pages in them that are filled with zeros.
     pub zero_pages: u64,
     /// Huge pages with enough zero pages for recovery to split them.
     pub bloated: u64,
@@ -130,8 +115,6 @@ pub struct OtherManager {
 /// A cgroup with a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CgroupFacts {
-    /// Its path.
     pub name: String,
-    /// Its memory.
     pub usage: MemoryUse,
 }

@@ -8,19 +8,15 @@ use serde::Serialize;
 /// use the same limit.
 pub const WORTH_PERCENT: f64 = ProcessRules::MIN_OVERHEAD_PERCENT;
 
-/// How a process would be affected by huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdviceVerdict {
-    /// More huge pages would make it faster.
     Gains,
     /// The estimate is below the limit, but a gain can't be ruled out.
     MayGain,
-    /// Huge pages would bring nothing.
     GainsNothing,
     /// It already has the huge pages that it gains from.
     HasThem,
-    /// Not measurable.
     Unknown,
 }
 
@@ -29,21 +25,15 @@ pub enum AdviceVerdict {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
-    /// Cost of address translation.
     Costs {
-        /// The cost, and how it was measured.
         #[serde(flatten)]
         cost: TranslationCost,
     },
-    /// The cost of address translation could not be measured.
     NotMeasured(NotMeasured),
     /// CPU time saved if all of its memory were huge.
     WouldSave {
-        /// Best estimate.
         percent: f64,
-        /// Low end of the estimate.
         low_percent: f64,
-        /// High end of the estimate.
         high_percent: f64,
         /// Factor by which it would be faster if it did nothing but compute.
         speedup: f64,
@@ -52,22 +42,16 @@ pub enum Finding {
     },
     /// The hottest regions, and the share of the saving that they account for.
     FirstRegions {
-        /// Number of these regions.
         regions: u64,
-        /// Their share of the saving, in per cent.
         share_percent: f64,
-        /// Memory that huge pages would add there, in bytes.
         added_bytes: u64,
     },
     /// A mapping that accounts for part of the saving.
     At {
-        /// Address of the first byte of the mapping.
         start: u64,
-        /// First byte after it.
         end: u64,
         /// What is mapped there: its name.
         what: String,
-        /// Its share of the saving, in per cent.
         share_percent: f64,
         /// Its memory under base pages, in bytes.
         base_bytes: u64,
@@ -79,18 +63,14 @@ pub enum Finding {
         /// Memory of the process under base pages now, in bytes.
         of_bytes: u64,
     },
-    /// Memory wasted in the process's huge pages.
     Wastes {
-        /// Huge pages searched for zeros.
         searched: u64,
-        /// All huge pages of the process.
         huge_regions: u64,
         /// Share of their base pages that are filled with zeros, in per cent.
         zero_percent: f64,
         /// Waste in all of its huge pages, extrapolated from that share, in bytes.
         bytes: u64,
-        /// The part that recovery would give back under pressure with its default threshold, in
-        /// bytes.
+        /// The part that recovery gives back under pressure at its default threshold, in bytes.
         recoverable_bytes: u64,
     },
     /// A manager runs at the same time, and may read the same access bits.
@@ -106,21 +86,18 @@ pub enum Finding {
     KernelSaysNever,
     /// The kernel's setting is `madvise`, and the program does not advise this memory.
     KernelSaysMadvise {
-        /// The amount, in bytes.
         bytes: u64,
         /// Memory that the program does advise, in bytes.
         advised_bytes: u64,
     },
     /// The kernel's setting is `always`, and this memory is under base pages nevertheless.
     KernelSaysAlways {
-        /// The amount, in bytes.
         bytes: u64,
         /// Time that khugepaged needs for it at its pace, in seconds, where that is known.
         khugepaged_s: Option<f64>,
     },
     /// Shared memory, which only other means can make huge.
     Shared {
-        /// The amount, in bytes.
         bytes: u64,
         /// The kernel's setting `shmem_enabled`.
         shmem_enabled: Option<String>,
@@ -129,47 +106,38 @@ pub enum Finding {
     MemoryShort {
         /// Path of the cgroup; `None`: the machine.
         cgroup: Option<String>,
-        /// Memory in use.
         usage: MemoryUse,
         /// Above this nothing is promoted, in per cent.
         high_percent: f64,
     },
     /// The memory that huge pages would add does not fit under a limit.
     LimitNear {
-        /// Path of the cgroup; `None`: the machine.
         cgroup: Option<String>,
         /// Memory left below the high watermark, in bytes.
         room_bytes: u64,
     },
 }
 
-/// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EffectiveFrom {
     /// In the running process.
     AtOnce,
-    /// At its next start.
     AtNextStart,
 }
 
-/// Something that the user can do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     /// What it does and what it affects, as a clause.
     pub does: String,
-    /// When it takes effect.
     pub takes: EffectiveFrom,
     /// The command, or the text and the file to put it in.
     pub command: String,
 }
 
-/// The judgement of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recommendation {
-    /// The judgement in one word.
     pub verdict: AdviceVerdict,
-    /// The details.
     pub findings: Vec<Finding>,
     /// Remedies, the most direct one first; none where there is nothing to gain.
     pub remedies: Vec<Remedy>,

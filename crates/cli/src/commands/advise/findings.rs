@@ -6,7 +6,6 @@ use super::remedies::remedies;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
-/// Derives the advice.
 pub fn advise(facts: &AdviceFacts) -> Recommendation {
     let mut findings = Vec::new();
     let verdict = judge_gain(facts, &mut findings);
@@ -128,7 +127,6 @@ fn add_mapping_groups(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Memory of a place under base pages, in bytes.
 fn base_bytes(place: &MappingGroup) -> u64 {
     place.resident_bytes.saturating_sub(place.huge_bytes)
 }

@@ -84,7 +84,6 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
     }
 }
 
-/// The remedy for `PR_SET_THP_DISABLE`.
 fn allow_thp(facts: &AdviceFacts) -> Remedy {
     let identity = &facts.surroundings.identity;
     if identity.command.starts_with("redis-server") {
@@ -111,7 +110,6 @@ struct SystemdService<'a> {
 }
 
 impl SystemdService<'_> {
-    /// The `systemctl` command with this verb.
     fn command(&self, verb: &str) -> String {
         let user = if self.of_user { "--user " } else { "" };
         format!("systemctl {user}{verb} {}", self.unit)
@@ -128,7 +126,6 @@ fn systemd_service(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
         .then_some(SystemdService { unit, of_user })
 }
 
-/// A rule for this program in the daemon's configuration.
 fn rule_text(facts: &AdviceFacts) -> String {
     let identity = &facts.surroundings.identity;
     // `?` replaces characters that a pattern would interpret.

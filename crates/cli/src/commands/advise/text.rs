@@ -5,7 +5,6 @@ use super::finding::{AdviceVerdict, EffectiveFrom, Finding, Recommendation, WORT
 use crate::text_format::{self, push_wrapped};
 use hawkeye_policy::OverheadSource;
 
-/// The whole advice as text.
 pub fn text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
     let mut out = String::new();
@@ -56,7 +55,6 @@ fn verdict(verdict: AdviceVerdict) -> &'static str {
     }
 }
 
-/// One finding as a sentence.
 pub fn sentence(finding: &Finding) -> String {
     let bytes = |n: &u64| text_format::bytes(*n);
     let scope = |cgroup: &Option<String>| match cgroup {

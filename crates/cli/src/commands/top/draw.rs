@@ -34,7 +34,6 @@ r                reverse the order
 Esc              back                       ?  this help
 q, Ctrl-C        quit";
 
-/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let area = frame.area();
     if area.height < LEAST_ROWS || area.width < LEAST_COLUMNS {

@@ -12,15 +12,12 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// What the caller does after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyEffect {
-    /// Draw the screen again.
     Draw,
     /// Ask the daemon at once, because something else is shown now.
     Ask,
-    /// End.
     Quit,
 }
 
-/// The state of the screen.
 pub struct TopModel {
     pub theme: Theme,
     pub order: SortOrder,
@@ -29,15 +26,12 @@ pub struct TopModel {
     pub trouble: Option<String>,
     /// Process id in the chosen row.
     pub selected: Option<u32>,
-    /// The process that is open.
     pub open: Option<OpenProcess>,
     pub help: bool,
 }
 
-/// A process that is open.
 pub struct OpenProcess {
     pub pid: u32,
-    /// The last answer about it.
     pub details: Option<ProcessDetails>,
     /// The chosen column of its strip.
     pub column: usize,
@@ -59,7 +53,6 @@ impl TopModel {
         }
     }
 
-    /// The processes in the order of display.
     pub fn rows(&self) -> Vec<&ProcessStatus> {
         sort_order::sorted(&self.status.manager.processes, self.order)
     }
@@ -71,7 +64,6 @@ impl TopModel {
         selected.unwrap_or(0)
     }
 
-    /// Opens a process.
     pub fn open(&mut self, pid: u32) {
         self.open = Some(OpenProcess {
             pid,
@@ -80,7 +72,6 @@ impl TopModel {
         });
     }
 
-    /// Stores the daemon's answer, or the error.
     pub fn update(&mut self, answer: Result<TopData>) {
         match answer {
             Ok(answer) => {
@@ -97,7 +88,6 @@ impl TopModel {
         }
     }
 
-    /// Handles a key.
     pub fn handle_key(&mut self, key: KeyEvent) -> KeyEffect {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {

@@ -16,7 +16,6 @@ pub enum SortBy {
     Split,
 }
 
-/// How rows are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortOrder {
     pub by: SortBy,
@@ -39,7 +38,6 @@ pub fn huge_percent(process: &ProcessStatus) -> Option<f64> {
     (process.rss_bytes > 0).then_some(share.min(100.0))
 }
 
-/// The processes in the order of display.
 pub fn sorted(processes: &[ProcessStatus], order: SortOrder) -> Vec<&ProcessStatus> {
     let mut sorted: Vec<&ProcessStatus> = processes.iter().collect();
     sorted.sort_by(|a, b| {

@@ -66,7 +66,6 @@ fn shade_char(share: f64, look: &Theme) -> char {
     shades[step.min(steps)]
 }
 
-/// Describes the chosen column in a sentence.
 pub fn describe(column: &StripColumn) -> String {
     let place = match (column.start, column.end) {
         (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),

@@ -46,7 +46,6 @@ pub fn header(order: SortOrder) -> String {
     line
 }
 
-/// One process.
 pub fn row(process: &ProcessStatus) -> String {
     let mut line = " ".repeat(MARK);
     for (column, _, width) in COLUMNS {

@@ -24,12 +24,10 @@ impl Theme {
         }
     }
 
-    /// Style of a chosen row or column.
     pub fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Style of heads.
     pub fn heading(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
@@ -39,7 +37,6 @@ impl Theme {
         self.coloured(Color::Red)
     }
 
-    /// Style of huge pages.
     pub fn huge_pages(self) -> Style {
         self.coloured(Color::Green)
     }

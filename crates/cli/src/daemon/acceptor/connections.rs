@@ -20,7 +20,6 @@ const MOST_THREADS: usize = 64;
 /// time, for which a new client waits instead of being refused.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// All connections.
 #[derive(Default)]
 pub(super) struct Connections {
     state: Mutex<ConnectionTable>,
@@ -51,7 +50,6 @@ struct ConnectionClient {
     idle: bool,
 }
 
-/// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Accepted,
@@ -93,7 +91,6 @@ fn decide_admission(open: &[ConnectionClient], new: ConnectionClient) -> Admissi
 }
 
 impl Connections {
-    /// Admits a connection, or not.
     pub(super) fn admit(
         this: &Arc<Self>,
         socket: BorrowedFd<'_>,

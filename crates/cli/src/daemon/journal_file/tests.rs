@@ -106,7 +106,6 @@ fn an_incomplete_line_on_a_full_disk_is_removed() {
     }
     let kept = events(&folder.file());
     let lost = file.lost;
-    // Makes room.
     fs::write(folder.file(), "").expect("the file can be emptied");
     let after = file.append(&lines("y"));
     let then = events(&folder.file());

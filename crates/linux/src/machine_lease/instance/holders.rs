@@ -12,7 +12,6 @@ use std::path::Path;
 /// The name of every manager's lock file, in any folder.
 pub(super) const LOCK: &str = "manager.lock";
 
-/// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockHolder {
     pub(super) pid: u32,
@@ -52,12 +51,9 @@ pub(super) fn of_file(inode: u64) -> Vec<LockHolder> {
         .collect()
 }
 
-/// The pid of another manager of root's: one in a container with its own `/run`, for example. It
-/// excludes this process, its ancestors and the holders of `own` inodes. The manager must be in
-/// this pid namespace.
-///
-/// Only root's processes match, because the real user, the program and the name of the lock are
-/// checked.
+/// The pid of another manager of root's in this pid namespace, in a container with its own `/run`
+/// for example. Excludes this process, its ancestors and the holders of `own` inodes.
+/// Only root's processes match: the real user, the program and the lock's name are checked.
 pub(super) fn another_manager(own: &[u64]) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let holders: BTreeSet<u32> = locks.lines().filter_map(flock_holder).collect();

@@ -24,7 +24,6 @@ pub struct SettingsHandle(Weak<Mutex<GuardState>>);
 struct GuardState {
     file: PathBuf,
     allowed: AllowedFiles,
-    /// Changes to put back.
     changes: SettingChanges,
     /// The value at which this guard left each setting that it has set or put back.
     left: BTreeMap<PathBuf, String>,
@@ -170,8 +169,7 @@ impl SettingsHandle {
     }
 }
 
-/// A thread that panicked has changed at most one setting, which was put on the list before. So
-/// poisoning is ignored.
+/// A thread that panicked changed at most one setting, already on the list: poison is ignored.
 fn lock(state: &Mutex<GuardState>) -> MutexGuard<'_, GuardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -76,7 +76,6 @@ struct SettingsFile {
     settings: SettingChanges,
 }
 
-/// The contents of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SavedSettings {
     pub(super) changes: SettingChanges,
@@ -89,8 +88,7 @@ pub(super) fn file_in(state_dir: &Path) -> PathBuf {
     state_dir.join("settings.json")
 }
 
-/// Reads the file. `None` if it does not exist. A file with any impossible value is refused as a
-/// whole.
+/// Reads the file; `None` if there is none. Any impossible value makes it refuse the whole file.
 pub(super) fn read(
     file: &Path,
     allowed: &AllowedFiles,
@@ -148,8 +146,7 @@ fn boot_id() -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Writes the changes before a setting is changed. If there is nothing to put back, it removes the
-/// file.
+/// Writes the changes before a setting is changed; removes the file if there are none.
 pub(super) fn write(file: &Path, changes: &SettingChanges) -> Result<()> {
     if changes.is_empty() {
         return match fs::remove_file(file) {

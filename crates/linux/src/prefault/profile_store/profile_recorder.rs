@@ -17,7 +17,6 @@ const ANSWER: Duration = Duration::from_millis(20);
 /// Share of base pages present from which on regions count as filled.
 const FILLED: f64 = 0.9;
 
-/// Follows the managed processes.
 #[derive(Debug)]
 pub(crate) struct ProfileRecorder {
     learned: ProfileStore,
@@ -25,7 +24,6 @@ pub(crate) struct ProfileRecorder {
     pages: BTreeMap<ProcessId, Option<ProcessProfile>>,
 }
 
-/// Notes on one process.
 #[derive(Debug)]
 struct ProcessProfile {
     known: ProgramProfile,
@@ -105,8 +103,7 @@ impl ProfileRecorder {
         let Some(Some(page)) = self.pages.remove(&process) else {
             return;
         };
-        // Page sizes are counted over all processes, so they can be attributed only to a single
-        // one.
+        // Page sizes are counted over all processes: they can be attributed only to a single one.
         let own = if self.pages.is_empty() { sizes } else { &[] };
         if let Some(record) = page.finish(now, own) {
             if let Err(error) = self.learned.save(&record) {

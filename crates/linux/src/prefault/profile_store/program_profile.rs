@@ -126,8 +126,7 @@ impl ProgramProfile {
         self.fault_sizes_bytes = Some(best.iter().map(PageOrder::bytes).collect());
     }
 
-    /// Bytes that may be filled as soon as it starts: what every start has filled, once there were
-    /// two.
+    /// Bytes to fill as soon as it starts: what every start has filled, once there were two.
     pub fn warm_bytes(&self) -> u64 {
         if self.starts >= 2 {
             self.filled_at_start_bytes

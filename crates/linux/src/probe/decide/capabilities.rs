@@ -1,5 +1,4 @@
-//! Each capability: whether it is available, how that was checked, what is lost without it, and
-//! what would provide it.
+//! Each capability: whether it is available, how that was checked, what is lost without it.
 
 use super::Capability;
 use crate::probe::check_result::CheckResult;
@@ -171,7 +170,6 @@ fn small_pages(sizes: &[SizeFacts]) -> CheckResult {
     )
 }
 
-/// A description in words.
 pub(super) fn describe(checked: &CheckResult) -> String {
     match checked {
         CheckResult::Works => "works".into(),

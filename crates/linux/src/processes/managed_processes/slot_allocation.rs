@@ -13,8 +13,7 @@ use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, SlotCandidate};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// The state between two steps. Each step ends at its deadline, and the next one goes on from
-/// there.
+/// The state between two steps; each step ends at its deadline.
 pub(super) struct SlotAllocation {
     large: Vec<ProcEntry>,
     /// Managed processes with verdicts to renew.
@@ -22,7 +21,6 @@ pub(super) struct SlotAllocation {
     slots: Option<SlotRanking>,
 }
 
-/// The competition for slots.
 struct SlotRanking {
     most: usize,
     contenders: Vec<SlotCandidate>,
@@ -143,7 +141,6 @@ impl ManagedProcesses {
         }
     }
 
-    /// Removes managed processes that get no slot.
     fn remove_outranked(&mut self, slots: &SlotRanking, selector: &mut ProcessSelector) {
         let lost = slots
             .contenders

@@ -10,13 +10,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Most regions in which one call clears access bits: a quarter of a millisecond with `mmap_lock`
-/// held for reading.
+/// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
 pub(crate) const CLEARED_PER_CALL: usize = 16;
 
 /// Result of clearing some regions, in order.
 pub(crate) struct ClearResult {
-    /// Number of regions that were cleared.
     pub(crate) done: usize,
     /// Number of regions that need no other try. It includes the first that cannot be cleared,
     /// because it was unmapped or locked meanwhile.
@@ -50,8 +48,7 @@ impl TargetCalls {
         )
     }
 
-    /// Reads a byte. The read maps memory that nothing has touched, as a read by the process itself
-    /// would.
+    /// Reads a byte, which maps untouched memory, as a read by the process itself would.
     ///
     /// It never waits for userfaultfd: it fails with `EIO` where a monitor would have to answer
     /// (mm/gup.c, `get_user_page_vma_remote` allows no retry; fs/userfaultfd.c,
@@ -88,11 +85,8 @@ impl TargetCalls {
         Ok(self.advise(process, PAGE_OUT, &[range])?.took)
     }
 
-    /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions together with their TLB
-    /// entries ([`crate::promote::process_madvise::clear_accessed`]).
-    ///
-    /// # Errors
-    /// As for that function, except that regions that cannot be cleared are no error.
+    /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions, as
+    /// [`crate::promote::process_madvise::clear_accessed`]. One that it cannot clear is no error.
     pub(crate) fn clear_accessed(
         &mut self,
         process: &ProcessHandle,

@@ -58,7 +58,6 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
     }
 }
 
-/// Sends a packet with `data` bytes of data.
 fn send(packet: &ResultPacket, data: usize) {
     let length = size_of::<RawResult>() + data.min(MAX_DATA);
     // SAFETY: `length` bytes of the packet exist.
@@ -158,7 +157,6 @@ fn with_data(result: i64) -> (i64, usize) {
     (result, usize::try_from(result).unwrap_or(0))
 }
 
-/// The result of a system call, or minus its error.
 fn result_or_error(result: i64) -> i64 {
     if result < 0 { -errno() } else { result }
 }

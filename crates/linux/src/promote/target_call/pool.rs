@@ -20,17 +20,13 @@ const MAX_IDLE: usize = 1;
 /// Calls into targets, timed and counted. A target with an unanswered call gets no other call.
 #[derive(Debug)]
 pub struct TargetCalls {
-    /// Longest wait for one call.
     wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
-    /// Duration of the longest call so far.
     longest: Duration,
-    /// Duration of the last call.
     last: Duration,
     /// Number of calls that took longer than `SLOW`.
     slow: u64,
-    /// CPU time of all helpers.
     cpu: Duration,
 }
 
@@ -62,7 +58,6 @@ impl Default for TargetCalls {
 }
 
 impl TargetCalls {
-    /// Waits at most `wait` for one call.
     pub(crate) fn with_time_limit(wait: Duration) -> Self {
         Self {
             wait,
@@ -199,7 +194,6 @@ impl TargetCalls {
         self.longest
     }
 
-    /// Duration of the last call.
     pub(crate) fn last_call(&self) -> Duration {
         self.last
     }

@@ -196,8 +196,7 @@ mod tests {
         vec![clock; events]
     }
 
-    /// Test machines may have no hardware counters, but the kernel counts its own events by the
-    /// same calls.
+    /// Test machines may lack hardware counters; the kernel counts its events by the same calls.
     #[test]
     fn threads_are_counted_as_they_come() {
         let mut source = match PerfSource::open(std::process::id(), clocks(3), false) {

@@ -7,9 +7,8 @@ use hawkeye_policy::saturating_cast::usize_of;
 use nix::errno::Errno;
 use nix::sys::mman::MmapAdvise;
 
-/// A page of our own with a value that is nowhere else. It is not part of a huge page, as memory of
-/// the heap may be where THP is `always`: the walk that searches for it ends at a table of base
-/// pages.
+/// A page of our own with a unique value. It is not part of a huge page, as the heap may be under
+/// THP `always`: the walk that searches for it ends at a table of base pages.
 pub(super) struct MarkedPage {
     pub(super) page: OwnMemory,
     /// The value that it holds at its start.
@@ -17,7 +16,6 @@ pub(super) struct MarkedPage {
 }
 
 impl MarkedPage {
-    /// Maps the page.
     pub(super) fn new() -> Result<Self> {
         let mut random = [0u8; 8];
         // SAFETY: the buffer is ours and has the given length.

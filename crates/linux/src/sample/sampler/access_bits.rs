@@ -32,7 +32,6 @@ pub struct AccessBitBackend {
     pub first_touch_cost: Duration,
 }
 
-/// Sees accesses by access bits.
 pub(super) struct AccessBitsSampler {
     bits: AccessBitBackend,
     watched: HashMap<ProcessId, SampledState>,
@@ -45,9 +44,7 @@ struct SampledState {
     cleared: bool,
     /// Whether all of them were cleared, and not only those of a sample of its regions.
     all_cleared: bool,
-    /// Its hardware counters, where there are any.
     counters: Option<ProcessCounters>,
-    /// Results of probing.
     walks: WalkHistory,
     /// The start of a window under way.
     starting: Option<WindowOpening>,
@@ -58,12 +55,10 @@ struct SampledState {
     measuring: Option<RegionWalk>,
 }
 
-/// Progress of the start of a window.
 #[derive(Debug)]
 struct WindowOpening {
     walk: RegionWalk,
     read: bool,
-    /// Number of regions that were cleared.
     cleared: usize,
 }
 
@@ -85,7 +80,6 @@ fn state_of<'a>(
     all.get_mut(&process).ok_or(gone)
 }
 
-/// The mappings of a process, as they are now.
 fn mappings_now(
     member: &SampledProcess,
     target: &BoundTarget,
@@ -140,7 +134,6 @@ impl AccessBitBackend {
         Ok(self.walk_costs.is_some() && walks.has_run_enough(member.handle.id.pid)?)
     }
 
-    /// Prepares to probe a process in the window that begins.
     fn start_probing(
         &self,
         member: &SampledProcess,

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 /// Time between two polls, in which the loop does other work.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Work under way.
 #[derive(Debug)]
 pub(super) struct BackgroundTask<T> {
     answer: Receiver<T>,
@@ -17,7 +16,6 @@ pub(super) struct BackgroundTask<T> {
 }
 
 impl<T: Send + 'static> BackgroundTask<T> {
-    /// Starts the work in a new thread.
     pub(super) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, answer) = sync_channel(1);
         thread::spawn(move || {
@@ -30,11 +28,8 @@ impl<T: Send + 'static> BackgroundTask<T> {
         }
     }
 
-    /// The result; `None` while the work is under way.
-    ///
-    /// # Errors
-    /// The loop has polled for `patience`: the next time may be better. `pid` is the process in the
-    /// error.
+    /// The result; `None` while the work is under way. Fails once the loop has polled for
+    /// `patience`: the next time may be better. `pid` is the process in the error.
     pub(super) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
         match self.answer.try_recv() {
             Ok(done) => Ok(Some(done)),

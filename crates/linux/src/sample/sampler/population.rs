@@ -24,12 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Mappings, and the regions in them.
 type PopulationReading = (EligibleRanges, Vec<RegionSample>);
 
-/// Sees which pages are present.
 #[derive(Default)]
 pub(super) struct PopulationSampler {
-    /// Reads under way.
     readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
-    /// Estimates accesses.
     damon: Option<DamonSessions>,
 }
 

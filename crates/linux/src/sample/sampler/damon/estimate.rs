@@ -15,9 +15,7 @@ use std::ops::Range;
 /// Number of samples in which DAMON found one address range accessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangeHits {
-    /// Addresses.
     pub(super) range: Range<u64>,
-    /// Samples that found it accessed.
     pub(super) count: u32,
 }
 
@@ -25,8 +23,7 @@ pub(super) struct RangeHits {
 /// (unknown is not untouched). A region that it reported in parts gets their mean, weighted by
 /// size.
 pub(super) fn estimate(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(RegionAddr, u16)> {
-    // Of each region: the bytes that DAMON reported, and these bytes times the samples that found
-    // them accessed.
+    // Of each region: the bytes reported, and these times the samples that found them accessed.
     let mut shares: BTreeMap<RegionAddr, (u64, u64)> =
         regions.iter().map(|&region| (region, (0, 0))).collect();
     for hit in hits {

@@ -18,7 +18,6 @@ pub(super) const OWNER_MARK: u64 = 0x4841_574b << 32;
 /// The one kdamond that a session or probe configures. Dropping it stops and removes it.
 #[derive(Debug)]
 pub(super) struct Kdamond {
-    /// The directory `kdamonds`.
     kdamonds: SysfsDir,
     released: bool,
 }
@@ -114,8 +113,7 @@ impl Kdamond {
         Ok(())
     }
 
-    /// Configures one scheme that applies to every region and only lists it. Without a scheme sysfs
-    /// shows no counts.
+    /// Configures one scheme that only lists every region: without one, sysfs shows no counts.
     fn set_scheme(&self) -> DamonResult<()> {
         let scheme = self.context().sub("schemes/0");
         scheme.write("action", "stat")?;

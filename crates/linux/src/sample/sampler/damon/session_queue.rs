@@ -95,9 +95,7 @@ pub(crate) struct DamonSessions {
 enum SessionState {
     #[default]
     None,
-    /// Its regions are being listed.
     Listing(ProcessId, BackgroundTask<Result<Vec<RegionAddr>>>),
-    /// DAMON is being set up.
     Starting(ProcessId, BackgroundTask<Result<DamonSession, DamonError>>),
     Open(ProcessId, DamonSession),
     /// The thread waits for the end of DAMON's window.
@@ -136,7 +134,6 @@ impl Default for DamonSessions {
 }
 
 impl DamonSessions {
-    /// Drops the processes for which `there` is false.
     pub(crate) fn retain(&mut self, there: &dyn Fn(ProcessId) -> bool) {
         self.estimates.retain(|process, _| there(*process));
     }
@@ -149,11 +146,8 @@ impl DamonSessions {
             .is_some()
     }
 
-    /// Starts a window for a process, if it is its turn.
-    ///
-    /// # Errors
-    /// The process is gone. A failure of DAMON is no error: it is logged, and the earlier estimates
-    /// stay.
+    /// Starts a window for a process, if it is its turn. An error means that the process is gone:
+    /// failures of DAMON are logged, and the earlier estimates stay.
     pub(crate) fn start_window(&mut self, process: ProcessId) -> SliceResult<()> {
         self.estimates.entry(process).or_default();
         if std::mem::take(&mut self.over) {
@@ -217,10 +211,7 @@ impl DamonSessions {
     }
 
     /// Takes DAMON's results for a process, if it was its turn. The end of DAMON's window comes up
-    /// to a second later, and is not waited for here.
-    ///
-    /// # Errors
-    /// The process is gone.
+    /// to a second later, and is not waited for here. Fails if the process is gone.
     pub(crate) fn end_window(&mut self, process: ProcessId) -> SliceResult<()> {
         if !self.estimates.contains_key(&process) {
             return Ok(Progress::Done(()));
@@ -256,7 +247,6 @@ impl DamonSessions {
     }
 }
 
-/// Regions of a process with memory in them.
 fn populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
     let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
     let found = pagemap::population(pid, &ranges)?;
