@@ -51,9 +51,8 @@ struct MapEntry {
 /// down, head to tail. These rules settle what the paper leaves open:
 /// - A region that was not there before has risen.
 /// - Regions that rise into one bucket by one sample come before all others there, and those that
-///   fall after all others, ascending by address. So neighbours are promoted one after the other,
-/// and
-///   the order doesn't reverse from sample to sample.
+///   fall after all others, ascending by address. So neighbours are promoted one after the other.
+///   The order doesn't reverse from sample to sample.
 /// - A region that was not accessed (its average rounds to 0) is remembered but waits in no bucket,
 ///   because promoting it would gain nothing. When accessed, it rises at least into bucket 0.
 /// - A region that was taken returns to its old position if the next sample shows the same bucket.

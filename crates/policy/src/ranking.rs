@@ -24,7 +24,7 @@ pub struct SlotCandidate {
 impl SlotCandidate {
     /// A process that uses a whole core counts as if it had this many times its memory.
     const BUSY_FACTOR: f64 = 8.0;
-    /// A process must be this many times as important as the one whose slot it takes.
+    /// A process must be this many times as important as the process that it replaces.
     const HYSTERESIS: f64 = 1.5;
 
     fn importance(&self) -> f64 {

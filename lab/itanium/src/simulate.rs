@@ -30,7 +30,7 @@ impl RunFigures {
     }
 }
 
-/// By process and by the workload's number of the mapping. Both number processes alike.
+/// First byte and length, by process and the workload's mapping. Both number processes alike.
 #[derive(Default)]
 struct WorkloadMappings(Vec<Vec<Option<(u64, u64)>>>);
 

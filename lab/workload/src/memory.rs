@@ -70,7 +70,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Where the kernel puts it, as allocators do: beside the previous mapping, merged with it.
+    /// Maps private memory as allocators do: the kernel merges it with the previous mapping.
     pub(crate) fn plain(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }

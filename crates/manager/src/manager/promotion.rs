@@ -13,7 +13,7 @@ use std::time::Duration;
 /// recovery must not wait a minute.
 const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
 
-/// How often a region is tried while no huge page is available, because the best come first.
+/// Attempts on a region without a free huge page: a brief shortage must not skip the best ones.
 const TRIES: u32 = Backoff::PATIENCE + 1;
 
 /// The pace of promotion.

@@ -65,6 +65,7 @@ struct SampleReading {
 enum ReadPurpose {
     /// To count the touches since the last window, before the next one opens.
     CountTouches,
+    /// The window is over.
     CloseWindow { at: Duration, cpu_before: Duration },
 }
 

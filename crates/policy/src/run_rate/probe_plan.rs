@@ -144,7 +144,7 @@ impl ProbePlan {
     }
 }
 
-/// Fisher and Yates. It only makes the order independent of addresses.
+/// Fisher and Yates's shuffle: it only makes the order independent of addresses.
 fn shuffle(regions: &mut [RegionAddr], seed: u64) {
     let mut random = xorshift(seed | 1);
     for last in (1..regions.len()).rev() {

@@ -18,7 +18,7 @@ pub(super) struct MemoryGrowth {
 /// Time constant of the average while growth rises, and while it falls.
 const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
-/// Bytes per second: a page now and then never fills memory in time.
+/// Bytes per second. Slower growth counts as none: it never fills memory in time.
 const STILL: f64 = 4096.0;
 
 impl MemoryGrowth {
@@ -99,7 +99,7 @@ impl RecoverySpeed {
     }
 }
 
-/// Recovery starts with a delay, and programs share the CPU with the manager.
+/// Margin for recovery, which starts with a delay and shares the CPU with programs.
 const SAFETY_S: f64 = 0.5;
 /// However fast memory fills, recovery does not start below this share of the way from the low mark
 /// to the high one. It ends at the low mark, and would otherwise start and end all the time.

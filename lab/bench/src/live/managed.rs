@@ -45,7 +45,7 @@ pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "
 /// Period of [`promote_half`], shorter than the default: a run lasts seconds, not hours.
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
 
-/// As many regions as one of two programs of this size has, within seconds and with no CPU limit.
+/// Promotes as many regions as one of two programs of this size has, in seconds, without CPU limit.
 pub(super) fn promote_half<'a>(
     host: &BenchHost,
     policy: &str,

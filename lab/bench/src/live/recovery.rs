@@ -224,7 +224,8 @@ fn reached_s(shares: &[(f64, f64)], percent: f64) -> Option<f64> {
     found.map(|(at_s, _)| *at_s)
 }
 
-/// Milliseconds of all memory in use being huge: the benefit, whatever the gain on this machine.
+/// How long all of the memory in use was huge for each promotion, in milliseconds: the benefit of
+/// promotions, independent of the gain on this machine. 0 without promotions.
 fn huge_ms_per_promotion(shares: &[(f64, f64)], promoted: u64) -> f64 {
     let pairs = shares.windows(2);
     let huge_s: f64 = pairs.map(|p| (p[1].0 - p[0].0) * p[0].1 / 100.0).sum();

@@ -156,7 +156,7 @@ fn describe(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
     }
 }
 
-/// And its standard error. Rounds are compared with those that came just before or after.
+/// Returns the ratio and its standard error, from rounds just before or after each other.
 fn times_slower(rounds: &[FaultTimes], unmanaged: &[FaultTimes]) -> (f64, f64) {
     let p999 = |round: &FaultTimes| round.quantile_ns(0.999).max(1) as f64;
     let rounds = rounds.iter().zip(unmanaged);

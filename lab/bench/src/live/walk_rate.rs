@@ -143,10 +143,10 @@ fn describe(
     compared.ok()
 }
 
-/// In per cent of huge memory. Below it a program is not all huge; above the rest, not a base one.
+/// Per cent of huge memory: below it a program is not all huge, above 100 minus it not all base.
 const MOSTLY_PERCENT: f64 = 95.0;
 
-/// For shares of huge memory of two instances.
+/// Why a comparison of two instances with these shares of huge memory is doubtful.
 fn doubt([base, huge]: [f64; 2]) -> Option<String> {
     if base > 100.0 - MOSTLY_PERCENT {
         return Some(format!(

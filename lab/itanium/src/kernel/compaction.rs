@@ -69,7 +69,7 @@ impl ItaniumMachine {
         owners
     }
 
-    /// Of those that need at most `most` moves, at most `wanted` with the fewest.
+    /// At most `wanted` blocks that need at most `most` moves each, the fewest moves first.
     fn cheapest_blocks(
         &self,
         order: u8,

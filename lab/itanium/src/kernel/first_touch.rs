@@ -51,7 +51,7 @@ impl ItaniumMachine {
         self.fill_page(process, first, Pte::present(frame, order, writable))
     }
 
-    /// Its first page, its order (at most this one), and its frame if there is one.
+    /// Finds a page around `page`: first page, order (at most this one), and frame if it has one.
     fn whole_page(
         &mut self,
         process: u32,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 struct Reservation {
     order: u8,
     frame: u32,
-    /// By place: whether it has had this frame, which never returns to the reservation.
+    /// By place: whether a page has had this frame, which never returns to the reservation.
     handed_out: Vec<bool>,
     unused: u32,
     last: u64,

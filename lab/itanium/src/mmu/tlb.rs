@@ -347,7 +347,7 @@ mod tests {
         TlbEntry::whole(1, page, shift, 0, true)
     }
 
-    /// Of four inserted in order, of which the first and the third are used then.
+    /// The page replaced of four inserted in order; the first and the third are used then.
     fn replaced(replacement: TlbReplacement) -> u64 {
         let mut tlb = Tlb::new(4, replacement, 1);
         for page in 0..4 {

@@ -37,7 +37,7 @@ pub(super) struct HawkeyeProcess {
     /// Total weight at the last observation of all regions that could have larger pages.
     pub(super) total_weight: f64,
     pub(super) overhead: Option<Overhead>,
-    /// After the promotions since the last observation, in per cent.
+    /// Overhead that promotions could still save, after those since the last observation.
     pub(super) left_percent: f64,
     cpu_cores: f64,
     pub(super) horizon: Duration,

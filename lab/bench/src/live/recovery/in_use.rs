@@ -76,8 +76,8 @@ impl MemoryInUse {
     }
 }
 
-/// As before their bits were cleared: khugepaged skips memory that was not used recently
-/// (`SCAN_LACK_REFERENCED_PAGE`).
+/// Reads a byte of each page, so that it counts as used again: khugepaged skips memory that was
+/// not used recently (`SCAN_LACK_REFERENCED_PAGE`).
 fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> BenchResult<()> {
     let mut bytes = [0; PAGES_PER_REGION as usize];
     for region in regions {

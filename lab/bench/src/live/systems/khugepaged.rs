@@ -38,7 +38,7 @@ impl KhugepagedPace {
     }
 }
 
-/// By the kernel's defaults, or as under a manager. By default a region with one page in it may
+/// Sets how many pages of a huge page may be empty. By default a region with one page in it may
 /// become huge, and nothing splits huge pages full of zeros.
 pub(super) fn bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
     let none = if managed {
