@@ -75,7 +75,6 @@ pub struct ProcessTotals {
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     entries: VecDeque<JournalEntry>,
-    /// Number of entries ever written.
     written: u64,
     footprints: Vec<FootprintPoint>,
     /// Only every n-th footprint is kept; this is n.

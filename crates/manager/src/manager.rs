@@ -43,7 +43,6 @@ pub struct Manager<M> {
     paused: bool,
     /// The current processes, in order of arrival.
     processes: Vec<ProcessId>,
-    /// Chosen sizes at first touches, by process.
     fault_sizes: HashMap<ProcessId, PageOrders>,
     unanswered: UnansweredCalls,
     refresh: RefreshSchedule,
@@ -136,7 +135,6 @@ impl<M: Machine> Manager<M> {
         self.wait_until(wake_at)
     }
 
-    /// Passes an event to every part that keeps state.
     fn dispatch(&mut self, now: Duration, event: Event) {
         self.memory.apply(&event);
         self.limits.apply(now, &event);

@@ -30,7 +30,6 @@ pub struct Candidate {
     pub present: u16,
 }
 
-/// State of one region.
 #[derive(Clone, Copy, Debug)]
 struct MapEntry {
     region: RegionAddr,
@@ -42,7 +41,6 @@ struct MapEntry {
     /// Its position in the bucket: the smallest is the head. Kept while the region is taken out, so
     /// that it returns to the same position if its promotion failed.
     place: i64,
-    /// Whether it can be taken.
     waiting: bool,
 }
 
@@ -51,16 +49,13 @@ struct MapEntry {
 /// After a sample, a region that rose goes to the head of its new bucket, and one that fell to the
 /// tail. A region in the same bucket keeps its position. Regions are taken from the highest bucket
 /// down, head to tail. These rules settle what the paper leaves open:
-///
 /// - A region that was not there before has risen.
-/// - Regions that rise into one bucket by the same sample come before all others there, in
-///   ascending address order among themselves. Those that fall come after all others, ascending
-///   too. So neighbours are promoted one after the other, and the order doesn't reverse from sample
-///   to sample.
+/// - Regions that rise into one bucket by one sample come before all others there, and those that
+///   fall after all others, ascending by address. So neighbours are promoted one after the other.
+///   The order doesn't reverse from sample to sample.
 /// - A region that was not accessed (its average rounds to 0) is remembered but waits in no bucket,
-///   because promoting it would gain nothing. When it is accessed, it rises at least into bucket 0.
-/// - A region that was taken returns to its old position if the next sample still shows it in the
-///   same bucket.
+///   because promoting it would gain nothing. When accessed, it rises at least into bucket 0.
+/// - A region that was taken returns to its old position if the next sample shows the same bucket.
 ///
 /// A sample of `n` regions costs O(n log n), taking a region O(log n).
 #[derive(Clone, Debug)]
@@ -87,8 +82,7 @@ impl AccessMap {
     }
 
     /// Takes in one sample of the whole process. Regions that are huge or missing from it are
-    /// forgotten. `samples` should be in ascending address order; otherwise it is sorted first. Of
-    /// several with one address the first counts.
+    /// forgotten. `samples` is sorted where needed; of several with one address the first counts.
     pub fn observe(&mut self, samples: &[RegionSample]) {
         let mut known = std::mem::take(&mut self.entries).into_iter().peekable();
         let mut entries: Vec<MapEntry> = Vec::with_capacity(samples.len());
@@ -264,7 +258,6 @@ impl AccessMap {
     }
 }
 
-/// The samples in ascending address order, copied only when they are not.
 fn ascending(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
     if samples.is_sorted_by_key(|s| s.region) {
         return Cow::Borrowed(samples);

@@ -28,9 +28,7 @@ pub enum BatchDecision {
 pub struct Backoff {
     /// The pause, in intervals (0, or a power of two up to 128).
     intervals: u32,
-    /// The longest call of the current batch.
     longest: Option<Duration>,
-    /// Whether memory was short in it.
     shortage: bool,
     /// Consecutive batches that ended so. The first of them may have had successful calls.
     shortages: u32,

@@ -17,7 +17,6 @@ pub struct Cooldown {
 #[derive(Clone, Copy, Debug)]
 struct RefusalState {
     until: Duration,
-    /// Duration of the next refusal.
     next: Duration,
 }
 
@@ -51,7 +50,6 @@ impl Cooldown {
         }
     }
 
-    /// The region was refused at `now`.
     pub(crate) fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
         let longest = self.longest();
         let refused = self

@@ -42,7 +42,6 @@ pub struct PolicySettings {
 
 type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 
-/// The constructors of all policies.
 const POLICIES: &[PolicyConstructor] = &[
     |s| Box::new(Hawkeye::new(s.average)),
     |s| Box::new(ByAccessMap::hawkeye_g(s.average)),

@@ -26,7 +26,6 @@ impl SampleKinds {
         Self(self.0 | others.0)
     }
 
-    /// Whether at least one of these kinds is among them.
     const fn any_of(self, kinds: Self) -> bool {
         self.0 & kinds.0 != 0
     }

@@ -10,8 +10,7 @@ use serde::Serialize;
 const WITHIN_S: u64 = 10;
 /// The rest is zeroed at least at this rate, in base pages per second: one huge page per second.
 const LEAST: u32 = 512;
-/// Below this share of idle time, zeroing would take time from programs, which zero only what they
-/// need.
+/// Below this share of idle time, zeroing would take time from programs.
 const BUSY: f64 = 0.1;
 /// Above this share of idle time, the rate may exceed the usual one.
 const CALM: f64 = 0.5;
@@ -55,7 +54,6 @@ impl ZeroingBounds {
         self.most
     }
 
-    /// The rate that a share of idle time (0 to 1) allows.
     fn allowed(self, idle: f64) -> Option<u32> {
         if idle < BUSY {
             return None;

@@ -3,7 +3,6 @@
 use crate::observation::{Observation, ProcessId, ProcessSample};
 use std::collections::HashMap;
 
-/// State of each process, in order of arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessStates<T> {
     all: Vec<(ProcessId, T)>,
@@ -47,7 +46,6 @@ impl<T> ProcessStates<T> {
         found.map(|(_, member)| member)
     }
 
-    /// Adds a process that has been in no observation yet.
     pub(crate) fn push(&mut self, process: ProcessId, member: T) {
         self.all.push((process, member));
     }

@@ -22,11 +22,9 @@ pub struct SlotCandidate {
 }
 
 impl SlotCandidate {
-    /// A process that uses a whole core counts as if it had this many times its memory, because
-    /// huge pages save nothing without CPU time.
+    /// A process that uses a whole core counts as if it had this many times its memory.
     const BUSY_FACTOR: f64 = 8.0;
-    /// A process without a slot must be this many times as important as the process that it
-    /// replaces.
+    /// A process must be this many times as important as the process that it replaces.
     const HYSTERESIS: f64 = 1.5;
 
     fn importance(&self) -> f64 {

@@ -24,14 +24,12 @@ impl Reason {
         Self(Arc::new(data))
     }
 
-    /// Its data, if it is of this type.
     #[cfg(test)]
     pub(crate) fn data<T: 'static>(&self) -> Option<&T> {
         self.0.as_any().downcast_ref()
     }
 }
 
-/// The traits that the data of a reason implements.
 trait ReasonData: fmt::Display + fmt::Debug + Send + Sync {
     fn json(&self) -> serde_json::Result<Box<RawValue>>;
     fn as_any(&self) -> &dyn Any;

@@ -64,9 +64,8 @@ impl RecoveredRegions {
     }
 }
 
-/// Whether a split region is worth a huge page again. A promotion must add fewer zero base pages
-/// than the threshold for a split. The region must also have been accessed enough to leave the
-/// lowest bucket (50 base pages).
+/// A promotion must add fewer zero base pages than the threshold for a split, and the region must
+/// have left the lowest bucket (50 base pages).
 fn qualifies(threshold: BloatThreshold, sample: &RegionSample) -> bool {
     PAGES_PER_REGION.saturating_sub(sample.present) < threshold.zero_pages()
         && bucket_of(sample.accessed) >= 1

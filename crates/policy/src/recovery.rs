@@ -40,7 +40,6 @@ impl Default for BloatThreshold {
     }
 }
 
-/// A scanned huge page is not scanned again for this long.
 const RESCAN_AFTER: Duration = Duration::from_secs(60);
 
 /// Memory is over the mark at which recovery starts, and the huge page holds this many zero base
@@ -48,14 +47,12 @@ const RESCAN_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "bloat")]
 struct BloatReason {
-    /// Zero-filled base pages found.
     zero_pages: u16,
     /// Split at or above this many.
     threshold: u16,
     /// Share in use of the memory that is short, in per cent.
     used_percent: f64,
-    /// The share above which recovery started, in per cent: the high watermark, or less while use
-    /// grows fast.
+    /// Per cent: the high watermark, or less while use grows fast.
     start_percent: f64,
     /// Growth of use, in bytes per second.
     growth_bytes_per_s: u64,

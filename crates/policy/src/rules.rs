@@ -72,7 +72,6 @@ impl FromStr for GlobPattern {
     }
 }
 
-/// The patterns that `text` stands for, one for each combination of its alternatives.
 fn expand_braces(text: &str) -> Result<Vec<String>, PatternError> {
     let mut expanded = vec![String::new()];
     let mut rest = text;
@@ -148,8 +147,7 @@ pub struct RuleConditions {
 }
 
 impl RuleConditions {
-    /// Whether the process meets all of them. `None` where that depends on its user's name, which
-    /// is not known yet.
+    /// `None` where that depends on its user's name, which is not known yet.
     fn matches_identity(&self, identity: &ProcessIdentity) -> Option<bool> {
         if !self.match_except_user(identity) {
             return Some(false);

@@ -81,7 +81,6 @@ impl Default for SamplingPace {
 /// is the worst case.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowdownBudget {
-    /// Seconds of program time.
     left: TokenReserve,
     /// First touches since the last clear that were already drawn, and the amount drawn for them.
     drawn_touches: u64,
@@ -89,8 +88,7 @@ pub struct SlowdownBudget {
 }
 
 impl SlowdownBudget {
-    /// A first window may come at once: this much time's share is available at the start, in
-    /// seconds.
+    /// Seconds available at the start, so that a first window may come at once.
     const SAVED_S: f64 = 30.0;
 
     /// A budget from which nothing has been drawn yet.
@@ -188,8 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// For programs of any size, sampling takes 1 % of the time, plus at most one window and
-        /// the initial amount.
+        /// 1 % of the time, plus at most one window and the initial amount.
         #[test]
         fn the_share_holds_over_time(
             sizes in proptest::collection::vec(0u64..3_000_000, 1..40),

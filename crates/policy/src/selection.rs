@@ -22,8 +22,7 @@ impl ProcessSelection {
     /// Name of the maximum number of processes in errors.
     pub const MAX_PROCESSES: &'static str = "managed processes";
 
-    /// The scan for processes may take this share of one core, in per cent: a quarter of the
-    /// manager's default budget.
+    /// In per cent of one core: a quarter of the manager's default budget.
     const SWEEP_SHARE_PERCENT: f64 = 0.5;
 
     /// Manages processes of at least `min_resident_bytes` (2 MiB and up), at most `max_processes`

@@ -87,7 +87,6 @@ impl SharedRegions {
         Some((*self.found.get(&(process, region))?, until))
     }
 
-    /// The region was promoted, so it is no longer shared.
     fn forget(&mut self, process: ProcessId, region: RegionAddr) {
         self.cooldown.succeed(process, region);
         self.found.remove(&(process, region));

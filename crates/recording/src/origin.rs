@@ -22,8 +22,7 @@ const KERNEL: &str = "hawkeye.kernel";
 const POLICY: &str = "hawkeye.policy";
 const BEGAN: &str = "hawkeye.began_unix_us";
 
-/// The first time after the years of four digits, 10000-01-01, in seconds since 1970. Not every
-/// library can print it.
+/// 10000-01-01, in seconds since 1970. Not every library can print years of five digits.
 const YEAR_10000_S: u64 = 253_402_300_800;
 
 impl RecordingOrigin {

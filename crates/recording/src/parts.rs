@@ -18,7 +18,6 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The folder of a recording in progress.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     beside(path, ".part")
 }

@@ -59,7 +59,6 @@ impl PartFile {
     }
 }
 
-/// Ends a file and flushes it to disk.
 fn finish(writer: RecordingWriter<BufWriter<File>>, place: &Path) -> Result<File, RecordingError> {
     let file = writer.finish()?.into_inner();
     let file = file.map_err(|error| failed(place)(error.into_error()))?;
@@ -67,8 +66,7 @@ fn finish(writer: RecordingWriter<BufWriter<File>>, place: &Path) -> Result<File
     Ok(file)
 }
 
-/// Removes the unfinished file of a part. If it cannot be removed, it still counts as no part, and
-/// the next part overwrites it.
+/// If it cannot be removed, it still counts as no part, and the next part overwrites it.
 fn discard(place: &Path) {
     let _ = fs::remove_file(beside(place, ".tmp"));
 }
@@ -274,7 +272,6 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
     move_out(&joined, folder, path)
 }
 
-/// Joins the parts in a folder into one file.
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     join_into(&joined, folder, about).inspect_err(|_| {
@@ -283,7 +280,6 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
     Ok(joined)
 }
 
-/// Moves the joined file to its final path, and removes the folder.
 fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
     fs::rename(joined, path).map_err(failed(path))?;
     fs::remove_dir_all(folder).map_err(failed(folder))

@@ -79,7 +79,6 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         self.table.int(column, MOST, BYTES)
     }
 
-    /// Reads a column with `read`; `None` where it has no value.
     fn optional<T>(&self, column: usize, read: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         let there = !self.table.is_null(column);
         there.then(read).transpose()

@@ -21,7 +21,6 @@ pub struct RowExtractor {
     known: HashMap<ProcessId, KnownProcess>,
 }
 
-/// State of a process from its last sample.
 #[derive(Clone, Debug)]
 struct KnownProcess {
     command: Arc<str>,

@@ -118,7 +118,6 @@ pub(crate) use column;
 const TABLE_KEY: &str = "hawkeye.table";
 const VERSION_KEY: &str = "hawkeye.version";
 
-/// A file's metadata under a key.
 pub(crate) fn metadata_value<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
     let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
     let found = pairs.iter().find(|pair| pair.key == key);
@@ -135,8 +134,7 @@ const fn is_equal(one: &str, other: &str) -> bool {
 }
 
 impl TableSchema {
-    /// Index of the column with this name. For use at compile time: a missing column stops the
-    /// compilation.
+    /// For use at compile time: a missing column stops the compilation.
     pub(crate) const fn column_index(&self, name: &str) -> usize {
         let mut at = 0;
         while !is_equal(self.columns[at].name, name) {
@@ -145,7 +143,6 @@ impl TableSchema {
         at
     }
 
-    /// The schema in Parquet's notation.
     pub(crate) fn message(&self) -> String {
         let fields = self.columns.iter().map(|column| {
             let repetition = match column.optional {

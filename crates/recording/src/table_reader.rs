@@ -8,10 +8,8 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Number of rows decoded together.
 const BATCH_ROWS: usize = 4096;
 
-/// Values of a column, or their source.
 enum ColumnSource {
     Int(ColumnReaderImpl<Int64Type>, Vec<i64>),
     Float(ColumnReaderImpl<DoubleType>, Vec<f64>),
@@ -19,7 +17,6 @@ enum ColumnSource {
     Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
 }
 
-/// A decoded column.
 struct DecodedColumn {
     source: ColumnSource,
     /// Definition levels: whether each row has a value. Empty where all have.
@@ -28,8 +25,7 @@ struct DecodedColumn {
     places: Vec<Option<usize>>,
 }
 
-/// Runs a read of the Parquet library. The library trusts some figures of a file, and panics on
-/// damaged ones.
+/// The Parquet library trusts some figures of a file, and panics on damaged ones.
 fn guarded<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
     // Nothing is read after a panic: the error ends the reading.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -63,7 +59,6 @@ impl DecodedColumn {
         Ok(rows)
     }
 
-    /// Index of a row's value among the values.
     fn value_index(&self, row: usize) -> Option<usize> {
         match self.places.get(row) {
             Some(place) => *place,
@@ -92,11 +87,9 @@ impl ColumnSource {
     }
 }
 
-/// Reads rows of a table one after the other.
 pub(crate) struct TableReader<R: ChunkReader> {
     file: SerializedFileReader<R>,
     table: &'static TableSchema,
-    /// Positions of the table's columns in the file.
     places: Vec<usize>,
     next_group: usize,
     /// Rows of the open row group not decoded yet, according to its metadata.
@@ -105,7 +98,6 @@ pub(crate) struct TableReader<R: ChunkReader> {
     /// The current row within the decoded ones, and their number.
     at: usize,
     decoded: usize,
-    /// Number of the current row in the file, from 0.
     row: u64,
     started: bool,
 }
@@ -207,7 +199,6 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(())
     }
 
-    /// The file's metadata under a key.
     pub(crate) fn metadata_value(&self, key: &str) -> Option<&str> {
         metadata_value(self.file.metadata().file_metadata(), key)
     }
@@ -218,7 +209,6 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Some((&column.source, column.value_index(self.at)?))
     }
 
-    /// Whether a column has no value in this row.
     pub(crate) fn is_null(&self, column: usize) -> bool {
         self.locate(column).is_none()
     }
@@ -267,7 +257,6 @@ impl<R: ChunkReader + 'static> TableReader<R> {
             .map_err(|_| self.invalid_value(column, "text in UTF-8", format!("{bytes:?}")))
     }
 
-    /// The error for an invalid value of this row.
     pub(crate) fn invalid_value(
         &self,
         column: usize,

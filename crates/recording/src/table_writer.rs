@@ -30,7 +30,6 @@ pub enum CellValue<'a> {
     Null,
 }
 
-/// Rows of a column that are not yet written.
 #[derive(Debug)]
 struct PendingColumn {
     values: ColumnValues,
@@ -38,7 +37,6 @@ struct PendingColumn {
     levels: Option<Vec<i16>>,
 }
 
-/// The values of a column.
 #[derive(Debug)]
 enum ColumnValues {
     Int(Vec<i64>),
@@ -168,7 +166,6 @@ impl<W: Write + Send> TableWriter<W> {
         self.flush()
     }
 
-    /// Writes the rows in memory.
     fn flush(&mut self) -> Result<(), RecordingError> {
         if self.rows == 0 {
             return Ok(());

@@ -60,7 +60,6 @@ fn about() -> RecordingOrigin {
     }
 }
 
-/// The description of a recording that began this much later.
 fn later(seconds: u64) -> RecordingOrigin {
     RecordingOrigin {
         began: about().began.map(|t| t + Duration::from_secs(seconds)),
@@ -76,7 +75,6 @@ fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<Recording
     rows.map(RecordingRow::Region).collect()
 }
 
-/// A row of every other kind.
 fn others(at: Duration) -> Vec<RecordingRow> {
     let process = process(7, 3);
     let redis: std::sync::Arc<str> = "redis".into();

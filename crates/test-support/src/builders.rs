@@ -176,7 +176,6 @@ pub fn run_watching(
     WakeReason::Deadline
 }
 
-/// Time, process and region of each event of this kind.
 fn events_of_kind(manager: &Managing, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
     let entries = manager.journal().entries();
     let of_kind = entries.filter(|entry| entry.event.kind() == kind);

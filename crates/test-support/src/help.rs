@@ -4,11 +4,9 @@
 use clap::error::ErrorKind;
 use clap::{Command, Parser};
 
-/// The most lines and columns of a help screen.
 const LINES: usize = 40;
 const COLUMNS: usize = 80;
 
-/// Every command with its full name, except hidden ones.
 fn commands<A: Parser>() -> Vec<(String, Command)> {
     let mut found = Vec::new();
     let mut root = A::command();

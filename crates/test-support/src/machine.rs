@@ -112,20 +112,17 @@ pub struct ScriptedMachine {
     shared: BTreeMap<(ProcessId, RegionAddr), SharedPages>,
     manager_cpu: Duration,
     longest_call: Duration,
-    /// Work that clearing, reading or listing a process takes, in calls of [`costs::CALL`]; 0: as
-    /// `costs` says.
+    /// In calls of [`costs::CALL`]; 0: as `costs` says.
     work: Duration,
     work_left: HashMap<(&'static str, ProcessId), Duration>,
     /// Time that each admission of a process takes, and the number of processes admitted.
     joining: Duration,
     joined: usize,
-    /// Times at which memory was read.
     looks: Vec<Duration>,
     last_listing: Duration,
     abandoned: bool,
 }
 
-/// Pid of the first program.
 const FIRST_PID: u32 = 1000;
 
 impl ScriptedMachine {
@@ -244,8 +241,7 @@ impl ScriptedMachine {
         found.ok_or(MachineError::Gone(id))
     }
 
-    /// A call that takes `cpu` of the manager's time and also waits for `waiting`. Programs run
-    /// meanwhile.
+    /// Takes `cpu` of the manager's time and also waits for `waiting`, while programs run.
     fn spend(&mut self, cpu: Duration, waiting: Duration) -> Duration {
         self.manager_cpu += cpu;
         self.longest_call = self.longest_call.max(cpu + waiting);
@@ -253,7 +249,6 @@ impl ScriptedMachine {
         cpu + waiting
     }
 
-    /// Lets all programs run until `target`, or with `stop_when_over` until all have ended.
     fn advance_to(&mut self, target: Duration, stop_when_over: bool) {
         loop {
             self.apply_due_changes();
@@ -277,7 +272,6 @@ impl ScriptedMachine {
         self.programs.iter().all(ScriptedProgram::has_ended)
     }
 
-    /// Applies all changes that are due.
     fn apply_due_changes(&mut self) {
         for program in &mut self.programs {
             program.start_or_end(self.now);
@@ -317,7 +311,6 @@ impl ScriptedMachine {
     }
 }
 
-/// Base pages in bytes.
 fn bytes(pages: u64) -> u64 {
     pages * BASE_PAGE_BYTES
 }

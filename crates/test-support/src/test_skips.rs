@@ -77,7 +77,6 @@ fn test_of(path: &str) -> &str {
     path.split("::{{closure}}").next().unwrap_or(path)
 }
 
-/// All tests of this program, from its harness's list.
 fn listed() -> &'static HashSet<String> {
     static LISTED: OnceLock<HashSet<String>> = OnceLock::new();
     LISTED.get_or_init(|| {

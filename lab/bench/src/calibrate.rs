@@ -50,7 +50,6 @@ pub struct CalibratedMachine {
     pub missing: Vec<UnmeasuredCost>,
 }
 
-/// Collects figures while they are turned into costs.
 #[derive(Default)]
 struct CostRecorder {
     figures: Vec<MeasuredCost>,

@@ -40,25 +40,21 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// The error for a program that could not be run.
     pub(crate) fn program(program: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let program = program.into();
         move |source| Self::Program { program, source }
     }
 
-    /// The error for a command that could not be run.
     pub(crate) fn starting(command: &Command) -> impl FnOnce(io::Error) -> Self + use<> {
         Self::program(command.get_program().to_string_lossy().into_owned())
     }
 }
 
-/// An error with this formatted message.
 macro_rules! impossible {
     ($($words:tt)*) => { $crate::error::BenchError::Impossible(format!($($words)*)) };
 }
 pub(crate) use impossible;
 
-/// Returns an error with this formatted message.
 macro_rules! bail {
     ($($words:tt)*) => { return Err($crate::error::impossible!($($words)*)) };
 }

@@ -24,7 +24,6 @@ pub use crate::statistics::Spread;
 
 use hawkeye_linux::LinuxError;
 
-/// Imports of every file below.
 mod prelude {
     pub(super) use super::memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds};
     pub(super) use super::{CostResult, Spread, not_measured, turns};
@@ -51,7 +50,6 @@ fn turns<const N: usize>(
     Ok(figures.map(Spread::of))
 }
 
-/// The error for something that could not be measured.
 fn not_measured(why: &'static str) -> LinuxError {
     LinuxError::NotMeasured(why)
 }

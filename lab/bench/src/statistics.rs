@@ -30,8 +30,7 @@ pub fn median_of<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
 /// The standard error of the median of independent values, estimated from the width of their middle
 /// half, which a few outliers do not change. 0 for fewer than four values.
 pub fn median_error(values: &[f64]) -> f64 {
-    /// Standard error of a normal distribution's median, as a multiple of the width of its middle
-    /// half.
+    /// Standard error of a normal distribution's median, in widths of its middle half.
     const OF_ONE: f64 = 0.929;
     let sorted = sorted(values.to_vec());
     let quarter = sorted.len() / 4;

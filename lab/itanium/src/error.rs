@@ -65,7 +65,6 @@ pub enum ItaniumError {
 }
 
 impl ItaniumError {
-    /// An error about a setting unless it is valid.
     pub(crate) fn unless(valid: bool, what: &'static str, allowed: &'static str) -> Result {
         if valid {
             Ok(())
@@ -86,7 +85,6 @@ pub struct Contradiction {
 }
 
 impl Contradiction {
-    /// A contradiction unless the state is right.
     pub(crate) fn unless(
         right: bool,
         what: &'static str,

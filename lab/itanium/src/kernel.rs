@@ -156,7 +156,6 @@ pub struct ItaniumMachine {
     mmu: Mmu,
     counters: ItaniumCounters,
     buddy: BuddyAllocator,
-    /// Memory set aside for large pages.
     pool: Option<HugePagePool>,
     reservations: Reservations,
     /// By process number; `None` for a process that has ended.
@@ -167,11 +166,9 @@ pub struct ItaniumMachine {
     held: u32,
     /// Frames that other memory holds and that can be moved.
     movable: BTreeSet<u32>,
-    /// Requests to the daemon that moves pages together.
     demand: CompactionRequests,
     misses: MissCounts,
     window: ReferenceWindow,
-    /// Number of contexts handed out.
     contexts: u32,
     statistics: LargePageStatistics,
 }
@@ -311,7 +308,6 @@ impl ItaniumMachine {
         })
     }
 
-    /// Makes sure that a leaf exists for a page's entry.
     fn ensure_leaf(&mut self, process: u32, page: u64) -> Result {
         if self.space(process)?.table.leaf_frame(page).is_none() {
             let frame = self.allocate(0).ok_or(ItaniumError::OutOfMemory(process))?;

@@ -30,8 +30,7 @@ impl RunFigures {
     }
 }
 
-/// First byte and length of each mapping, by process and by the workload's number of the mapping.
-/// The machine and the workload number processes alike.
+/// First byte and length, by process and the workload's mapping. Both number processes alike.
 #[derive(Default)]
 struct WorkloadMappings(Vec<Vec<Option<(u64, u64)>>>);
 

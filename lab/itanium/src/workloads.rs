@@ -131,7 +131,6 @@ fn allocate(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Resu
     fill(process, mapping, bytes, sink)
 }
 
-/// Maps anonymous memory.
 fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: EventSink<'_>) -> Result {
     sink(ProgramEvent::Map {
         process,
@@ -142,8 +141,7 @@ fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: EventSink<
     })
 }
 
-/// Touches all of a mapping, as a program does that fills its memory. The step is 4 KiB, the
-/// smallest page size.
+/// The step is 4 KiB, the smallest page size.
 fn fill(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
     for offset in (0..bytes).step_by(4096) {
         sink(ProgramEvent::Touch(Touch {

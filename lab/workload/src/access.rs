@@ -121,7 +121,6 @@ fn prepare(args: &AccessArgs, hot_mib: u64) -> WorkloadResult<(Mapping, HotColdL
     Ok((memory, layout))
 }
 
-/// Reads until there is a reason to end.
 fn read(
     mut walk: impl AccessPattern,
     memory: &Mapping,

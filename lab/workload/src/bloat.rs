@@ -52,7 +52,6 @@ pub(super) fn regions(mib: u64) -> usize {
     ((mib << 20) as usize).div_ceil(REGION)
 }
 
-/// Answers requests until there is a reason to end.
 fn serve(
     mut memory: PatternedMemory,
     seconds: Option<f64>,

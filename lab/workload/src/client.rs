@@ -95,7 +95,6 @@ struct KeyValueClient {
 }
 
 impl KeyValueClient {
-    /// Connects to the server and stores all values.
     fn connect(args: &AskArgs) -> WorkloadResult<Self> {
         let questions = RequestMix {
             dialect: args.dialect,
@@ -130,8 +129,7 @@ impl KeyValueClient {
         self.interval = (Instant::now(), self.answers);
     }
 
-    /// Sends new requests on each connection for which it has read the last answers. The server
-    /// always has the requests of the other connections to work on.
+    /// The server always has the requests of the other connections to work on.
     fn round(&mut self, console: &mut Console) -> WorkloadResult<()> {
         for connection in &mut self.connections {
             self.answers += connection.read_answers()?;

@@ -12,7 +12,6 @@ const IDLE: Duration = Duration::from_millis(20);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleInput {
     Request(WorkloadRequest),
-    /// A line that is not a request.
     Bad(BadRequest),
     /// The end: the starter of the workload has ended, or has closed standard input.
     End,
@@ -78,7 +77,6 @@ impl Console {
         }
     }
 
-    /// Waits for input, at most `at_most`.
     pub(crate) fn wait(&mut self, at_most: Duration) -> Option<ConsoleInput> {
         match self.input().recv_timeout(at_most) {
             Ok(input) => Some(input),
@@ -87,7 +85,6 @@ impl Console {
         }
     }
 
-    /// Waits for input without a limit.
     pub(crate) fn next(&mut self) -> ConsoleInput {
         self.input().recv().unwrap_or(ConsoleInput::End)
     }

@@ -49,7 +49,6 @@ pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<(
     Ok(())
 }
 
-/// A child that touches memory and then only waits.
 fn start(memory: &mut Mapping, pages: usize) -> WorkloadResult<ForkedWorker> {
     // SAFETY: the child only writes to memory.
     unsafe { ForkedWorker::fork(|| (0..pages).for_each(|page| memory.write(page * PAGE, 1))) }

@@ -66,7 +66,6 @@ pub enum WorkloadError {
 }
 
 impl WorkloadError {
-    /// An error of the histogram of times.
     pub(crate) fn uncountable(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::system("counting times")(io::Error::other(error))
     }

@@ -71,8 +71,7 @@ fn free_memory() -> WorkloadResult<FreeBlocks> {
     FreeBlocks::read().map_err(WorkloadError::system("/proc/buddyinfo"))
 }
 
-/// Drops file caches. Compaction would otherwise move their pages into the holes, and leave whole
-/// blocks behind.
+/// Compaction would move their pages into the holes, and leave whole blocks behind.
 fn drop_file_caches() {
     // Without the permission, the workload fragments less.
     let _ = fs::write("/proc/sys/vm/drop_caches", "1");
@@ -84,8 +83,7 @@ fn prefer_oom_kill() {
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Fills free memory with base pages, except `spare` bytes. Returns the mapping and the number of
-/// bytes that are filled.
+/// Spares `spare` bytes. Returns the mapping and the number of bytes that are filled.
 fn fill(spare: u64, free: FreeBlocks) -> WorkloadResult<(Mapping, usize)> {
     let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
     if bytes == 0 {

@@ -216,8 +216,7 @@ impl WorkloadProcess {
         self.child.try_wait().map_err(WorkloadProcessError::Wait)
     }
 
-    /// Waits for the first event that `choose` accepts. An event that reports an error ends the
-    /// wait.
+    /// An event that reports an error ends the wait.
     fn wait_for<T>(
         &mut self,
         timeout: Duration,

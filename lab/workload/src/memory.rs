@@ -28,7 +28,6 @@ pub enum Pages {
     Default,
 }
 
-/// Accesses that a range of memory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
     /// Nothing: the next access is fatal.
@@ -37,7 +36,6 @@ pub(crate) enum Protection {
     ReadWrite,
 }
 
-/// A range of memory that belongs to this value alone.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     /// Never zero; a multiple of the base page.
@@ -72,8 +70,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps private memory where the kernel puts it, as allocators do. The kernel puts it beside
-    /// the previous mapping and merges both.
+    /// Maps private memory as allocators do: the kernel merges it with the previous mapping.
     pub(crate) fn plain(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }
@@ -88,7 +85,6 @@ impl Mapping {
         self.advise(0, self.bytes, libc::MADV_MERGEABLE)
     }
 
-    /// Maps private memory that never becomes huge.
     pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
         let mapping = Self::plain(bytes)?;
         mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
@@ -238,7 +234,6 @@ impl Mapping {
         )
     }
 
-    /// Makes the mapping longer or shorter, in place or elsewhere.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryError> {
         assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
         let old = self.start.as_ptr().cast();
@@ -308,7 +303,6 @@ fn map(bytes: usize, protection: i32, flags: i32, fd: RawFd) -> Result<Mapping, 
     Ok(Mapping { start, bytes })
 }
 
-/// Converts the result of a call that maps memory.
 fn mapped(
     start: *mut libc::c_void,
     call: &'static str,

@@ -22,15 +22,12 @@ pub struct OneTibArgs {
     pub mib: u64,
 }
 
-/// Size of the file: small beside the memory, and large enough that 1 TiB of it takes 4096 mappings
-/// (`vm.max_map_count` is 65530).
+/// Small, but large enough that 1 TiB of it takes 4096 mappings (`vm.max_map_count` is 65530).
 const FILE_BYTES: u64 = 256 << 20;
 const GIB: u64 = 1 << 30;
-/// Size of the range that is mapped and unmapped for the measurement.
 const PIECE: usize = 16 * PAGE;
-/// Time between two measured calls. Waiting threads get their turn at once. The measured time is
-/// therefore a delay by a lock, and not a wait for the processor. Anything longer than this cannot
-/// be missed.
+/// Between two measured calls. Waiting threads get their turn at once, so the measured time is a
+/// delay by a lock. Anything longer than this cannot be missed.
 const PAUSE: Duration = Duration::from_micros(200);
 pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResult<()> {
     if args.populated_gib > args.mapped_gib {

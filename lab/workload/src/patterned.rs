@@ -109,8 +109,7 @@ impl PatternedMemory {
         Ok(bytes as u64)
     }
 
-    /// Compares every byte of every page with its expected value. Reading an absent page makes the
-    /// kernel map a zero page there, or a huge page where that is enabled.
+    /// Reading an absent page makes the kernel map a zero page, or a huge page where enabled.
     pub(super) fn verify(&self) -> PatternCheck {
         let mut verdict = PatternCheck {
             checked_bytes: self.bytes() as u64,
@@ -137,7 +136,6 @@ impl PatternedMemory {
         verdict.first.get_or_insert_with(wrong);
     }
 
-    /// Writes one word without a record in the pattern.
     #[cfg(test)]
     fn corrupt(&mut self, offset: usize, value: u64) {
         self.memory.write(offset, value);

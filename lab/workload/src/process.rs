@@ -28,8 +28,7 @@ pub(crate) fn resident() -> WorkloadResult<WorkloadEvent> {
     })
 }
 
-/// Waits for `go`. Returns false if there is a reason to end instead. `until` names what the
-/// workload does after `go`.
+/// False if there is a reason to end instead. `until` names what the workload does after `go`.
 pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<bool> {
     loop {
         let message = match console.next() {
@@ -55,8 +54,7 @@ pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
     }
 }
 
-/// Runs each worker in a thread, and answers requests by `answer` meanwhile. The first one that
-/// ends, even with an error, ends the others, which check the flag.
+/// The first worker that ends, even with an error, ends the others, which check the flag.
 pub(crate) fn run_workers<'a, const N: usize>(
     console: &mut Console,
     over: &'a AtomicBool,

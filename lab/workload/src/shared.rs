@@ -51,7 +51,6 @@ impl SharedArgs {
     }
 }
 
-/// Reads between two checks for requests.
 const BATCH: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Time between two checks for requests of a parent that does not read.

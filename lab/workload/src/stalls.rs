@@ -189,8 +189,7 @@ fn fault(
     Ok(())
 }
 
-/// Gives this thread a processor whenever it is ready, ahead of managers at their lowest real-time
-/// priority.
+/// Ready threads get a processor ahead of managers at their lowest real-time priority.
 fn with_sched_fifo() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
     // SAFETY: a plain system call on this thread, which only reads `priority`.
@@ -200,7 +199,6 @@ fn with_sched_fifo() -> io::Result<()> {
     }
 }
 
-/// Page faults of this thread that needed no I/O.
 fn faults_of_thread() -> WorkloadResult<i64> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(io::Error::from);
     let usage = usage.map_err(WorkloadError::system("getrusage"))?;

@@ -75,7 +75,6 @@ pub struct HoldArgs {
 
 /// Counts the times that `exec-self` has executed itself.
 const EXECS_VARIABLE: &str = "HAWKEYE_WORKLOAD_EXECS";
-/// Pages that a thread or a child writes to.
 const PAGES_WRITTEN: usize = 64;
 /// Time between two checks of the clock and of standard input while idle.
 const IDLE: Duration = Duration::from_millis(50);
@@ -184,8 +183,7 @@ pub(super) fn ready(memory: &Mapping, execs: u32, console: &mut Console) -> Work
     }))
 }
 
-/// Repeats `round`, which returns the number of tasks that it started, until there is a reason to
-/// end.
+/// `round` returns the number of tasks that it started.
 fn storm(
     mut memory: Mapping,
     args: &HoldArgs,
@@ -214,7 +212,6 @@ fn storm(
     }))
 }
 
-/// Decides when to end.
 pub(super) struct EndCondition {
     begin: Instant,
     period: Option<Duration>,

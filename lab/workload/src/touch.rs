@@ -55,7 +55,6 @@ pub enum TouchOrder {
 
 /// Histogram of the times of touches, in nanoseconds.
 fn latencies() -> WorkloadResult<Histogram<u64>> {
-    /// Decimal digits that are kept.
     const DIGITS: u8 = 3;
     Histogram::new(DIGITS).map_err(WorkloadError::uncountable)
 }
@@ -107,7 +106,6 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
     wrong.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong)))
 }
 
-/// `threads` parts with about the same number of regions.
 fn parts(memory: Mapping, threads: usize) -> Vec<Mapping> {
     let mut parts = Vec::new();
     let mut rest = Some(memory);
@@ -171,7 +169,6 @@ fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> WorkloadResu
     Ok(latencies)
 }
 
-/// The first touched word with an unexpected value, or another word that is not zero.
 fn wrong_word(args: &TouchArgs, memory: &Mapping) -> Option<WrongWord> {
     let step = REGION_PAGES / usize::from(args.pages_per_region);
     let touched = |offset: usize| {

@@ -14,10 +14,8 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(60);
 const A_MOMENT: Duration = Duration::from_millis(200);
 const STALL: Duration = Duration::from_millis(300);
-/// Number of keys stored before the first request.
 const KEYS: usize = 100;
 
-/// Requests of all connections to the server.
 struct Server {
     most: usize,
     /// The number of the get that is delayed, together with all requests that arrive meanwhile.

@@ -11,7 +11,6 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "learned")]
 struct LearnedReason {
-    /// Number of consecutive starts in which they suited it.
     starts: u32,
 }
 
@@ -26,10 +25,9 @@ impl fmt::Display for LearnedReason {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Sets each process's page sizes at first touches. The policy's choice comes first, then what
-    /// suited the same program before. While promotion is held back or paused, base pages are set,
-    /// because larger pages take memory that no program asked for. A process without any known
-    /// choice is left as it is.
+    /// Sets each process's page sizes at first touches: the policy's choice, else what suited the
+    /// program before, else nothing. While promotion is held back or paused, base pages are set:
+    /// larger pages take memory that no program asked for.
     pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
         let offered = self.machine.shape().at_faults;
         if offered.is_empty() || self.settings.measure_only {

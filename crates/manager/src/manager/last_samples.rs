@@ -65,7 +65,6 @@ impl LastSamples {
         }
     }
 
-    /// Takes in what happened.
     pub(super) fn apply(&mut self, event: &Event) {
         match *event {
             Event::Promoted {
@@ -104,7 +103,6 @@ impl LastSamples {
         }
     }
 
-    /// Forgets the processes for which `there` is false.
     pub(super) fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.footprints.retain(|process, _| there(*process));
         self.samples.retain(|process, _| there(*process));

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 /// State of memory as last read, plus the changes since.
 pub(super) struct MemoryWatch {
-    /// Decides on promotion and recovery.
     pub(super) guard: MemoryGuard,
     /// Total memory and use; `None` where it could not be read.
     pub(super) state: Option<MemoryState>,
@@ -62,9 +61,8 @@ impl MemoryWatch {
         self.held = self.guard.held();
     }
 
-    /// Takes in a reading, if there is one. Returns whether promotion starts or stops being held,
-    /// or is held for another reason. Mere figures in a reason do not count, because they change
-    /// all the time.
+    /// Takes in a reading. Returns whether promotion starts or stops being held, or is held for
+    /// another reason; figures in a reason do not count, because they change all the time.
     fn assess(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
         let held = match &read {
             Some(state) => self.guard.assess(now, state).err(),
@@ -93,7 +91,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Reads the state of memory.
     pub(super) fn assess_memory(&mut self, now: Duration) {
         let read = self.machine.memory();
         if let Err(error) = &read {

@@ -13,15 +13,13 @@ use std::time::Duration;
 /// recovery must not wait a minute.
 const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
 
-/// How often a region is tried while no huge page is available. The best regions come first. They
-/// should not be left alone only because memory was short at that moment.
+/// Attempts on a region without a free huge page: a brief shortage must not skip the best ones.
 const TRIES: u32 = Backoff::PATIENCE + 1;
 
 /// The pace of promotion.
 pub struct PromotionState {
     budget: PromotionBudget,
     backoff: Backoff,
-    /// A promotion to try again.
     postponed: Option<NextPromotion>,
 }
 
@@ -52,7 +50,6 @@ impl PromotionState {
     }
 }
 
-/// The promotion to carry out next.
 #[derive(Debug)]
 struct NextPromotion {
     promotion: Promotion,
@@ -152,7 +149,6 @@ impl<M: Machine> Manager<M> {
             && self.limits.allow(promotion, now)
     }
 
-    /// Whether nothing may be promoted.
     fn is_blocked(&self) -> bool {
         self.settings.hold_full && self.memory.held.is_some()
     }
@@ -202,7 +198,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Reports the result of a promotion to all parts.
     pub(super) fn finish_promotion(
         &mut self,
         promotion: Promotion,

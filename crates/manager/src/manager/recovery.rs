@@ -10,14 +10,12 @@ use hawkeye_policy::{
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The shortest time between two listings.
 const RELIST: Duration = Duration::from_millis(10);
 
 /// Huge pages to search, and the pace of the search.
 pub(super) struct RecoveryState {
     pub(super) planner: RecoveryPlanner,
     backoff: Backoff,
-    /// A listing of huge pages that is under way.
     pub(super) listing: Option<SliceQueue>,
 }
 
@@ -30,7 +28,6 @@ impl RecoveryState {
         }
     }
 
-    /// Takes in one round of samples.
     pub(super) fn observe(&mut self, observation: &Observation) {
         self.planner.observe(observation);
         for sample in &observation.processes {
@@ -156,8 +153,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Lists huge pages for recovery. Recovery needs them even where the policy needs no samples,
-    /// or its next window is far away.
+    /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
     pub(super) fn list_for_recovery(&mut self, now: Duration) {
         if self.settings.measure_only {
             return;
@@ -176,7 +172,6 @@ impl<M: Machine> Manager<M> {
         self.continue_listing(now);
     }
 
-    /// Lists more huge pages; recovery gets the results at once.
     fn continue_listing(&mut self, now: Duration) {
         let Some(mut listing) = self
             .recovery

@@ -21,14 +21,12 @@ const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 /// When to look at the machine, and the progress of the look.
 #[derive(Debug, Default)]
 pub(super) struct RefreshSchedule {
-    /// Start of the next look.
     pub(super) next: Duration,
     /// When to go on admitting processes, while many join.
     joining: Option<Duration>,
     under_way: Option<FootprintRead>,
 }
 
-/// A look at the sizes of all processes that is under way.
 #[derive(Debug)]
 struct FootprintRead {
     slices: SliceQueue,
@@ -36,7 +34,6 @@ struct FootprintRead {
 }
 
 impl RefreshSchedule {
-    /// When the next work of this kind is due.
     pub(super) fn due(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
         let due = [under_way, self.joining].into_iter().flatten();
@@ -51,7 +48,6 @@ impl RefreshSchedule {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Begins a look if it is due, or continues the one under way.
     pub(super) fn refresh_if_due(&mut self, now: Duration) {
         if now >= self.refresh.next {
             self.begin_refresh(now);
@@ -100,7 +96,6 @@ impl<M: Machine> Manager<M> {
         due.min(now + SLICE)
     }
 
-    /// Begins a look: memory first, then the sizes of processes in slices.
     fn begin_refresh(&mut self, now: Duration) {
         self.refresh.next = now + LOOK_EVERY;
         self.list_processes();
@@ -121,7 +116,6 @@ impl<M: Machine> Manager<M> {
         self.allow_fill();
     }
 
-    /// Drops all state of processes that have ended.
     fn forget_ended(&mut self, now: Duration) {
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
@@ -131,7 +125,6 @@ impl<M: Machine> Manager<M> {
         self.fault_sizes.retain(|process, _| is_there(*process));
     }
 
-    /// Continues the look under way.
     fn continue_refresh(&mut self, now: Duration) {
         let Some(mut look) = self.refresh.under_way.take() else {
             return;

@@ -9,7 +9,6 @@ use hawkeye_policy::{Event, Observation, ProcessId, ProcessSample, SampleKinds, 
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The sampling clock.
 pub(super) struct SamplingSchedule {
     state: WindowState,
     /// Cost to the programs of clearing access bits.
@@ -21,18 +20,15 @@ pub(super) struct SamplingSchedule {
     /// Resident memory at the last look, and the time of that look.
     rss_now: u64,
     rss_at: Duration,
-    /// When the last window was closed.
     last_window: Option<Duration>,
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
-    /// Savings by promotions since the last window.
     saved: MeanSaving,
     stretched: Option<StretchReason>,
     /// Windows opened so far.
     windows: usize,
 }
 
-/// Number of promotions, and their savings.
 #[derive(Clone, Copy, Default)]
 struct MeanSaving {
     sum_us_per_s: f64,
@@ -49,10 +45,8 @@ enum WindowState {
         until: Duration,
         cpu_before: Duration,
         open: Vec<ProcessId>,
-        /// The processes still to be probed, and when.
         probing: Vec<(ProcessId, Duration)>,
     },
-    /// Regions are being read, one process after the other.
     Reading(SampleReading),
 }
 
@@ -68,7 +62,6 @@ struct SampleReading {
     purpose: ReadPurpose,
 }
 
-/// Why regions are read.
 enum ReadPurpose {
     /// To count the touches since the last window, before the next one opens.
     CountTouches,
@@ -116,7 +109,6 @@ impl SamplingSchedule {
         }
     }
 
-    /// When the next work of this kind is due.
     pub(super) fn due(&self) -> Duration {
         match &self.state {
             WindowState::Idle { next } => *next,
@@ -148,10 +140,9 @@ impl SamplingSchedule {
         }
     }
 
-    /// Samples early a program that has grown much since its last sample and has stopped growing.
-    /// Otherwise a program that has just started would wait a whole period. While it still grows,
-    /// its accesses only show what is being filled. Returns when to look again, if that should be
-    /// soon.
+    /// Samples early a program that has grown much since its last sample and has stopped growing:
+    /// otherwise a new program would wait a whole period. While it still grows, its accesses only
+    /// show what is being filled. Returns when to look again, if that should be soon.
     pub(super) fn record_growth(
         &mut self,
         now: Duration,
@@ -176,7 +167,6 @@ impl SamplingSchedule {
         (first && grown).then(|| now + SOON)
     }
 
-    /// Takes in what happened.
     pub(super) fn apply(&mut self, event: &Event) {
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
@@ -186,11 +176,9 @@ impl SamplingSchedule {
         }
     }
 
-    /// The best remaining promotion saves this much; 0 where there is none. One look does not show
-    /// all hot memory. So the next look is not delayed if two conditions hold:
-    ///
-    /// - What is left is much poorer than what the last look found.
-    /// - Another saving like that would pay for the next look before it is due.
+    /// The best remaining promotion saves this much (0: none is left). One look does not show all
+    /// hot memory. So the next one is not delayed where what is left is much poorer than what the
+    /// last look found, and another such saving would pay for it before it is due.
     pub(super) fn record_best_saving(
         &mut self,
         now: Duration,
@@ -223,7 +211,6 @@ impl SamplingSchedule {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Opens, continues or closes a window if that is due.
     pub(super) fn sample(&mut self, now: Duration) {
         if self.memory.guard.in_danger() && !self.settings.measure_only {
             // The program may end before the window does.
@@ -241,7 +228,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Opens a window, unless something prevents it.
     fn begin_opening(&mut self, now: Duration) {
         if self.cpu.exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
@@ -277,7 +263,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Opens a window once the cost of clearing is within every program's limit.
     fn open_when_ready(&mut self, now: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
         match self.processes.iter().map(ready).min() {
@@ -338,7 +323,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// All that could be cleared is cleared: the window begins.
     fn on_opened(&mut self, now: Duration, opening: WindowOpening) {
         let WindowOpening {
             open, cpu_before, ..
@@ -382,8 +366,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Probes the processes that are due. Ends the window when it is over, or early where only
-    /// probing was wanted.
+    /// Ends the window when it is over, or early where only probing was wanted.
     fn continue_probing(&mut self, now: Duration) {
         let WindowState::Window { until, probing, .. } = &mut self.sampling.state else {
             return;
@@ -417,7 +400,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// The window is over: reads what was accessed in it.
     fn close_window(&mut self, now: Duration) {
         let idle = WindowState::Idle { next: now };
         let WindowState::Window {
@@ -438,7 +420,6 @@ impl<M: Machine> Manager<M> {
         self.continue_reading(now);
     }
 
-    /// An observation of `processes`, before any was read.
     fn begin_observation(&self, now: Duration, processes: &[ProcessId]) -> Observation {
         let asked: HashSet<&ProcessId> = processes.iter().collect();
         let unread = self.processes.iter().filter(|p| !asked.contains(p));
@@ -499,7 +480,6 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// All open processes have been read. Passes the observation on and sets the next window.
     fn on_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();

@@ -5,16 +5,13 @@ use hawkeye_policy::ProcessId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Processes still to be worked on.
 #[derive(Debug)]
 pub(super) struct SliceQueue {
     rest: VecDeque<ProcessId>,
-    /// When to continue.
     pub(super) again_at: Duration,
 }
 
 impl SliceQueue {
-    /// Starts the work at `now`.
     pub(super) fn new(processes: impl IntoIterator<Item = ProcessId>, now: Duration) -> Self {
         Self {
             rest: processes.into_iter().collect(),
@@ -22,13 +19,11 @@ impl SliceQueue {
         }
     }
 
-    /// Whether all processes are done.
     pub(super) fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Works on the next process until `until`; returns the result. `None` when all are done or the
-    /// slice is over.
+    /// `None` when all are done or the slice is over.
     pub(super) fn run_next<M: Machine, T>(
         &mut self,
         machine: &mut M,

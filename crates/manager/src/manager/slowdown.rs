@@ -37,7 +37,6 @@ impl SlowdownBudgets {
         }
     }
 
-    /// A process's bits were cleared.
     pub(super) fn record_clear(&mut self, process: ProcessId) {
         self.budget_of(process).record_clear();
     }
@@ -49,7 +48,6 @@ impl SlowdownBudgets {
             .map_or(now, |budget| budget.ready_at(now))
     }
 
-    /// Forgets all processes except these.
     pub(super) fn retain_processes(&mut self, processes: &[ProcessId]) {
         self.budgets
             .retain(|process, _| processes.contains(process));

@@ -9,9 +9,7 @@ use std::time::Duration;
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredCalls {
-    /// Promotions without a result yet.
     pub(super) promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
-    /// Processes that were reported, and how long they had not answered at the last check.
     pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
 

@@ -61,7 +61,6 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
     assert!(met_at.is_some_and(|n| (60..=80).contains(&n)), "{met_at:?}");
 }
 
-/// The paper's Table 5: three equal programs.
 #[test]
 fn equal_programs_stay_equal() {
     let mut machine = machine(16 * GIB);

@@ -75,7 +75,6 @@ fn unsorted_and_duplicate_samples_do_no_harm() {
     assert_eq!(waiting_in_all(&map), 2);
 }
 
-/// A region of base pages, or a huge one.
 fn region_of(index: u64, accessed: u16, is_huge: bool) -> RegionSample {
     if is_huge {
         huge(index, accessed > 0)
@@ -84,7 +83,6 @@ fn region_of(index: u64, accessed: u16, is_huge: bool) -> RegionSample {
     }
 }
 
-/// One sample: coverage and hugeness by region.
 fn any_sample() -> impl Strategy<Value = BTreeMap<u64, (u16, bool)>> {
     let coverage = prop_oneof![Just(0u16), 0u16..=512];
     prop::collection::btree_map(0u64..40, (coverage, prop::bool::weighted(0.1)), 0..40)
@@ -200,8 +198,7 @@ proptest! {
     }
 }
 
-/// 500,000 regions (1 TB) must work. They take a few seconds even without optimisation, where
-/// anything quadratic would take hours.
+/// 500,000 regions (1 TB) take a few seconds; anything quadratic would take hours.
 #[test]
 fn an_access_map_holds_half_a_million_regions() -> Result<(), crate::SettingError> {
     let mut map = AccessMap::new(CoverageAverage::new(1.0)?);

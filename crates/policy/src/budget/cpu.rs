@@ -15,7 +15,6 @@ pub struct CpuBudget {
     used_total: Option<Duration>,
 }
 
-/// Seconds over which the budget holds.
 const SECONDS: usize = 60;
 
 impl CpuBudget {
@@ -103,7 +102,6 @@ impl CpuBudget {
         self.percent / 100.0 * SECONDS as f64
     }
 
-    /// CPU seconds used in the minute that ends with this second.
     fn used_by(&self, second: u64) -> f64 {
         let first = (second + 1).saturating_sub(SECONDS as u64);
         let oldest = (self.second + 1).saturating_sub(SECONDS as u64);

@@ -30,7 +30,6 @@ impl Rate {
 pub(crate) struct TokenReserve {
     per_second: f64,
     capacity: f64,
-    /// The amount at `at`.
     level: f64,
     at: Duration,
 }
@@ -45,7 +44,6 @@ impl TokenReserve {
         }
     }
 
-    /// The largest amount it holds.
     pub(crate) fn capacity(&self) -> f64 {
         self.capacity
     }

@@ -15,7 +15,6 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// One process.
 #[derive(Debug)]
 struct MappedProcess {
     map: AccessMap,
@@ -26,7 +25,6 @@ struct MappedProcess {
     last_turn: u64,
 }
 
-/// Criterion by which processes are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RankingCriterion {
     /// HawkEye-G: the highest bucket.
@@ -65,11 +63,9 @@ impl RankingCriterion {
     }
 }
 
-/// Why this region is next.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule")]
 enum AccessReason {
-    /// It is in the highest bucket of all processes.
     #[serde(rename = "bucket")]
     Bucket {
         /// Bucket index in its process's access map, 0-9.
@@ -82,9 +78,7 @@ enum AccessReason {
     Overhead {
         /// Cost of address translation to the process, as last measured.
         overhead: Overhead,
-        /// As above.
         bucket: u8,
-        /// As above.
         coverage: u16,
     },
 }

@@ -23,9 +23,7 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "saving")]
 struct SavingReason {
-    /// The overhead of the process.
     overhead: Overhead,
-    /// Size of the pages that will map the region.
     order: PageOrder,
     /// Page walks of the region that they spare, per second of CPU time.
     walks_per_s: u32,
@@ -112,10 +110,9 @@ impl Hawkeye {
         }
     }
 
-    /// The time within which a promotion must pay in a process of this age: half of the age. Two of
-    /// three processes that have run for t run for another t/2. The share that lasts `k` times as
-    /// long is `1/k` (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, for CPU time; applied here
-    /// to time).
+    /// Half of the age: two of three processes that have run for t run for another t/2. The share
+    /// that lasts `k` times as long is `1/k` (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, for
+    /// CPU time; applied here to time).
     fn horizon_at(age: Duration) -> Duration {
         (age / 2).max(Self::YOUNG).min(Self::HORIZON)
     }

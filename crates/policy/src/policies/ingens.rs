@@ -69,7 +69,6 @@ impl Default for IngensSettings {
     }
 }
 
-/// What is known of a region.
 #[derive(Clone, Copy, Debug)]
 struct RegionHistory {
     region: RegionAddr,
@@ -79,15 +78,13 @@ struct RegionHistory {
 }
 
 impl RegionHistory {
-    /// Sort key: first the queue, in order of arrival. Then regions in the order in which the scan,
-    /// now at `scanned`, finds them: from low to high addresses, and then from the start again.
+    /// First the queue, in order of arrival. Then upwards from `scanned`, and from the start again.
     fn scan_key(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
         let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
         (self.queued.unwrap_or(u64::MAX), behind, self.region)
     }
 }
 
-/// One process.
 #[derive(Debug, Default)]
 struct IngensProcess {
     weight: f64,
@@ -98,7 +95,6 @@ struct IngensProcess {
     idle: u64,
     /// In ascending address order.
     regions: Vec<RegionHistory>,
-    /// Regions that may be promoted, the next one last.
     waiting: Vec<RegionHistory>,
     /// The last region that the scan proposed.
     scanned: Option<RegionAddr>,
@@ -152,7 +148,6 @@ impl IngensProcess {
             .ok()
     }
 
-    /// The promotion metric that holds after one more huge page.
     fn importance(&self) -> f64 {
         let idle = self.idle as f64;
         let used = (self.huge + 1) as f64 - idle;
@@ -177,10 +172,8 @@ fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "utilisation")]
 struct UtilisationReason {
-    /// Base pages present.
     present: u16,
-    /// Free memory fragmentation index (0-1), which decides how many pages are enough; `None` where
-    /// unknown.
+    /// 0-1; it decides how many pages are enough.
     fmfi: Option<f64>,
     /// The process's promotion metric: its memory divided by its memory under huge pages, in which
     /// idle huge pages weigh more (over 0).
@@ -199,39 +192,35 @@ impl fmt::Display for UtilisationReason {
     }
 }
 
-/// Takes from the process with the highest promotion metric. Regions that faults have filled far
-/// enough come first, in order of arrival. Then come the others from low to high addresses, from
-/// where the scan stopped.
+/// Takes from the process with the highest promotion metric: first regions that faults have filled
+/// far enough, in order of arrival, then the others upwards from where the scan stopped.
 ///
 /// The queue is the released code's work list (`hugepage_worklist`, filled by `list_add_tail`). A
 /// fault that takes a region over the threshold puts it at the end. khugepaged finishes the list
-/// before it scans anything. So regions faulted recently go before regions faulted long ago that
-/// could not be promoted then. A program that fills its memory from low to high addresses gets its
+/// before it scans anything. A program that fills its memory from low to high addresses gets its
 /// huge pages in this order too (HawkEye paper, sections 2.3 and 4).
 ///
 /// The metric is the paper's `M = S / (H * (f + tau * (1 - f)))`. `S` is the process's claim, `H`
 /// the memory under its huge pages, and `f` the share of these that is idle. With `f * H` idle and
 /// `(1 - f) * H` used, the divisor is `idle + tau * used`: an idle huge page weighs `1 / tau` times
-/// a used one. The claim is the process's memory times its weight, as in the released code. So
-/// processes end up with huge pages in proportion to their memory. `H` includes the huge page in
-/// question. Nothing is then divided by 0, and equal processes take turns from the first one on.
+/// a used one. The claim is the process's memory times its weight, as in the released code. `H`
+/// includes the huge page in question: nothing is divided by 0, and equal processes take turns.
 ///
 /// - A huge page is *idle* if it had no access in the window. Without access bits none is idle.
 /// - Only observations show *when* faults filled a region: it is new, or has more pages than
 ///   before. Within one observation, low addresses come first.
-/// - A refused region leaves the list. The released list's length of 513 regions is not reproduced.
-///   The scan finds what does not fit into it, in the same order where memory was filled in order.
+/// - A refused region leaves the list. The released list's length of 513 regions is not reproduced:
+///   the scan finds what does not fit, in the same order where memory was filled in order.
 /// - A proposal counts as a huge page until the next observation counts again, even if it failed.
 ///   Otherwise a process with only refused regions would be chosen for ever.
-/// - While fragmentation isn't known, memory counts as fragmented. What is promoted then is right
-///   in both cases, and Ingens never takes back what the other rule wastes.
+/// - While fragmentation isn't known, memory counts as fragmented: Ingens never takes back what the
+///   other rule wastes.
 /// - Ingens has no pace of its own; its thread goes on while there is something to promote.
 #[derive(Debug)]
 pub struct Ingens {
     settings: IngensSettings,
     members: ProcessStates<IngensProcess>,
     fmfi: Option<f64>,
-    /// Observations so far.
     round: u64,
 }
 
@@ -294,7 +283,6 @@ impl Policy for Ingens {
         Some(Promotion::huge(process, next.region, next.present, reason))
     }
 
-    /// The next observation shows what became huge.
     fn on_promotion_result(
         &mut self,
         process: ProcessId,

@@ -38,7 +38,6 @@ impl Default for LinuxSettings {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "address-order")]
 struct AddressOrderReason {
-    /// Base pages present.
     present: u16,
 }
 
@@ -49,7 +48,6 @@ impl fmt::Display for AddressOrderReason {
     }
 }
 
-/// Where the scan continues.
 #[derive(Clone, Copy, Debug)]
 struct ScanCursor {
     process: ProcessId,
@@ -57,7 +55,6 @@ struct ScanCursor {
     address: u64,
 }
 
-/// A region that the scan will reach.
 #[derive(Clone, Copy, Debug)]
 struct ScannedRegion {
     process: ProcessId,

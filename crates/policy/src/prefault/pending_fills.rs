@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingFills(BTreeMap<(ProcessId, RegionAddr), PendingFill>);
 
-/// What a region is filled for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingFill {
     /// For a stream that had not yet shown that it uses what is filled.
@@ -35,19 +34,16 @@ impl PendingFills {
         self.0.contains_key(&(process, region))
     }
 
-    /// The programs of these processes are gone. Fills for them are still under way.
     pub(super) fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
         for ((process, _), fill) in &mut self.0 {
             fill.forgotten |= is_gone(*process);
         }
     }
 
-    /// Number of regions, of all processes.
     pub(super) fn count(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// Number of regions of one process.
     pub(super) fn count_of(&self, process: ProcessId) -> u64 {
         self.fills(process).count() as u64
     }

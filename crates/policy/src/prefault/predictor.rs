@@ -7,8 +7,7 @@ use crate::page::RegionAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Streams followed in one process, at most. Threads that touch memory in parallel have one stream
-/// each.
+/// Threads that touch memory in parallel have one stream each.
 const STREAMS_PER_PROCESS: usize = 16;
 
 /// The result of filling a region.
@@ -29,7 +28,6 @@ pub struct PrefaultPredictor {
     streams: BTreeMap<ProcessId, BTreeMap<StreamId, FaultStream>>,
     next_id: StreamId,
     under_way: PendingFills,
-    /// Regions that are still to be filled on request.
     warm: BTreeMap<ProcessId, u64>,
     unproven: BTreeMap<ProcessId, UnprovenFills>,
     unused: u64,
@@ -50,7 +48,6 @@ const UNPROVEN_AGE: Duration = Duration::from_secs(60);
 /// A process with a report within this time is at work.
 const JUST_NOW: Duration = Duration::from_millis(100);
 
-/// Identifies a stream, within one process too.
 type StreamId = u64;
 
 /// A region to fill, or to check.
@@ -65,8 +62,7 @@ pub struct FillTask {
 
 impl PrefaultPredictor {
     /// Fills `regions` regions of the process's memory as soon as it is mapped, as its user asked.
-    /// The program is known to touch all of it. Reports from this memory are filled for without
-    /// waiting for proof.
+    /// The program is known to touch all of it, so its reports need no proof.
     pub fn request_warm_start(&mut self, process: ProcessId, regions: u64) {
         self.warm.insert(process, regions);
     }
@@ -164,7 +160,6 @@ impl PrefaultPredictor {
         Some(task)
     }
 
-    /// Whether enough was already filled for unproven streams of this process.
     fn has_reached_unproven_limit(&self, now: Duration, process: ProcessId) -> bool {
         let noted = self.unproven.get(&process);
         let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
@@ -292,7 +287,6 @@ impl PrefaultPredictor {
         }
     }
 
-    /// Counts one region off the request.
     fn count_warm_region(&mut self, process: ProcessId) {
         let Some(left) = self.warm.get_mut(&process) else {
             return;
@@ -316,7 +310,6 @@ impl PrefaultPredictor {
         self.unused
     }
 
-    /// The streams of all processes.
     fn streams(&self) -> impl Iterator<Item = (ProcessId, StreamId, &FaultStream)> {
         self.streams.iter().flat_map(|(process, streams)| {
             let of_process = streams.iter();
@@ -324,7 +317,6 @@ impl PrefaultPredictor {
         })
     }
 
-    /// The stream of a task.
     fn get(&self, task: FillTask) -> Option<&FaultStream> {
         self.streams.get(&task.process)?.get(&task.stream)
     }

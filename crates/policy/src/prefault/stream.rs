@@ -10,8 +10,7 @@ use std::time::Duration;
 pub(super) const FIRST_WINDOW: u32 = 2;
 /// The largest window, in regions. At most these 128 MiB are filled in vain.
 pub(super) const LARGEST_WINDOW: u32 = 64;
-/// Regions left to a program that is faster than the filler. It faults them in by itself, so that
-/// both work at once.
+/// Regions left to a program that is faster than the filler, so that both work at once.
 const LEFT_TO_PROGRAM: i64 = 4;
 /// A stream without a report for this long has ended.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
@@ -28,7 +27,6 @@ const LEFT_BEHIND: i64 = 4;
 pub struct FaultStream {
     origin: RegionAddr,
     step: i32,
-    /// Position of the last report.
     head: i64,
     /// First position that has not been handed out to be filled.
     next: i64,
@@ -44,7 +42,6 @@ pub struct FaultStream {
     witness: Option<i64>,
     /// Whether it is filled because a user asked for it, whether in use or not.
     pub(super) asked_for: bool,
-    /// Time of the last report.
     pub(super) heard_at: Duration,
     /// Time that the program takes for a step, known after two reports.
     pace: Option<Duration>,
@@ -120,7 +117,6 @@ impl FaultStream {
         true
     }
 
-    /// The program is at this position now.
     fn advance_to(&mut self, now: Duration, at: i64) {
         let steps = u32::try_from(at - self.head).unwrap_or(1).max(1);
         let latest = now.saturating_sub(self.heard_at) / steps;
@@ -189,7 +185,6 @@ impl FaultStream {
         }
     }
 
-    /// The position before the first one that may be filled and that the program has not reached.
     fn before_filled(&self) -> i64 {
         self.head.max(self.filled_from - 1)
     }

@@ -12,8 +12,7 @@ impl FillThreads {
     pub const NAME: &'static str = "prefault threads";
     /// The upper limit is more than the memory of any machine can use.
     const ALLOWED: RangeInclusive<u8> = 1..=64;
-    /// Default limit: one core zeroes some 10 GB/s, and four use most of a processor's memory
-    /// bandwidth.
+    /// One core zeroes some 10 GB/s; four use most of a processor's memory bandwidth.
     const USUALLY_MOST: usize = 4;
 
     /// Fills with `threads` threads.

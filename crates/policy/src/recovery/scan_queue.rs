@@ -12,7 +12,6 @@ struct QueuedPage {
     resting_since: Option<Duration>,
 }
 
-/// The huge pages of one process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScanQueue {
     /// Its overhead, in per cent of cycles, if known.
@@ -56,12 +55,10 @@ impl ScanQueue {
         owner
     }
 
-    /// The first page to scan, and whether it was accessed.
     pub(super) fn first(&self) -> Option<(bool, RegionAddr)> {
         self.waiting.first().copied()
     }
 
-    /// Adds a huge page, accessed or not.
     pub(super) fn add(&mut self, region: RegionAddr, accessed: bool) {
         let page = self.pages.entry(region).or_insert(QueuedPage {
             accessed,
@@ -74,14 +71,12 @@ impl ScanQueue {
         }
     }
 
-    /// Removes a huge page.
     pub(super) fn remove(&mut self, region: RegionAddr) {
         if let Some(page) = self.pages.remove(&region) {
             self.waiting.remove(&(page.accessed, region));
         }
     }
 
-    /// Makes pages that were scanned `rescan_after` ago wait again.
     pub(super) fn requeue_scanned(&mut self, now: Duration, rescan_after: Duration) {
         while let Some((since, region)) = self.resting.front().copied() {
             if now < since.saturating_add(rescan_after) {
@@ -97,7 +92,6 @@ impl ScanQueue {
         }
     }
 
-    /// Marks this page as scanned and resting.
     pub(super) fn mark_scanned(&mut self, accessed: bool, region: RegionAddr, now: Duration) {
         self.waiting.remove(&(accessed, region));
         if let Some(page) = self.pages.get_mut(&region) {

@@ -61,7 +61,6 @@ impl ReadTotals {
     }
 }
 
-/// One region at one read.
 #[derive(Clone, Copy, Debug)]
 struct RegionRead {
     shape: TouchShape,
@@ -76,15 +75,11 @@ pub struct OverheadEstimator {
     huge_regions: f64,
     first_touch_s: f64,
     pools: Vec<ReadTotals>,
-    /// The same for all rounds in which the process was at work, including those for comparison
-    /// only.
+    /// The same for all rounds in which the process was at work, also those for comparison only.
     at_work: Vec<ReadTotals>,
     round: Vec<ReadTotals>,
-    /// Reads of this round's regions.
     round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
-    /// All rounds so far.
     all: ReadTotals,
-    /// All rounds from the first one in which the process ran.
     since_it_ran: ReadTotals,
     reads: HashMap<RegionAddr, Vec<RegionRead>>,
 }
@@ -126,9 +121,8 @@ const MARKS_ENOUGH: u64 = 1000;
 const ORDERED_REGIONS_NEEDED: u64 = 32;
 /// A process that used less of a core than this hardly ran.
 const LEAST_CORES: f64 = 0.002;
-/// A process that uses less of a core than this is left alone. Promotions would save next to
-/// nothing of a core, whatever the process loses to translation. The cost of first touches weighs
-/// more in such a process.
+/// A process that uses less of a core than this is left alone: promotions would save next to
+/// nothing of a core, and first touches would cost it more.
 pub const WORTH_CORES: f64 = 0.05;
 /// A process has paused when it used less than this share of its average CPU time in a round.
 const RAN_SHARE: f64 = 0.5;
@@ -291,7 +285,6 @@ impl OverheadEstimator {
         }
     }
 
-    /// Cores in use in a pool, without the cost of the marks to the program.
     fn cores(&self, pool: &ReadTotals) -> f64 {
         let touches_s = (pool.touched() + pool.huge_touched) as f64 * self.first_touch_s;
         // At the cap, first touches would account for all of its time, although it did run.
@@ -407,9 +400,8 @@ impl OverheadEstimator {
     }
 }
 
-/// From one region's reads in order: pages first touched at a late time, and the shape of all
-/// touched pages. By that time a translation used right after the clear would have left the TLB.
-/// Pages in constant use are touched before it and cause no walks, however early they are seen.
+/// Pages first touched so late that a translation used right after the clear would have left the
+/// TLB, and the shape of all touched pages. Pages in constant use come earlier and cause no walks.
 fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(TouchCount, TouchShape)> {
     /// New pages needed for a rate that is accurate to a quarter.
     const ENOUGH: f64 = 16.0;
@@ -430,8 +422,7 @@ fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(TouchCount, 
     Some((count, to.shape))
 }
 
-/// Pages of a region touched by then. Between two reads, or the clear and the first read, touches
-/// count as if they had come evenly.
+/// Between two reads, or the clear and the first read, touches count as if they came evenly.
 fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
     let (mut before, mut before_s) = (0.0, 0.0);
     for read in reads {

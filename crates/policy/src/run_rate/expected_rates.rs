@@ -10,7 +10,6 @@
 use crate::saturating_cast::{i32_of, per, u32_of};
 use std::collections::BTreeMap;
 
-/// Counted touches of one region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TouchCount {
     /// Number of touches; fractions occur where the result of a read was interpolated.
@@ -30,8 +29,7 @@ impl TouchCount {
     }
 }
 
-/// Expected touches per second of each count's region, in the order of `counts`. Regions without a
-/// touch are assumed to be touched at times, like those touched once.
+/// In the order of `counts`. Regions without a touch count like those touched once.
 pub(super) fn expected_rates(counts: &[TouchCount]) -> Vec<f64> {
     let by_chance = |count: &&TouchCount| count.over_s > 0.0 && !count.is_reliable();
     let mut alike: BTreeMap<CountClass, EqualCounts> = BTreeMap::new();
@@ -49,9 +47,8 @@ pub(super) fn expected_rates(counts: &[TouchCount]) -> Vec<f64> {
     counts.iter().map(rate).collect()
 }
 
-/// Counts that are equivalent: equally many touches in about the same time. Less than half a touch
-/// counts as none. Dividing the time between reads gives counts of a hundredth, for example.
-/// Beside a count of 0 they would make all others look touched at times.
+/// Equally many touches in about the same time. Less than half a touch counts as none: a count of
+/// a hundredth, from interpolation, would make all others look touched beside a 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CountClass {
     touches: u32,
@@ -68,13 +65,10 @@ impl CountClass {
     }
 }
 
-/// All counts that are equivalent.
 #[derive(Clone, Debug, Default)]
 struct EqualCounts {
     regions: f64,
-    /// Touches of each.
     touches: f64,
-    /// Time of all together.
     over_s: f64,
     /// Expected touches of one per second.
     expected: f64,

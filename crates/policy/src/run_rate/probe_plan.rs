@@ -61,8 +61,7 @@ pub const READS_AFTER: [Duration; 7] = [
     Duration::from_micros(30_000),
 ];
 
-/// A round has seen enough when this share of its pages is marked. More marks would add little,
-/// because pages touched again don't show, and each costs the program time.
+/// A round has seen enough when this share of its pages is marked: pages touched again don't show.
 const ENOUGH_SHARE: f64 = 0.1;
 
 /// The rounds of one process in one window: random regions, each at most once.
@@ -145,8 +144,7 @@ impl ProbePlan {
     }
 }
 
-/// Fisher and Yates's shuffle with a small random generator. It only ensures that the order of
-/// regions does not depend on their addresses.
+/// Fisher and Yates's shuffle: it only makes the order independent of addresses.
 fn shuffle(regions: &mut [RegionAddr], seed: u64) {
     let mut random = xorshift(seed | 1);
     for last in (1..regions.len()).rev() {

@@ -28,7 +28,6 @@ pub struct FaultSizeInputs<'a> {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "fault-size")]
 pub(crate) struct FaultSizeReason {
-    /// Size of the pages to map.
     pub(crate) order: PageOrder,
     /// Share of page faults that it spares, in per cent.
     pub(crate) faults_percent: f64,
@@ -54,7 +53,6 @@ impl fmt::Display for FaultSizeReason {
     }
 }
 
-/// Sums over the memory under base pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockSums {
     /// Present base pages: the number of faults so far.

@@ -29,8 +29,7 @@ pub fn added_bytes(sample: &RegionSample, order: PageOrder) -> f64 {
     (held - f64::from(sample.present) * BASE_PAGE_BYTES as f64).max(0.0)
 }
 
-/// Number of runs of the present pages, if they are as long as those of the accessed ones. Where
-/// nothing was accessed, each page is a run of its own.
+/// Assumes runs as long as the accessed ones; where nothing was accessed, of one page each.
 pub(super) fn present_runs(sample: &RegionSample) -> u16 {
     if sample.accessed == 0 {
         return sample.present.min(256);

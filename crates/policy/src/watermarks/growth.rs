@@ -4,9 +4,8 @@ use super::Watermarks;
 use crate::observation::MemoryUse;
 use std::time::Duration;
 
-/// How fast the use of memory grows, smoothed. It follows a rise within a tenth of a second and
-/// forgets it over seconds, because being late costs more than being early. What the manager itself
-/// takes and gives back is no growth.
+/// Smoothed growth of memory use. It follows a rise within a tenth of a second and forgets it over
+/// seconds, because being late costs more. What the manager itself takes is no growth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryGrowth {
     bytes_per_s: f64,
@@ -19,13 +18,11 @@ pub(super) struct MemoryGrowth {
 /// Time constant of the average while growth rises, and while it falls.
 const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
-/// Growth slower than this counts as none, in bytes per second. A page now and then never fills
-/// memory within the time that matters here.
+/// Bytes per second. Slower growth counts as none: it never fills memory in time.
 const STILL: f64 = 4096.0;
 
 impl MemoryGrowth {
-    /// Takes in the use at `now`. When the clock stands still or went back, the call only sets the
-    /// new starting point.
+    /// When the clock stands still or went back, the call only sets the new starting point.
     pub(super) fn record_use(&mut self, now: Duration, used_bytes: u64) {
         let used = used_bytes as f64;
         let Some((then, before)) = self.last.replace((now, used)) else {
@@ -63,15 +60,13 @@ impl MemoryGrowth {
         }
     }
 
-    /// All growth so far, in bytes.
     pub(super) fn total_bytes(&self) -> f64 {
         self.total_bytes
     }
 }
 
-/// How fast memory is given back while a huge page is searched and split, smoothed over the work.
-/// Searches that find nothing don't count, because this is not a measure of how much there is to
-/// find.
+/// Smoothed over the work of searching and splitting. Searches that find nothing don't count,
+/// because this is not a measure of how much there is to find.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecoverySpeed {
     bytes_per_s: f64,
@@ -91,7 +86,6 @@ impl Default for RecoverySpeed {
 }
 
 impl RecoverySpeed {
-    /// A huge page was searched and split in `took`, and `bytes` came back.
     pub(super) fn record_recovery(&mut self, bytes: u64, took: Duration) {
         let seconds = took.as_secs_f64();
         if bytes > 0 && seconds > 0.0 {
@@ -99,14 +93,13 @@ impl RecoverySpeed {
         }
     }
 
-    /// Bytes per second (over 0).
+    /// Over 0.
     pub(super) fn bytes_per_s(self) -> f64 {
         self.bytes_per_s
     }
 }
 
-/// Margin added to the time that recovery takes: it starts with a delay, and programs share the CPU
-/// with the manager.
+/// Margin for recovery, which starts with a delay and shares the CPU with programs.
 const SAFETY_S: f64 = 0.5;
 /// However fast memory fills, recovery does not start below this share of the way from the low mark
 /// to the high one. It ends at the low mark, and would otherwise start and end all the time.

@@ -36,7 +36,6 @@ const LIST_GROWTH_SHARE: f64 = 1.0 / 64.0;
 /// Memory is in danger when it would be full within this time.
 const DANGER: Duration = Duration::from_secs(3);
 
-/// The machine or a group.
 #[derive(Clone, Debug)]
 struct ScopeState {
     scope: MemoryScope,
@@ -153,7 +152,6 @@ impl ScopeState {
         })
     }
 
-    /// Whether huge pages may have appeared since the last listing.
     fn is_listing_outdated(&self, now: Duration) -> bool {
         let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
         self.listed.is_none_or(|(at, grown)| {

@@ -14,22 +14,19 @@ const SHARE_OF_A_CORE: f64 = 0.005;
 /// Weight of the newest read in the average cost.
 const NEWEST: f64 = 0.2;
 
-/// The time until the next read: half of the time in which memory could be full. The speed is its
-/// growth, or that of page faults, because a program may start to grow at any time.
+/// Half of the time in which memory could be full, at its growth or at the speed of page faults.
 pub(super) fn wanted_interval(usage: MemoryUse, growth_bytes_per_s: f64) -> Duration {
     let fastest = growth_bytes_per_s.max(FASTEST_FILL);
     let full = time_to_full(usage, fastest).unwrap_or(Duration::MAX);
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
-/// Limits the extra reads to a small share of one core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadRateLimit {
     cost_s: f64,
 }
 
 impl ReadRateLimit {
-    /// Takes in the CPU time that the last read cost.
     pub(super) fn record_cost(&mut self, cost: Duration) {
         self.cost_s += NEWEST * (cost.as_secs_f64() - self.cost_s);
     }

@@ -42,8 +42,7 @@ impl ScriptedMachine {
         members.map(|program| program.id).collect()
     }
 
-    /// Works for a process until `until`, or longer where a call takes longer. Returns whether all
-    /// is done.
+    /// Until `until`, or longer where a call takes longer. Returns whether all is done.
     fn work(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
         // Only huge pages are counted, which is far cheaper than reading all.
         let part = if kind == "measure" { 100 } else { 1 };
@@ -78,7 +77,6 @@ impl ScriptedMachine {
     }
 }
 
-/// Time for `count` regions.
 fn cost_of(cost: Duration, count: usize) -> Duration {
     cost * u32::try_from(count).expect("a small machine")
 }

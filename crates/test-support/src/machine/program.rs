@@ -76,7 +76,6 @@ enum ProgramState {
     Ended,
 }
 
-/// Counts of a region's base pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScriptedRegion {
     pub(super) present: u16,
@@ -104,7 +103,6 @@ pub struct ScriptedProgram {
     pub(super) accesses: f64,
     /// Time still to be spent on first touches, in nanoseconds.
     stalled_ns: f64,
-    /// Whether its access bits were ever cleared.
     pub(super) cleared: bool,
 }
 
@@ -170,7 +168,6 @@ impl ScriptedProgram {
         (total > 0.0).then(|| self.parts.iter().map(of).sum::<f64>() / total)
     }
 
-    /// Starts or ends the program, if it is time.
     pub(super) fn start_or_end(&mut self, now: Duration) {
         let done = |work: u64| self.accesses + 0.5 >= work as f64;
         let (at, work) = (self.spec.ends_at, self.spec.ends_after);
@@ -254,7 +251,6 @@ impl ScriptedProgram {
         parts.flat_map(|part| part.regions.iter().map(move |region| (part, region)))
     }
 
-    /// A region, and the number of its base pages in use.
     pub(super) fn region_mut(&mut self, address: RegionAddr) -> Option<(&mut ScriptedRegion, u16)> {
         self.parts.iter_mut().find_map(|part| {
             let offset = address.start().checked_sub(part.spec.start.start())?;

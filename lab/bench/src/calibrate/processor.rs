@@ -165,7 +165,6 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
-/// The name of a latency over `bytes` of memory.
 fn name_of(kind: &str, bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("{kind}, over {} KiB", bytes >> 10),
@@ -215,7 +214,6 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     share(memory, &core.sharing);
 }
 
-/// Sets the last level to what others leave of it.
 fn share(memory: &mut MemorySpec, sharing: &CacheSharing) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;

@@ -115,7 +115,6 @@ impl BarPanels {
         });
     }
 
-    /// Adds a published value, and then the simulated one.
     fn add_beside(&mut self, row: &ComparedValue) {
         let name = format!("{} {}", row.program, row.system);
         let paper = match row.paper {

@@ -107,7 +107,6 @@ fn command_output(program: &str, args: &[&str]) -> Option<String> {
 }
 
 impl ResultFile {
-    /// The day it was made.
     fn date(&self) -> &str {
         let from = self.text.lines().find_map(|line| line.strip_prefix("On "));
         let date = from.and_then(|line| line.split_once(':'));

@@ -45,7 +45,6 @@ struct ContainerTrial {
     split: u64,
     kernel_split: u64,
     manager_cpu_s: f64,
-    /// How long the program took to grow to its full size, if it did.
     grown_s: Option<f64>,
 }
 
@@ -102,7 +101,6 @@ fn trial(
     }
 }
 
-/// Huge pages that the kernel has split because they were underused.
 fn kernel_splits() -> u64 {
     let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let prefix = "thp_underused_split_page ";
@@ -110,7 +108,6 @@ fn kernel_splits() -> u64 {
     count.map_or(0, |count| count.trim().parse().unwrap_or(0))
 }
 
-/// Runs it `runs` times and reports how often it survived.
 fn repeat(
     host: &mut BenchHost,
     report: &mut LiveReport,

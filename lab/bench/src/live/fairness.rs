@@ -8,8 +8,7 @@ const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
 const MIB: u64 = 1024;
 const HOT_SPOT: ProgramKind = reader("hot-spot", "hot-spot --hot-mib 256");
-/// Numbers of promotions at which the programs are measured: up to all of the hot regions (384),
-/// then all of the others (1536).
+/// Promotions at the measurements: up to all of the hot regions (384), then all others (1536).
 const BUDGETS: [u64; 5] = [96, 192, 384, 768, 1536];
 /// Slow enough to measure close to each budget.
 const PROMOTIONS_PER_S: f64 = 200.0;
@@ -70,7 +69,6 @@ fn programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
     (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
 }
 
-/// Speeds of the programs at the start and at each budget that was reached.
 fn measure(
     host: &BenchHost,
     policy: &str,

@@ -87,7 +87,6 @@ fn qemu(gib: u64) -> (Needed, TimedCommand) {
 
 /// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.
 fn inserts_into(hash_map: &CompiledProgram, gib: u64) -> (Needed, TimedCommand) {
-    /// Size of a key and a value.
     const BUCKET_BYTES: u64 = 16;
     // The table doubles when it is half full, and is a quarter full then.
     let inserts = (gib << 30) / BUCKET_BYTES * 17 / 64;

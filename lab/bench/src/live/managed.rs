@@ -45,8 +45,7 @@ pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "
 /// Period of [`promote_half`], shorter than the default: a run lasts seconds, not hours.
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
 
-/// Lets a policy promote as many regions as one of two programs of this size has, within seconds
-/// and with no limit on CPU time. The programs work meanwhile.
+/// Promotes as many regions as one of two programs of this size has, in seconds, without CPU limit.
 pub(super) fn promote_half<'a>(
     host: &BenchHost,
     policy: &str,

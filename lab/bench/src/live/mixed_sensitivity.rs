@@ -11,7 +11,6 @@ const SEQUENTIAL: ProgramKind = reader("sequential", "sequential");
 /// Policies to compare, the best expected first.
 const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-pmu", "hawkeye-g", "ingens", "linux"];
 
-/// The share of promotions in the program that does not need them, in per cent.
 fn wasted_percent(promoted: [u64; 2]) -> f64 {
     promoted[1] as f64 * 100.0 / promoted.iter().sum::<u64>().max(1) as f64
 }

@@ -4,11 +4,10 @@
 use super::prelude::*;
 use crate::statistics::median_error;
 
-/// What is managed, and three times in milliseconds: of a turn, of all turns before it is managed,
-/// and of all turns while it is.
+/// What is managed, and milliseconds of a turn, of all turns before and of all while managed.
 ///
-/// Redis hardly works, so a turn shows little: there is a batch of answers each 50 ms, and the next
-/// batch may take twice as long. Only more and shorter turns bring the error under 1 %.
+/// Redis answers a batch each 50 ms, and the next one may take twice as long. Only more and shorter
+/// turns bring the error under 1 %.
 const SUBJECTS: [(&str, Option<ProgramKind>, [u64; 3]); 3] = [
     (
         "sequential reads",
@@ -43,7 +42,6 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-/// Manages the first program and leaves the others alone.
 fn compare(
     host: &mut BenchHost,
     name: &str,

@@ -2,8 +2,7 @@
 
 use super::prelude::*;
 
-/// The longest calls of the process in some period, in milliseconds: `mmap`, `munmap` and page
-/// faults.
+/// In milliseconds: `mmap`, `munmap` and page faults.
 type LongestCallsMs = [f64; 3];
 
 fn of_all_ms(longest: &LongestCallsMs) -> f64 {
@@ -14,7 +13,6 @@ struct OneTibSizes {
     populated_gib: u64,
     mib: u64,
     turns: usize,
-    /// Length of a turn with sampling, and of one without.
     turn: Duration,
 }
 
@@ -119,7 +117,6 @@ fn longest_while(
     longest(workload)
 }
 
-/// The longest calls since the previous request.
 fn longest(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
     let half_a_minute = Duration::from_secs(30);
     let longest = workload.answer(

@@ -17,7 +17,6 @@ const WAYS: [(&str, &str, Option<usize>); 4] = [
 const BASE: usize = 0;
 const ALWAYS: usize = 1;
 
-/// The programs: their names, and the workload's options.
 const PROGRAMS: [(&str, &str); 7] = [
     ("in order", ""),
     (

@@ -193,7 +193,6 @@ pub fn start_reader(program: &Path, words: &str) -> BenchResult<Box<dyn Measured
     Ok(Box::new(reader::ProtocolProgram::ready(workload)?))
 }
 
-/// Wraps one of our workloads that is ready and waits.
 pub(super) fn ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
     Box::new(reader::ProtocolProgram::of(workload, pid))
 }

@@ -16,8 +16,7 @@ use in_use::{MemoryInUse, WITHIN};
 use std::sync::atomic::{AtomicBool, Ordering};
 use subject::{RecoveryProgram, subjects};
 
-/// Systems with the same budget; programs that others wrote run under the first two. The last one
-/// promotes nothing, so it shows the error of all these figures.
+/// The first two also run programs of others. The last promotes nothing and shows the error.
 const SAME: [LiveSystem; 4] = [
     LiveSystem::ThpPaced,
     LiveSystem::Hawkeye,
@@ -38,8 +37,7 @@ struct RecoverySizes {
     regions_per_s: f64,
     /// Duration of the comparison at the systems' own pace.
     length: Duration,
-    /// How long programs work before the measurement starts: a newly filled server tidies up, and a
-    /// JVM compiles.
+    /// Before the measurement: a newly filled server tidies up, and a JVM compiles.
     warm_up: Duration,
     /// Whether memory is fragmented first, which takes half a minute each time.
     fragmented: bool,
@@ -91,7 +89,6 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-/// Runs one program under all systems that it is tested with.
 fn compare_systems(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
@@ -170,7 +167,6 @@ fn compare(
     Ok(())
 }
 
-/// What one system did for one program.
 struct Race {
     /// Share of its memory that was huge at the start, in per cent.
     huge_at_start: f64,

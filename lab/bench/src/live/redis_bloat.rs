@@ -5,8 +5,7 @@ use super::prelude::*;
 use super::pressure::MemoryPressure;
 use super::redis_server::RedisServer;
 
-/// In the order in which they start: a program that starts while faults give huge pages would get
-/// them too.
+/// In order of start: a program that starts while faults give huge pages would get them too.
 const SYSTEMS: [LiveSystem; 3] = [
     LiveSystem::Base,
     LiveSystem::Hawkeye,
@@ -15,8 +14,7 @@ const SYSTEMS: [LiveSystem; 3] = [
 const DELETED_PERCENT: u32 = 60;
 /// Above the watermark from which memory is recovered, by default 85 %.
 const SHORT_PERCENT: f64 = 88.0;
-/// With its header a value fills a base page of Redis' allocator, so that deleted values can be
-/// given back.
+/// With its header a value fills a base page of Redis' allocator: deletions give pages back.
 const VALUE_BYTES: u64 = 4000;
 
 #[derive(Clone, Copy)]
@@ -26,8 +24,7 @@ struct RedisBloatSizes {
     turns: usize,
     /// Time of each system for its promotions after the deletion, under load.
     settle: Duration,
-    /// Duration of the memory shortage; none in the short form, as filling the machine takes half a
-    /// minute.
+    /// None in the short form, as filling the machine takes half a minute.
     short: Option<Duration>,
 }
 
@@ -64,8 +61,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-/// Fills the machine for `short` per server: the shortage affects all servers, so each gets the
-/// same time.
+/// For `short` per server: the shortage affects all servers, so each gets the same time.
 fn run_short_of_memory(
     host: &mut BenchHost,
     servers: &[(LiveSystem, RedisServer)],
@@ -88,7 +84,6 @@ fn run_short_of_memory(
     Ok(())
 }
 
-/// Runs the system at its own pace while the server is queried.
 fn promote_under_load(
     host: &mut BenchHost,
     system: LiveSystem,

@@ -14,12 +14,10 @@ const SYSTEMS: [LiveSystem; 5] = [
     LiveSystem::Hawkeye,
     LiveSystem::HawkeyeHuge,
 ];
-/// Share of the container's limit that Redis has allocated after the first and after the third
-/// phase, in per cent.
+/// Allocated after the first and after the third phase, in per cent of the container's limit.
 const FULL_PERCENT: u64 = 90;
 const DELETED_PERCENT: u32 = 80;
-/// With its header a value fills a base page of Redis' allocator, so that deleted values can be
-/// given back.
+/// With its header a value fills a base page of Redis' allocator: deletions give pages back.
 const SMALL_BYTES: u64 = 4000;
 const LARGE_BYTES: u64 = 2_000_000;
 /// What Redis' allocator uses for a value and its key.
@@ -100,7 +98,6 @@ fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
     );
 }
 
-/// Runs Redis once through its phases under one system.
 fn run_system(
     host: &mut BenchHost,
     system: LiveSystem,
@@ -151,7 +148,6 @@ impl RefillRun {
         Ok(())
     }
 
-    /// Stores values under these keys, and samples the memory twenty times meanwhile.
     fn fill(
         &mut self,
         server: &RedisServer,

@@ -92,7 +92,6 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Runs a script over keys in batches; each call must return OK.
     fn script(
         &self,
         script: &str,

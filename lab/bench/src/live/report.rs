@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Bytes in MiB.
 pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
@@ -25,7 +24,6 @@ pub struct ReportRow {
 }
 
 impl ReportRow {
-    /// The figure with its significant decimals.
     fn value_text(&self) -> String {
         if !self.value.is_finite() {
             return "never".to_owned();

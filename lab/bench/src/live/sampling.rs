@@ -5,7 +5,6 @@ use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
-/// Repetitions of each measurement.
 const TIMES: usize = 15;
 
 /// Walks a process with base pages and one with huge pages.

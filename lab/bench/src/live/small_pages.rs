@@ -19,7 +19,6 @@ const WAYS: [(&str, PageOrders); 3] = [
     ("2 MiB", PageOrders::HUGE),
 ];
 
-/// How the program allocates its memory.
 struct AllocationCase {
     name: &'static str,
     words: &'static str,
@@ -65,7 +64,6 @@ struct SmallPageFigures {
     faults: f64,
     /// Share of its memory under pages of this size, in per cent.
     share_percent: f64,
-    /// Time of a read.
     ns: f64,
 }
 
@@ -137,7 +135,6 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-/// Figures of a program that are shown, from [`figures`], with their factor and unit.
 const SHOWN: [(&str, f64, &str); 4] = [
     ("reads", 1.0, "M/s"),
     ("resident", 1.0 / (1 << 20) as f64, "MiB"),

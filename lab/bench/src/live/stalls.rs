@@ -20,7 +20,6 @@ const MACHINE_PERCENT: u64 = 65;
 const TOUCHED_MIB: u64 = 128;
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// One side of a comparison, over all rounds.
 struct ComparedSide {
     name: &'static str,
     managed: bool,
@@ -116,7 +115,6 @@ fn sides(
     Ok(sides)
 }
 
-/// Page faults since the previous request.
 fn faults(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     Ok(
         program.answer(WorkloadRequest::Faults, ANSWER, |event| match event {
@@ -158,8 +156,7 @@ fn describe(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
     }
 }
 
-/// The p99.9 of one side as a multiple of the other's, and its standard error. Rounds are compared
-/// with those that came just before or after.
+/// Returns the ratio and its standard error, from rounds just before or after each other.
 fn times_slower(rounds: &[FaultTimes], unmanaged: &[FaultTimes]) -> (f64, f64) {
     let p999 = |round: &FaultTimes| round.quantile_ns(0.999).max(1) as f64;
     let rounds = rounds.iter().zip(unmanaged);

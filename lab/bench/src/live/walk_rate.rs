@@ -81,8 +81,7 @@ fn estimate_running(
     estimate
 }
 
-/// Estimates the address-translation cost of a running process from outside: the median of all
-/// windows that fit into `within`, at least one.
+/// From outside: the median of all windows that fit into `within`, at least one.
 fn estimate(host: &BenchHost, pid: u32, within: Duration) -> BenchResult<Overhead> {
     let SamplerBackend::AccessBits(mut bits) = host.means()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
@@ -144,12 +143,10 @@ fn describe(
     compared.ok()
 }
 
-/// Below this share of huge memory in per cent, a program does not count as all huge. Above the
-/// remaining share, it does not count as a base-page program.
+/// Per cent of huge memory: below it a program is not all huge, above 100 minus it not all base.
 const MOSTLY_PERCENT: f64 = 95.0;
 
-/// The reason to doubt a comparison of two instances with these shares of huge memory, if there is
-/// one.
+/// Why a comparison of two instances with these shares of huge memory is doubtful.
 fn doubt([base, huge]: [f64; 2]) -> Option<String> {
     if base > 100.0 - MOSTLY_PERCENT {
         return Some(format!(

@@ -62,8 +62,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-/// The neighbour's speed while the memory of an idle program is filled, and the regions filled per
-/// second.
+/// The neighbour's speed while an idle program's memory is filled, and regions filled per second.
 fn beside(
     host: &BenchHost,
     neighbour: &mut WorkloadProcess,

@@ -25,7 +25,6 @@ pub(super) const NEAR_BLOCK: usize = 64 * PAGE;
 pub(super) const FAR_BLOCK: usize = REGION;
 /// Pairs of lines in such a block.
 const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
-/// Reads in one turn of a chase.
 const READS: usize = 200_000;
 /// Independent reads in one turn, at least.
 const FREE_READS: usize = 500_000;
@@ -150,8 +149,7 @@ pub(super) fn cache_sizes() -> Vec<CacheSize> {
     (0..8).filter_map(index).collect()
 }
 
-/// The numbers of one line of each pair within `bytes`: block after block, in random order within
-/// each.
+/// One line of each pair within `bytes`: block after block, in random order within each.
 pub(super) fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
     let lines = PAIR / LINE;
     let mut order: Vec<u32> = (0..bytes / LINE).step_by(lines).map(|n| n as u32).collect();

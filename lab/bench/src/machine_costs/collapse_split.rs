@@ -5,8 +5,7 @@ use hawkeye_linux::processes::process::own_huge_bytes;
 
 /// Number of regions that are collapsed and split; each is a separate turn.
 const REGIONS: usize = 64;
-/// Pages that were just touched may be on their way to the LRU list; until then they can't be
-/// collapsed.
+/// Pages that were just touched may not be on the LRU list yet, and can't be collapsed then.
 const TRIES: usize = 5;
 
 /// Measures three costs per region: making 512 base pages huge, splitting a huge page that is fully

@@ -17,7 +17,6 @@ pub(super) const REGION: usize = HUGE_PAGE_BYTES as usize;
 pub(super) enum PageAdvice {
     /// Base pages, even if huge pages are enabled for all programs.
     Base,
-    /// Huge pages, if the kernel has any.
     Huge,
 }
 
@@ -98,7 +97,6 @@ impl TestMemory {
         unsafe { self.start.add(offset).cast::<u64>().read_volatile() }
     }
 
-    /// Writes the word at an offset, a multiple of 8.
     pub(super) fn write(&self, offset: usize, word: u64) {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
         // SAFETY: the word lies within the mapping, and nothing else reads or writes that.

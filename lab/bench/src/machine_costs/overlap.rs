@@ -9,7 +9,6 @@ use super::prelude::*;
 use crate::statistics::{quantile, sorted};
 use std::arch::asm;
 
-/// Number of reads that are timed one by one.
 const SINGLES: usize = 100_000;
 /// Slowest reads that are left out, of each thousand: an interrupt or a hypervisor delayed them.
 const LEFT_OUT: usize = 1;
@@ -19,8 +18,7 @@ const CHAINS: usize = 32;
 const CHAINED_READS: usize = 200_000;
 /// Memory for measuring how far the core runs ahead: more than any cache holds.
 const REACH_BYTES: usize = 512 << 20;
-/// Instructions between reads. On cores since Skylake, some reads overlap even with the larger
-/// number.
+/// Instructions between reads. Since Skylake, some reads overlap even with the larger number.
 const FEW_ADDITIONS: usize = 48;
 const MANY_ADDITIONS: usize = 96;
 
@@ -86,10 +84,9 @@ fn chase_all(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f64 {
     nanoseconds(begun) / (CHAINED_READS / CHAINS * CHAINS) as f64
 }
 
-/// Reads of memory overlap as far as the core runs ahead. Within that distance, each additional
-/// instruction between reads adds an equal part of a read's duration (after H. Wong, "Measuring
-/// reorder buffer capacity", 2013). Registers run out before the reorder buffer does: most
-/// instructions of programs write one.
+/// Reads of memory overlap as far as the core runs ahead. Within that distance, each instruction
+/// between reads adds an equal part of a read's duration (after H. Wong, "Measuring reorder buffer
+/// capacity", 2013). Registers run out first: most instructions of programs write one.
 fn reach(memory: &TestMemory, read_ns: f64) -> f64 {
     let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
     let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);

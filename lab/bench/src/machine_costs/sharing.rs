@@ -55,7 +55,6 @@ pub(super) fn bytes(caches: &[CacheSize]) -> usize {
     quarter.clamp(4 * own, 8 * own)
 }
 
-/// Measures with existing memory.
 pub(super) fn over(memory: &TestMemory, bytes: usize) -> Result<CacheSharing, LinuxError> {
     let order = in_blocks(bytes, NEAR_BLOCK);
     // Lines of the first block of a sweep, so that the core's own caches no longer have them.

@@ -3,7 +3,6 @@
 use super::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Changes of protection in one turn.
 const CHANGES: u32 = 2_000;
 
 /// Additional cost of a change of protection while another thread of the process runs on another
@@ -21,7 +20,6 @@ pub fn measure() -> CostResult {
     Ok(took)
 }
 
-/// Nanoseconds for one change and the write after it.
 fn changes(memory: &TestMemory) -> Result<f64, LinuxError> {
     let begun = Instant::now();
     for _ in 0..CHANGES {

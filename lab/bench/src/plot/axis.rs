@@ -10,7 +10,6 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis from one value to a larger one.
     pub(super) fn new(from: f64, to: f64, labelled: Vec<f64>) -> Self {
         Self { from, to, labelled }
     }

@@ -11,8 +11,7 @@ const BAR_HEIGHT: i32 = 12;
 /// Space above the bars for the title and the unit.
 const ABOVE: i32 = 46;
 const BELOW: i32 = 12;
-/// Width reserved for a letter: the wider half of the letters in a 12 pixel font is at most this
-/// wide.
+/// The wider half of the letters in a 12 pixel font is at most this wide.
 const LETTER_WIDTH: i32 = 7;
 /// Space for a value beside its bar.
 const VALUE_WIDTH: i32 = 60;

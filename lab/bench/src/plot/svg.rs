@@ -12,7 +12,6 @@ use plotters::prelude::*;
 const WIDTH: u32 = 900;
 const PANEL_HEIGHT: u32 = 300;
 const TITLE_HEIGHT: u32 = 34;
-/// Most marks on one line.
 const MARKS: usize = 12;
 const MARK_SIZE: i32 = 4;
 /// Space above the highest value, for text.

@@ -21,7 +21,6 @@ use hawkeye_itanium::workloads::ThesisWorkload;
 use hawkeye_itanium::{ItaniumError, MachineSettings, RunFigures, simulate as run};
 use hawkeye_sim::parallel::map_on_threads;
 
-/// The seed of every run.
 const SEED: u64 = 1;
 
 /// A value of a table.
@@ -127,7 +126,6 @@ mod tests {
         assert!(speed_ups(&mcf).iter().all(|s| *s > 1.07), "{mcf}");
     }
 
-    /// A workload of `policies-fragmented`.
     const OF: &str = "mcf, 256 KiB";
 
     fn values(report: &ItaniumReport, of: &str, kernel: &str) -> Vec<Option<f64>> {

@@ -65,8 +65,7 @@ pub struct PaperTable {
     pub notes: &'static [&'static str],
 }
 
-/// Tables that take half a minute of CPU time or more; the short form of all experiments leaves
-/// them out.
+/// Half a minute of CPU time or more; the short form of all experiments leaves them out.
 const LONG: [&str; 12] = [
     "redis-refill",
     "fragmented-speedup",
@@ -179,8 +178,7 @@ impl PaperValue {
 }
 
 impl PublishedValue {
-    /// The error of a simulated value, in per cent; for a range relative to its nearer end. `None`
-    /// without a value, or if a bound holds.
+    /// Per cent; for a range relative to its nearer end. `None` if a bound holds.
     pub(crate) fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
         let value = simulated?;
         let nearest = match self {
@@ -204,7 +202,6 @@ impl fmt::Display for PublishedValue {
     }
 }
 
-/// Formats a number with three digits.
 fn number(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -29,7 +29,6 @@ const DIFFERENCES: [&str; 4] = [
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct KernelAndModel {
-    /// Base pages that the step allocates or frees.
     pages: u64,
     kernel: u64,
     model: u64,

@@ -24,8 +24,7 @@ pub struct BlockLayout {
     pub apart: bool,
 }
 
-/// Number of places within 512 pages where the topmost block may end: an address space begins
-/// anywhere.
+/// Places within 512 pages where the topmost block may end: an address space begins anywhere.
 const TOPS: u64 = 16;
 
 /// The result of filling the blocks.

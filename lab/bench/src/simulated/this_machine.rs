@@ -26,12 +26,10 @@ const STARTS: usize = 3;
 const TURNS: usize = 4;
 const TURN: Duration = Duration::from_millis(350);
 
-/// A program, and its accesses as a pattern.
 struct PredictedProgram {
     name: &'static str,
     words: &'static str,
-    /// The same instructions over little memory. Far reads at a fixed distance would fall into a
-    /// few sets of each cache there.
+    /// The same over little memory: far reads at a fixed distance would share a few cache sets.
     little: &'static str,
     pattern: fn(u32) -> AccessPattern,
     /// Instructions per read, counted by single steps through some thousand reads of an optimised
@@ -216,8 +214,7 @@ fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
     })
 }
 
-/// The processor as its neighbours leave it on average: single measurements differ by more than the
-/// neighbours' changes.
+/// Single measurements differ by more than the neighbours' changes.
 fn with_average_neighbours(
     mut here: CalibratedProcessor,
     looks: &[CalibratedProcessor],

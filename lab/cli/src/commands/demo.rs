@@ -99,7 +99,6 @@ fn mib(bytes: u64) -> String {
 
 /// Number of hot regions, at the highest addresses; each system may promote that many.
 const HOT_REGIONS: usize = 256;
-/// Policies of the first half.
 const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
 
 /// Reads per second with base pages alone, in millions: those of the policy that does nothing.
@@ -109,8 +108,7 @@ fn base_speed(systems: &[SystemFigures]) -> f64 {
         .map_or(f64::NAN, |none| none.million_reads_per_s)
 }
 
-/// The first half: the same program under each policy, with base pages at faults; and with huge
-/// pages at faults.
+/// The same program under each policy, with base pages at faults and with huge pages.
 fn hot_first() -> Result<Vec<SystemFigures>> {
     let workload = WorkloadSpec::parse("hot", include_str!("demo/hot.toml"))?;
     let setup = SimulationSetup {
@@ -145,8 +143,7 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
     Ok(all)
 }
 
-/// The second half: huge pages at faults, most of which is never written, on a machine that is
-/// nearly full.
+/// Huge pages at faults, most of which is never written, on a machine that is nearly full.
 fn bloated() -> Result<BloatFigures> {
     let workload = WorkloadSpec::parse("bloated", include_str!("demo/bloated.toml"))?;
     let setup = SimulationSetup {

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 /// Orders of blocks: up to 2^20 frames, 4 GiB of 4 KiB each.
 const ORDERS: u8 = 21;
 
-/// The frames of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct BuddyAllocator {
     /// First frames of free blocks, by order.
@@ -21,7 +20,6 @@ pub(super) struct BuddyAllocator {
 }
 
 impl BuddyAllocator {
-    /// `frames` frames, all free.
     pub(super) fn new(frames: u32) -> Self {
         let mut buddy = Self {
             free: vec![BTreeSet::new(); ORDERS.into()],
@@ -32,18 +30,15 @@ impl BuddyAllocator {
         buddy
     }
 
-    /// Number of free frames.
     pub(super) fn free_frames(&self) -> u32 {
         self.free_frames
     }
 
-    /// Number of all frames.
     pub(super) fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// Allocates the lowest of the smallest free blocks that hold 2^order aligned frames. Returns
-    /// its first frame.
+    /// Takes the lowest of the smallest free blocks that hold 2^order aligned frames.
     pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
         let (found, block) = (order..ORDERS)
             .find_map(|larger| Some((larger, self.free[usize::from(larger)].pop_first()?)))?;
@@ -109,8 +104,7 @@ impl BuddyAllocator {
         by_order.flat_map(|(blocks, order)| blocks.iter().map(move |block| (*block, order)))
     }
 
-    /// Checks that blocks are aligned, disjoint and merged, and that the number of free frames is
-    /// right.
+    /// Blocks must be aligned, disjoint and merged, and the number of free frames right.
     pub(super) fn check(&self) -> Result<(), Contradiction> {
         let must = Contradiction::unless;
         let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
@@ -141,7 +135,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compares the allocator with a set of frames.
         #[test]
         fn frames_are_allocated_once_and_free_blocks_merge(
             frames in 1u32..5000,

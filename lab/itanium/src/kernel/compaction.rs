@@ -5,12 +5,9 @@ use crate::error::Result;
 use crate::mmu::Pte;
 use std::collections::BTreeMap;
 
-/// Requests since the daemon's last pass.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CompactionRequests {
-    /// Requests that failed, by order.
     failures: BTreeMap<u8, u64>,
-    /// Page faults.
     faults: u32,
 }
 
@@ -54,7 +51,6 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// The owner of each frame that can be moved.
     fn owners(&self) -> BTreeMap<u32, MovableOwner> {
         let mut owners = BTreeMap::new();
         for (space, process) in self.spaces.iter().zip(0..) {
@@ -73,8 +69,7 @@ impl ItaniumMachine {
         owners
     }
 
-    /// At most `wanted` blocks that can be freed by moving at most `most` frames each, those with
-    /// the fewest frames first.
+    /// At most `wanted` blocks that need at most `most` moves each, the fewest moves first.
     fn cheapest_blocks(
         &self,
         order: u8,
@@ -103,8 +98,7 @@ impl ItaniumMachine {
         cheapest.map(|(_, block)| block << order).collect()
     }
 
-    /// Frees a block. Its content moves to free frames outside of blocks of that size, if there are
-    /// enough.
+    /// Its content moves outside of blocks of that size, if there are enough free frames.
     fn free_block(
         &mut self,
         block: u32,
@@ -150,8 +144,7 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Whether a frame still has this owner. Freeing an earlier block may have used the frame as a
-    /// new place.
+    /// Freeing an earlier block may have used the frame as a new place.
     fn is_still_owned(&self, frame: u32, owner: MovableOwner) -> bool {
         match owner {
             MovableOwner::Page(process, page) => self.space(process).is_ok_and(|space| {

@@ -51,8 +51,7 @@ impl ItaniumMachine {
         self.fill_page(process, first, Pte::present(frame, order, writable))
     }
 
-    /// Finds a page of at most this order around `page`: its first page, its order, and its frame
-    /// if there is one.
+    /// Finds a page around `page`: first page, order (at most this one), and frame if it has one.
     fn whole_page(
         &mut self,
         process: u32,
@@ -72,7 +71,6 @@ impl ItaniumMachine {
         }
     }
 
-    /// As [`Self::whole_page`], from the pool.
     fn pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
         let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
         let (first, order) = self.largest_extent(process, page, wanted, ExtentLimit::Mapping)?;
@@ -85,8 +83,7 @@ impl ItaniumMachine {
     }
 
     /// Finds the largest page of at most this order around `page` that has no memory and stays
-    /// within its limits. Returns its first page and its order. Its order is one that the kernel
-    /// may use; reservations may have any order.
+    /// within its limits: first page and order (one of the kernel's, any for reservations).
     pub(super) fn largest_extent(
         &self,
         process: u32,
@@ -123,7 +120,6 @@ impl ItaniumMachine {
         Ok((page, 0))
     }
 
-    /// Adds missing leaves for the entries of `pages` pages.
     pub(super) fn add_leaves(&mut self, process: u32, first: u64, pages: u64) -> Result {
         let leaf = 1 << self.base().table_shift();
         let mut page = first;

@@ -9,7 +9,6 @@ use crate::mmu::RegionRegisters;
 /// The region of mappings on pool pages, if the pool has a region (`RGN_HPAGE`, `asm-ia64/page.h`).
 const POOL_REGION: usize = 4;
 
-/// Memory set aside for large pages, at the end of all memory.
 #[derive(Clone, Debug)]
 pub(super) struct HugePagePool {
     pub(super) settings: PoolSettings,
@@ -41,12 +40,10 @@ impl HugePagePool {
         Some(self.first + frame)
     }
 
-    /// Whether an address is in the pool's own region.
     pub(super) fn has_region(&self, address: u64) -> bool {
         self.settings.own_region && address >> REGION_BITS == POOL_REGION as u64
     }
 
-    /// First byte of the pool's region, if it has one.
     pub(super) fn region_start(&self) -> Option<u64> {
         let start = (POOL_REGION as u64) << REGION_BITS;
         self.settings.own_region.then_some(start)
@@ -73,8 +70,7 @@ impl ItaniumMachine {
         self.buddy.free_frames() + self.reservations.unused
     }
 
-    /// Allocates 2^order neighbouring frames. If no frame is left, the kernel gives up
-    /// reservations.
+    /// Allocates 2^order neighbouring frames; gives up reservations if none is left.
     pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
         loop {
             let found = self.buddy.allocate(order);
@@ -84,7 +80,6 @@ impl ItaniumMachine {
         }
     }
 
-    /// Removes one owner of a frame.
     pub(super) fn release_frame(&mut self, frame: u32) {
         match self.shared.get_mut(&frame) {
             Some(1) => {
@@ -109,12 +104,10 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Whether a frame belongs to the pool.
     pub(super) fn in_pool(&self, frame: u32) -> bool {
         self.pool.as_ref().is_some_and(|pool| frame >= pool.first)
     }
 
-    /// Number of all frames.
     pub(super) fn frames(&self) -> u32 {
         self.buddies().map(|(buddy, _)| buddy.frames()).sum()
     }
@@ -124,8 +117,7 @@ impl ItaniumMachine {
         u64::from(self.available_frames()) * 100 / u64::from(self.buddy.frames().max(1))
     }
 
-    /// Updates the largest number of frames in use. Frames that are only reserved do not count,
-    /// because the kernel can still allocate them.
+    /// Frames that are only reserved do not count, because the kernel can still allocate them.
     pub(super) fn update_peak_use(&mut self) {
         let others = self.held + self.movable.len() as u32;
         let used = self.frames() - self.available_frames() - others;

@@ -7,27 +7,23 @@ use crate::address::{BasePage, REGION_LIMIT, offset_of};
 use crate::error::Result;
 use std::ops::Range;
 
-/// The end of a process's heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeapState {
     growth: HeapGrowth,
     /// The first page after the requested memory. `surplus` counts the pages mapped from there.
     end: u64,
     surplus: u64,
-    /// Pages of the heap so far.
     pages: u64,
 }
 
 impl HeapState {
-    /// The surplus, if there is any.
     fn surplus(&self) -> Range<u64> {
         self.end..self.end + self.surplus
     }
 }
 
 impl ProcessSpace {
-    /// Records that a range was unmapped or moved. If it overlaps the heap's surplus, the heap
-    /// takes nothing more from that.
+    /// A range was unmapped or moved: a heap takes nothing more from a surplus that overlaps it.
     pub(super) fn forget_heap_surplus(&mut self, first: u64, pages: u64) {
         let surplus = self.heap.surplus();
         if first < surplus.end && surplus.start < first + pages {
@@ -87,8 +83,7 @@ impl ProcessSpace {
 }
 
 impl ItaniumMachine {
-    /// Maps `pages` pages in a hole of the heap, or at its end; it gets larger pages as it grows.
-    /// Returns the first page. `None` if the policy has no heaps, or there is no room.
+    /// Maps `pages` pages in a hole of the heap, or at its end. `None`: no heaps, or no room.
     pub(super) fn map_on_heap(
         &mut self,
         process: u32,

@@ -13,14 +13,12 @@ pub(super) type MissCounts = BTreeMap<(u32, u8, u64), u64>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReferenceWindow {
     references: u64,
-    /// Pages that were referred to.
     pages: BTreeSet<(u32, u64)>,
 }
 
 impl ItaniumMachine {
-    /// Counts a TLB miss that the kernel's handler fills, if the policy counts misses. The nearest
-    /// page in the TLB decides which larger pages would have been there because of their other
-    /// parts. Makes such a page when it has enough misses.
+    /// Counts a TLB miss that the kernel's handler fills. The nearest page in the TLB decides which
+    /// larger pages its other parts would have brought. Makes such a page after enough misses.
     pub(super) fn count_miss(&mut self, process: u32, address: u64) -> Result {
         if self.rules().promotion_threshold(1).is_none() {
             return Ok(());
@@ -63,8 +61,7 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Counts references to an address. After `length` references, pages of `order` are made and
-    /// split by the policy's decision.
+    /// After `length` references, pages of `order` are made and split by the policy's decision.
     pub(super) fn count_references(
         &mut self,
         process: u32,
@@ -108,7 +105,6 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Large pages of an order: process, and number in pages of this order.
     fn large_pages_of_order(&self, order: u8) -> Vec<(u32, u64)> {
         let spaces = self.spaces.iter().zip(0..);
         let spaces = spaces.filter_map(|(space, process)| Some((space.as_ref()?, process)));

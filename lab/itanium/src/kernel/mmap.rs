@@ -145,14 +145,12 @@ impl ItaniumMachine {
         self.purge(purge)
     }
 
-    /// Whether another process shares a frame of a page.
     pub(super) fn is_shared(&self, process: u32, first: u64, order: u8) -> Result<bool> {
         let table = &self.space(process)?.table;
         let mut entries = (first..first + (1 << order)).filter_map(|page| table.get(page));
         Ok(entries.any(|entry| self.shared.contains_key(&entry.frame)))
     }
 
-    /// Allows or forbids writes in all entries of a page.
     pub(super) fn set_writable(
         &mut self,
         process: u32,
@@ -165,7 +163,6 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Splits large pages and mappings at both ends of a range.
     pub(super) fn split_at_ends(&mut self, process: u32, first: u64, pages: u64) -> Result {
         for end in [first, first + pages] {
             self.split_at(process, end)?;
@@ -194,7 +191,6 @@ impl ItaniumMachine {
         Ok((base.page_of(address), base.pages(bytes)))
     }
 
-    /// As [`Self::range`], for ranges that must be mapped as a whole.
     pub(super) fn mapped_page_range(
         &self,
         process: u32,
@@ -211,9 +207,8 @@ impl ItaniumMachine {
         }
     }
 
-    /// Maps pages from the pool in the pool's own region and returns the first page. `None` if the
-    /// pool has no such region or the program asks for another order. The length is rounded up to
-    /// whole pages of the pool.
+    /// Maps whole pages of the pool in the pool's own region and returns the first page. `None` if
+    /// it has no such region or the program asks for another order.
     fn map_on_pool(&mut self, process: u32, pages: u64, preferred: u8) -> Result<Option<u64>> {
         let base = self.base();
         let pool = self

@@ -71,8 +71,7 @@ impl ItaniumMachine {
         Ok(base.address_of(to))
     }
 
-    /// Moves the entries of `count` pages. Memory stays where it is, so a page keeps its size only
-    /// if its new place is aligned as its memory is.
+    /// Memory stays, so a page keeps its size only if its new place is aligned as its memory is.
     fn move_entries(&mut self, process: u32, from: u64, to: u64, count: u64) -> Result {
         let orders = self.orders();
         let mut done = 0;

@@ -57,7 +57,6 @@ impl ItaniumMachine {
         }
     }
 
-    /// Clears memory and enters it as a page.
     pub(super) fn fill_page(&mut self, process: u32, first: u64, page: Pte) -> Result {
         self.write_entries(process, first, page)?;
         self.statistics.faulted.add(page.order);
@@ -74,7 +73,6 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Handles a write to a present page in a writable mapping.
     fn write_shared(&mut self, process: u32, page: u64, entry: Pte) -> Result {
         let purge = self.purge_of(process, page, 1, false)?;
         let (first, order) = (purge.first, entry.order);
@@ -100,7 +98,6 @@ impl ItaniumMachine {
         self.purge(purge)
     }
 
-    /// As [`Self::copy`], and counts a failure.
     fn copy_or_count_failure(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let copied = self.copy_page(process, first, order)?;
         if !copied {

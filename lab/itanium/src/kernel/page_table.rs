@@ -4,8 +4,7 @@ use crate::address::BasePage;
 use crate::mmu::Pte;
 use std::collections::BTreeMap;
 
-/// A leaf of the table. The levels above hold only pointers (thesis, section 5.2) and are not
-/// modelled.
+/// The levels above hold only pointers (thesis, section 5.2) and are not modelled.
 #[derive(Clone, Debug)]
 struct Leaf {
     frame: u32,

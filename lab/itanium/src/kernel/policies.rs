@@ -252,8 +252,7 @@ pub trait PageSizeRules {
         None
     }
 
-    /// Whether a page of `pages` base pages should be large, of which `referred` were referred to
-    /// in a window.
+    /// Whether a page of `pages` base pages, `referred` of them in a window, should be large.
     fn should_be_large(&self, _referred: u64, _pages: u64) -> bool {
         false
     }
@@ -272,7 +271,6 @@ pub trait PageSizeRules {
     }
 }
 
-/// Checks that an order is one of the kernel's large ones.
 fn check_large_order(order: u8, settings: &KernelSettings, what: &'static str) -> Result {
     let fits = order > 0 && settings.orders.contains(order);
     check_setting(
@@ -286,7 +284,6 @@ fn check_setting(right: bool, what: &'static str, allowed: &'static str) -> Resu
     ItaniumError::unless(right, what, allowed)
 }
 
-/// Memory from a pool for mappings that ask for its order.
 fn from_pool(touch: &FirstTouchRequest, order: u8, or_base: bool) -> FrameSource {
     if touch.preferred == order {
         FrameSource::Pool { or_base }

@@ -15,8 +15,7 @@ struct ConstituentPages {
 }
 
 impl ItaniumMachine {
-    /// Makes the next larger page around one, if the policy wants it and all of it has memory.
-    /// Returns whether it did.
+    /// If the policy wants it and all of it has memory. Returns whether it did.
     pub(super) fn promote_next_larger(&mut self, process: u32, page: u64) -> Result<bool> {
         let when_full = self.rules().when_full();
         if when_full == FullBlockAction::Stay {
@@ -50,8 +49,7 @@ impl ItaniumMachine {
         })
     }
 
-    /// Makes one page of smaller ones that already lie in place. Returns false if they don't, or if
-    /// some have no memory.
+    /// Returns false if the parts don't lie in place, or if some have no memory.
     pub(super) fn promote_in_place(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let parts = self.constituent_pages(process, first, order)?;
         let page = parts.and_then(|it| Some(Pte::present(it.joined?, order, it.writable)));
@@ -85,7 +83,6 @@ impl ItaniumMachine {
         self.enter_promoted(process, first, Pte::present(frame, order, parts.writable))
     }
 
-    /// Enters a promoted page.
     fn enter_promoted(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
         self.write_entries(process, first, page)?;
         self.statistics.promoted.add(page.order);

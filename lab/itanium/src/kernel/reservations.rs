@@ -3,21 +3,17 @@
 use super::ItaniumMachine;
 use std::collections::BTreeMap;
 
-/// A block of memory reserved for as many aligned pages.
 #[derive(Clone, Debug)]
 struct Reservation {
     order: u8,
     frame: u32,
-    /// By place: whether a page has had this frame. The frame never returns to the reservation: any
-    /// free of it gives it to the general free memory.
+    /// By place: whether a page has had this frame, which never returns to the reservation.
     handed_out: Vec<bool>,
     unused: u32,
-    /// Time of the last allocation from it.
     last: u64,
 }
 
-/// All reservations, by process and first page. An entry without reserved frames stays, because its
-/// order limits how far pages can grow.
+/// By process and first page. Entries without reserved frames stay: their order limits growth.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     all: BTreeMap<(u32, u64), Reservation>,
@@ -27,7 +23,6 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
-    /// The order of the reservation around a page.
     pub(super) fn order_around(&self, process: u32, page: u64) -> Option<u8> {
         let first = self.start_around(process, page)?;
         let reservation = self.all.get(&(process, first))?;
@@ -41,7 +36,6 @@ impl Reservations {
         (page < first + (1 << reservation.order)).then_some(*first)
     }
 
-    /// Whether a reservation overlaps any of the pages.
     pub(super) fn overlap(&self, process: u32, first: u64, pages: u64) -> bool {
         let mut before = self.all.range((process, 0)..(process, first + pages));
         let last = before.next_back();
@@ -75,7 +69,6 @@ impl Reservations {
         Some(reservation.frame + place as u32)
     }
 
-    /// The oldest matching reservation: the one with the longest time since it handed out a frame.
     fn oldest(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
         let matching = self.all.iter().filter(|(_, known)| fits(known));
         let oldest = matching.min_by_key(|(_, known)| known.last);
@@ -103,8 +96,7 @@ impl Reservation {
 
 impl ItaniumMachine {
     /// Takes a frame at a page's place in a reservation, and makes the reservation if there is
-    /// none. The new reservation has this order and first page, or a smaller order if that is not
-    /// available.
+    /// none, with this order and first page or a smaller available order.
     pub(super) fn reserve(
         &mut self,
         process: u32,
@@ -129,8 +121,7 @@ impl ItaniumMachine {
         None
     }
 
-    /// Gives up the oldest reservation that still has 2^order frames in one piece, to allocate
-    /// these.
+    /// Gives up the oldest reservation that still has 2^order frames in one piece.
     fn preempt(&mut self, order: u8) -> Option<u32> {
         let fits = |known: &Reservation| known.order >= order && known.has_unused_block(order);
         let (process, first) = self.reservations.oldest(fits)?;
@@ -138,8 +129,7 @@ impl ItaniumMachine {
         self.buddy.allocate(order)
     }
 
-    /// Gives up the reservation with the longest time since it handed out a frame. Returns false if
-    /// there is no reservation.
+    /// False if there is none.
     pub(super) fn release_oldest_reservation(&mut self) -> bool {
         let oldest = self.reservations.oldest(|known| known.unused > 0);
         oldest.is_some_and(|(process, first)| {
@@ -159,7 +149,6 @@ impl ItaniumMachine {
         }
     }
 
-    /// Gives up the reservations for any of these pages, because a call has cut them.
     pub(super) fn release_reservations(&mut self, process: u32, first: u64, pages: u64) {
         let last = first + (pages - 1);
         loop {

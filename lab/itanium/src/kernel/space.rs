@@ -7,8 +7,7 @@ use crate::mmu::RegionRegisters;
 use std::collections::BTreeMap;
 
 /// Where programs' mappings begin: region 1 (`TASK_UNMAPPED_BASE`), behind the dynamic loader and
-/// libraries. Their size is chosen (2,368 KiB). It decides how mappings are aligned where the
-/// kernel pads nothing.
+/// libraries. Their size is chosen (2,368 KiB); it decides alignment where the kernel pads nothing.
 const FIRST_MAPPING: u64 = (1 << REGION_BITS) + 0x25_0000;
 
 /// Backing of a mapping.
@@ -35,7 +34,6 @@ pub struct PageMapping {
 }
 
 impl PageMapping {
-    /// A mapping of anonymous, writable memory.
     pub(super) fn anonymous(pages: u64, preferred: u8) -> Self {
         Self {
             backing: MappingBacking::Anonymous,

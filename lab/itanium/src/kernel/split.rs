@@ -5,8 +5,7 @@ use crate::error::Result;
 use crate::mmu::Pte;
 
 impl ItaniumMachine {
-    /// Splits a large page that extends over the beginning of `page`. The rule of `mmap` covers the
-    /// parts on either side.
+    /// The rule of `mmap` covers the parts on either side.
     pub(super) fn split_at(&mut self, process: u32, page: u64) -> Result {
         let Some(entry) = self.space(process)?.table.get(page) else {
             return Ok(());
@@ -22,7 +21,6 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    /// Splits a large page into base pages.
     pub(super) fn split_to_base(&mut self, process: u32, first: u64, order: u8) -> Result {
         self.set_sizes(process, first, 1 << order, 0)?;
         self.statistics.demoted.add(order);

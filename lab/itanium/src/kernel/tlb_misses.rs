@@ -6,13 +6,11 @@ use crate::address::offset_of;
 use crate::error::{ItaniumError, Result};
 use crate::mmu::{HashTableFill, TlbEntry, TlbMiss, WalkerMode};
 
-/// Pages of a process with changed translations. Linux purges by one page size that covers them
-/// all, and so some neighbours too (`flush_tlb_range`, `arch/ia64/mm/tlb.c`). Here these neighbours
-/// stay.
+/// Linux purges by one page size that covers all pages, and so some neighbours too
+/// (`flush_tlb_range`, `arch/ia64/mm/tlb.c`). Here these neighbours stay.
 pub(super) struct TlbPurge {
     process: u32,
     pub(super) first: u64,
-    /// Number of pages, 1 or more.
     pages: u64,
     /// Also purge the pages of the linear table with their entries, as when memory is unmapped
     /// (`tlb_flush_mmu`, `asm-ia64/tlb.h`).
@@ -65,8 +63,7 @@ impl ItaniumMachine {
         self.fault(process, address, write)
     }
 
-    /// Fills the TLB from the page table. Returns false if the page has no memory yet; then nothing
-    /// is filled, not even for the table.
+    /// Returns false if the page has no memory; then nothing is filled, not even for the table.
     fn fill_tlb(&mut self, process: u32, address: u64, miss: TlbMiss) -> Result<bool> {
         let base = self.base();
         let page = base.page_of(address);
@@ -106,7 +103,6 @@ impl ItaniumMachine {
         Ok(true)
     }
 
-    /// Writes the missed translation of a page into the hash table.
     fn enter_hash(&mut self, fill: HashTableFill, page: u64, order: u8, translation: TlbEntry) {
         let Some(hash) = &mut self.mmu.hash else {
             return;

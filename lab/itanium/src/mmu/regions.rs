@@ -8,8 +8,7 @@ use crate::address::region_of;
 pub struct RegionRegisters {
     /// Ids by region, of 24 bits.
     pub rids: [u32; 8],
-    /// Page sizes for which the hardware's walker takes what it finds, by region, as orders over
-    /// the base page.
+    /// Page sizes that the hardware's walker uses, by region, as orders over the base page.
     preferred: [u8; 8],
 }
 

@@ -43,19 +43,16 @@ impl TlbEntry {
     /// The parts of an entry without sub-blocks: all present.
     pub const WHOLE: u32 = u32::MAX;
 
-    /// Whether it shares an address with `start` to `end` of a region.
     fn overlaps(&self, rid: u32, start: u64, end: u64) -> bool {
         let first = self.page << self.shift;
         self.rid == rid && first < end && start < first + (1 << self.shift)
     }
 
-    /// Whether the part of a byte is present, in a TLB with 2^order sub-blocks. The byte must be in
-    /// the page.
+    /// In a TLB with 2^order sub-blocks. The byte must be in the page.
     fn has_part(&self, offset: u64, order: u8) -> bool {
         self.parts == Self::WHOLE || self.parts >> self.part_of(offset, order) & 1 != 0
     }
 
-    /// Number of the part that holds a byte.
     fn part_of(&self, offset: u64, order: u8) -> u64 {
         offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
     }
@@ -97,10 +94,8 @@ pub struct Tlb {
     stamps: Vec<u64>,
     /// Whether each entry was used since all were.
     referenced: Vec<bool>,
-    /// Unused places.
     free: Vec<u8>,
     index: SlotIndex,
-    /// Number of entries of each size.
     sizes: [u16; u64::BITS as usize],
     /// Bitmap of the sizes with at least one entry.
     present: u64,
@@ -297,7 +292,6 @@ impl Tlb {
         places.filter_map(|(place, entry)| Some(((*entry)?, place < self.pinned)))
     }
 
-    /// The place to reuse when none is free.
     fn victim(&mut self) -> usize {
         let first = self.pinned;
         match self.replacement {
@@ -353,8 +347,7 @@ mod tests {
         TlbEntry::whole(1, page, shift, 0, true)
     }
 
-    /// Returns the page, of four, that is replaced. They are inserted in order; then the first and
-    /// the third are used.
+    /// The page replaced of four inserted in order; the first and the third are used then.
     fn replaced(replacement: TlbReplacement) -> u64 {
         let mut tlb = Tlb::new(4, replacement, 1);
         for page in 0..4 {

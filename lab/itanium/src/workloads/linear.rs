@@ -19,8 +19,7 @@ impl Linear {
         bytes: 1 << 30,
         stride_bytes: 16384,
     };
-    /// Chosen: at a multiple of 1 GiB, so that the walk begins where a page of the linear table
-    /// does. The thesis' sum assumes that (32 nested faults).
+    /// Chosen: begins a page of the linear table, as the thesis' sum assumes (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
     pub(super) fn play(&self, sink: EventSink<'_>) -> Result {

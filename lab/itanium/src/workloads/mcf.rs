@@ -4,8 +4,7 @@ use super::{EventSink, ProgramEvent, Touch, allocate};
 use crate::Result;
 use hawkeye_sim::rng::SimulationRng;
 
-/// Bytes by which the program advances in an array before it turns to the next array. It is the
-/// base page of the kernel on which table 6.7 counts misses, in a row of them.
+/// The advance in an array before it turns to the next: the base page in a row of table 6.7.
 const STEP_BYTES: u64 = 16 << 10;
 
 /// A few long-lived arrays, each read from end to end in turn, and small blocks that are hardly

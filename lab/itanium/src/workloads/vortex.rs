@@ -7,9 +7,8 @@ use hawkeye_sim::rng::SimulationRng;
 
 const KIB: u64 = 1 << 10;
 
-/// Lengths of blocks, and how many of a thousand have each. They are chosen so that the kernel's
-/// own rule makes pages with the shares of table 6.6. 132 KiB is the step by which C's `malloc`
-/// grows when a request is smaller.
+/// Lengths of blocks, and how many of a thousand have each, chosen to give the shares of table 6.6.
+/// 132 KiB is the step by which C's `malloc` grows when a request is smaller.
 const BLOCKS: [(u64, u64); 4] = [
     (64 * KIB, 110),
     (132 * KIB, 370),

@@ -11,7 +11,6 @@ fn thesis(change: impl FnOnce(&mut MachineSettings)) -> ItaniumMachine {
     machine(PageSizePolicy::Cover(Cover), change)
 }
 
-/// The order of a page at an offset, with memory or without.
 fn sized(machine: &ItaniumMachine, process: u32, offset: u64) -> Option<u8> {
     let table = &machine.space(process).unwrap().table;
     let entry = table.get(BasePage::Kib16.page_of(AT + offset));

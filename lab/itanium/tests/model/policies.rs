@@ -66,7 +66,6 @@ pub fn write(machine: &mut ItaniumMachine, addresses: impl IntoIterator<Item = u
     machine.check().unwrap();
 }
 
-/// Every base page of a range.
 fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (from..from + bytes).step_by(PAGE as usize)
 }

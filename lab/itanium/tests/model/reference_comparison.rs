@@ -9,8 +9,7 @@ use hawkeye_itanium::mmu::{ItaniumProcessor, MADISON, TlbReplacement};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
 use proptest::prelude::*;
 
-/// Every other range is where the kernel maps first. The others are around the end of what one page
-/// of a table has entries for.
+/// Every other range is where the kernel maps first, the others where a page of a table ends.
 fn page(base: BasePage, place: u64) -> u64 {
     let region = base.page_of(1 << 61);
     let reach = 1 << base.table_shift();
@@ -71,7 +70,6 @@ proptest! {
     }
 }
 
-/// The random steps above include every kind of event.
 #[test]
 fn the_random_calls_cause_every_kind_of_event() {
     let events = events(

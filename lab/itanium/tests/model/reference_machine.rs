@@ -106,7 +106,6 @@ impl ReferenceMachine {
         (id >> 16 << 16) + low.map(|bit| 1 << (15 - bit)).sum::<u32>()
     }
 
-    /// Covers pages size by size, from the first page on.
     fn cover(&self, first: u64, pages: u64, fits: impl Fn(u64, u64) -> bool) -> Vec<(u64, u8)> {
         let mut pieces = Vec::new();
         let mut at = first;
@@ -122,7 +121,6 @@ impl ReferenceMachine {
         pieces
     }
 
-    /// All pages of the page that holds this base page.
     fn whole(&self, process: u32, page: u64) -> std::ops::Range<u64> {
         let known = self.process(process).unwrap().pages.get(&page);
         let size = known.map_or(1, |known| 1u64 << known.order);
@@ -166,7 +164,6 @@ impl ReferenceMachine {
         done.ok()
     }
 
-    /// Whether all pages of a range are mapped.
     fn must_be_mapped(&self, process: u32, first: u64, pages: u64) -> ReferenceResult<()> {
         let mapped = &self.process(process)?.pages;
         let count = mapped.range(first..first + pages).count() as u64;

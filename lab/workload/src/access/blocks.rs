@@ -87,7 +87,6 @@ impl<'a> Blocks<'a> {
         Ok(mapping)
     }
 
-    /// Writes a word into each used page.
     fn fill(&self, mapping: &mut Mapping) -> Duration {
         let begun = Instant::now();
         for offset in (0..self.used_bytes).step_by(PAGE) {
@@ -136,8 +135,7 @@ fn stamp(block: &Mapping, offset: usize) -> u64 {
     mix(block.start() + offset as u64) | 1
 }
 
-/// Maps, fills, reads until there is a reason to end, and verifies. Reports the time of filling
-/// before it is ready.
+/// Reports the time of filling before it is ready.
 pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult<()> {
     let (mut blocks, filling) = Blocks::new(args)?;
     console.emit(&WorkloadEvent::Touched {

@@ -10,7 +10,6 @@ const NODE: usize = 64;
 /// One cycle through each part of the memory, in random order.
 pub(super) struct Chase {
     chooser: PartChooser,
-    /// Byte offset of the current node of each part.
     at: [usize; 2],
 }
 

@@ -6,8 +6,7 @@ use crate::rng::{WorkloadRng, mix};
 ///
 /// A linear congruential generator with these constants runs through all numbers below a power of
 /// two. Folding high bits into low ones before and after (an involution) keeps that and hides its
-/// regular low bits. Steps that lead out of the wanted range are repeated, which takes their
-/// numbers out of the cycle.
+/// regular low bits. Steps out of the wanted range are repeated.
 pub(super) struct Cycle {
     count: usize,
     mask: u64,
@@ -29,7 +28,6 @@ impl Cycle {
         }
     }
 
-    /// The number after `number`, which must be below the count.
     #[inline]
     pub(super) fn next(&self, number: usize) -> usize {
         let fold = |x: u64| {

@@ -16,7 +16,6 @@ pub(super) struct ReadSchedule {
     end_after: Option<Duration>,
     end_at: Option<u64>,
     running: bool,
-    /// Time of the first read.
     begun: Option<Instant>,
     /// Reads so far, including the current batch.
     accesses: u64,

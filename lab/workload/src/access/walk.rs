@@ -33,7 +33,6 @@ impl HotColdLayout {
     }
 }
 
-/// Makes reads in a certain order.
 pub(super) trait AccessPattern {
     fn read(&mut self, memory: &Mapping, count: usize);
 }
@@ -73,7 +72,6 @@ impl AccessPattern for RandomReads {
     }
 }
 
-/// Chooses a part of the memory for a whole batch of reads.
 pub(super) struct PartChooser {
     threshold: u64,
     rng: WorkloadRng,

@@ -79,7 +79,6 @@ impl Connection {
         self.send()
     }
 
-    /// Reads the answers to all requests in flight. Returns their number.
     pub(super) fn read_answers(&mut self) -> WorkloadResult<u64> {
         let RequestMix {
             dialect,

@@ -13,7 +13,6 @@ pub enum ServerProtocol {
 }
 
 impl ServerProtocol {
-    /// Appends the request for a key's value.
     pub(super) fn get(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
             Self::Redis => format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", name(key)),
@@ -22,7 +21,6 @@ impl ServerProtocol {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends the request to store a value.
     pub(super) fn set(self, key: u64, value: &[u8], out: &mut Vec<u8>) {
         let (name, bytes) = (name(key), value.len());
         let text = match self {
@@ -87,7 +85,6 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
     )))
 }
 
-/// Skips bytes without copying them.
 fn skip(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     while bytes > 0 {
         let there = answer.fill_buf().map_err(unreadable)?.len().min(bytes);

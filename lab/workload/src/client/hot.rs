@@ -13,7 +13,6 @@ pub struct HotKeys {
     pub questions_percent: u8,
 }
 
-/// Number of places in which the hot keys lie.
 const STRETCHES: u64 = 10;
 
 impl HotKeys {

@@ -12,14 +12,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Number of connections, each with one request in flight. Without a free connection, due requests
-/// wait here.
+/// Each with one request in flight. Without a free one, due requests wait here.
 const CONNECTIONS: usize = 32;
-/// Significant digits of latencies.
 const DIGITS: u8 = 3;
 
-/// Sends requests to a server and waits for all answers. Keys from `questions.keys` on are
-/// inserted.
+/// Keys from `questions.keys` on are inserted.
 ///
 /// # Errors
 /// The server can't keep the pace, or gives an invalid answer.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 /// A server that is silent for this time is stuck.
 pub(super) const SILENCE: Duration = Duration::from_secs(20);
-/// A server must answer all requests within this multiple of the length, and [`SILENCE`] more.
-/// Otherwise it can't keep the pace.
+/// Within this multiple of the length, and [`SILENCE`] more, a server must answer all requests.
 const LATEST: u32 = 3;
 
 /// Schedule and kind of requests.

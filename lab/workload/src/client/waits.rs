@@ -19,9 +19,8 @@ const SLOW: Duration = Duration::from_micros(250);
 /// The time in which a thread may have had no core, or been behind because of that. `waited` is the
 /// increase of its waiting time between two reads.
 ///
-/// The kernel counts a wait when it is over, so that it may have begun before the first read.
-/// Requests that came in meanwhile are served after the wait. This takes no longer than the wait
-/// where a server is not busy all the time.
+/// The kernel counts a wait when it is over, so it may have begun before the first read. Requests
+/// that came meanwhile take no longer than the wait where a server is not always busy.
 fn wait_seen(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
     before.min(now.saturating_sub(waited))..now + waited
 }
@@ -57,7 +56,6 @@ impl CoreWaits {
         })
     }
 
-    /// Reads the waits of all threads, if a read is due.
     pub(super) fn read_waits(&mut self, now: Duration, longest: Duration) {
         if now < self.looked + DISTANCE && longest < SLOW {
             return;
@@ -76,7 +74,6 @@ impl CoreWaits {
         self.looked = now;
     }
 
-    /// All observed waits, in their order.
     pub(super) fn into_seen(self) -> Vec<Range<Duration>> {
         self.seen
     }

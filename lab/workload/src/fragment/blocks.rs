@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Bits of an entry of `/proc/PID/pagemap`: the number of the frame, and whether the page is
-/// present.
+/// Of an entry of `/proc/PID/pagemap`: the frame's number, and whether the page is present.
 const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
 
@@ -88,7 +87,6 @@ impl HeldPages {
         kept
     }
 
-    /// Gives back all filled pages that are not held.
     pub(super) fn free_the_others(
         &self,
         memory: &mut Mapping,
@@ -104,8 +102,7 @@ impl HeldPages {
         Ok(())
     }
 
-    /// Reduces the held pages to those that are needed for this FMFI after the others are given
-    /// back.
+    /// To those needed for this FMFI after the others are given back.
     pub(super) fn hold_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
         let needed = needed(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);

@@ -32,7 +32,6 @@ impl PinnedPages {
     }
 }
 
-/// Makes a pipe that holds at least `bytes` bytes. Returns its two ends.
 fn pipe_of(bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     let pipe = pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&pipe.1, FcntlArg::F_SETPIPE_SZ(bytes as i32))?;

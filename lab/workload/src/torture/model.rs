@@ -13,8 +13,7 @@ pub(super) enum ExpectedPage {
     Sparse(u32, u16),
 }
 
-/// A word with an unexpected value: its page, its place there, and the expected and the actual
-/// value.
+/// Its page, its place there, and the expected and the actual value.
 pub(super) type Mismatch = [u64; 4];
 
 /// The shadow of one mapping. Pages keep their identity when the mapping moves or is cut.

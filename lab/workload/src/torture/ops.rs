@@ -153,7 +153,6 @@ impl TortureThread {
         Ok(())
     }
 
-    /// Makes a new mapping, if there is room for one.
     pub(super) fn map(&mut self) -> WorkloadResult<()> {
         let free = self.most_pages.saturating_sub(self.mapped) / REGION_PAGES;
         if free == 0 {

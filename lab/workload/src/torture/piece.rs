@@ -20,7 +20,6 @@ impl ShadowedMapping {
         self.model.len()
     }
 
-    /// The report of a word with an unexpected value.
     pub(super) fn wrong(&self, mismatch: Mismatch, during: &str) -> WrongWord {
         let [page, word, expected, found] = mismatch;
         let offset = page as usize * PAGE + word as usize * 8;
@@ -84,7 +83,6 @@ impl ShadowedMapping {
         self.memory.relocate(shift * PAGE)
     }
 
-    /// Unmaps pages and returns the parts before and after them.
     pub(super) fn unmap(self, pages: Range<usize>) -> impl Iterator<Item = Self> {
         let Self {
             memory,

@@ -34,8 +34,7 @@ impl SnapshotChecker {
         TURN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forks a child that checks pages of a mapping, then writes to its copy of them and checks
-    /// that. Returns `None` if the kernel has no memory for a child.
+    /// The child also writes to its copy and checks that. `None`: no memory for a child.
     pub(super) fn fork(
         &mut self,
         piece: &mut ShadowedMapping,

@@ -14,14 +14,12 @@ const FIRST_FORK: u64 = 40;
 /// A thread's mappings, its shadow of them, and its random numbers.
 pub(super) struct TortureThread {
     thread: usize,
-    /// Largest number of pages that it maps.
     pub(super) most_pages: usize,
     /// The kind of pages that it requests; `None` for either kind, at random.
     pub(super) kind: Option<Pages>,
     pub(super) rng: WorkloadRng,
     pub(super) pieces: Vec<ShadowedMapping>,
     pub(super) mapped: usize,
-    /// Identity of the next mapping.
     pub(super) next_tag: u64,
     /// Generation of the last written page.
     pub(super) generation: u32,
@@ -101,8 +99,7 @@ impl TortureThread {
         }
     }
 
-    /// A random mapping. The choice is mostly by size, so that all memory has its turn, and
-    /// sometimes uniform.
+    /// Mostly by size, so that all memory has its turn, and sometimes uniform.
     fn pick_piece(&mut self) -> usize {
         if self.rng.one_in(4) {
             return self.rng.below(self.pieces.len());
@@ -118,8 +115,7 @@ impl TortureThread {
         self.pieces.iter().position(holds).unwrap_or(0)
     }
 
-    /// A random mapping and a random range of it, both short and long ones. One range in four is of
-    /// whole regions.
+    /// Both short and long ranges. One in four is of whole regions.
     pub(super) fn pick(&mut self) -> (usize, Range<usize>) {
         let at = self.pick_piece();
         let piece = &self.pieces[at];
@@ -134,14 +130,12 @@ impl TortureThread {
         (at, first..pages.min(first + 1 + self.rng.below(most)))
     }
 
-    /// Compares pages of a mapping with its shadow.
     pub(super) fn check(&mut self, at: usize, range: Range<usize>) -> WorkloadResult<()> {
         self.totals.verified_bytes += (range.len() * PAGE) as u64;
         let seen = self.pieces[at].check(range);
         seen.map_err(|mismatch| self.wrong(at, mismatch, false))
     }
 
-    /// The error for a word with an unexpected value.
     pub(super) fn wrong(&self, at: usize, mismatch: Mismatch, in_child: bool) -> WorkloadError {
         let during = format!("{:?}", self.during).to_lowercase();
         let mut wrong = self.pieces[at].wrong(mismatch, &during);

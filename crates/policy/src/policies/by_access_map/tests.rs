@@ -19,12 +19,10 @@ fn by_overhead() -> ByAccessMap {
     ByAccessMap::hawkeye_pmu(newest_only())
 }
 
-/// One round; the processes are numbered from 1.
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
     with_overheads(processes, OverheadSource::Counters)
 }
 
-/// `regions` regions, each fully accessed.
 fn hot(regions: u64) -> Vec<RegionSample> {
     (0..regions).map(|i| sample(i, 512)).collect()
 }
@@ -196,8 +194,7 @@ fn overhead_is_updated_and_kept_while_a_process_is_not_sampled() {
 }
 
 proptest! {
-    /// While all processes have regions at the level, or have similar overheads, no process is ahead
-    /// by more than one.
+    /// Among processes that are level or similar, no process is ahead by more than one.
     #[test]
     fn round_robin_is_fair_among_the_similar(
         members in prop::collection::vec((1usize..30, 20.0..22.0f64), 1..8),

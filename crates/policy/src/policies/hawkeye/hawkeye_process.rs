@@ -20,7 +20,6 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SavingCandidate {
     pub(super) region: RegionAddr,
-    /// The size of those pages.
     pub(super) order: PageOrder,
     pub(super) present: u16,
     /// What those pages would spare of the process's overhead, averaged over windows: page walks
@@ -28,23 +27,19 @@ pub(super) struct SavingCandidate {
     pub(super) weight: f64,
 }
 
-/// One process.
 #[derive(Debug)]
 pub(super) struct HawkeyeProcess {
     /// Ordered by weight divided by promotion cost, the highest last.
     pub(super) waiting: Vec<SavingCandidate>,
-    /// Candidates proposed since the last observation.
     pub(super) proposed: BTreeMap<RegionAddr, SavingCandidate>,
     /// Averages of all regions of the process.
     weights: BTreeMap<RegionAddr, f64>,
     /// Total weight at the last observation of all regions that could have larger pages.
     pub(super) total_weight: f64,
     pub(super) overhead: Option<Overhead>,
-    /// Overhead that promotions could still save, after those since the last observation, in per
-    /// cent.
+    /// Overhead that promotions could still save, after those since the last observation.
     pub(super) left_percent: f64,
     cpu_cores: f64,
-    /// The time within which a promotion must have paid.
     pub(super) horizon: Duration,
     pub(super) terms: ProcessRules,
     pub(super) last_turn: u64,
@@ -55,7 +50,6 @@ pub(super) struct HawkeyeProcess {
 }
 
 impl HawkeyeProcess {
-    /// The page sizes that its memory should get at first touches.
     pub(super) fn fault_sizes(&self) -> Option<&FaultSizes> {
         self.decided.as_ref().map(|(_, sizes)| sizes)
     }
@@ -91,7 +85,6 @@ impl HawkeyeProcess {
     }
 }
 
-/// What is the same for all processes of an observation.
 pub(super) struct ObservationContext<'a> {
     pub(super) at: Duration,
     pub(super) machine: &'a MachineShape,
@@ -100,7 +93,6 @@ pub(super) struct ObservationContext<'a> {
 }
 
 impl ObservationContext<'_> {
-    /// The state after one more sample.
     pub(super) fn process_after_sample(
         &self,
         sample: &ProcessSample,
@@ -239,8 +231,7 @@ impl ObservationContext<'_> {
         })
     }
 
-    /// A decision holds for a while without new information. Then base pages are tried again, which
-    /// give information.
+    /// A decision holds for a while. Then base pages are tried again, which give information.
     fn renew_decision(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
         let over = self.at.saturating_sub(at) >= Hawkeye::SIZES_HOLD;
         if !over || decided.orders.is_empty() {
@@ -290,8 +281,7 @@ impl ObservationContext<'_> {
 /// The new figure. Its savable part is averaged with what was left of the previous one. One window
 /// is off by a tenth or two, and equal programs should be treated alike.
 fn average_overhead(new: Overhead, before_percent: Option<f64>) -> Overhead {
-    /// More than for a region's walks, because the effect of a wave of promotions shows in the next
-    /// window.
+    /// More than for a region's walks: the effect of a wave of promotions shows in the next window.
     const NEWEST: f64 = 0.7;
     let savable = new.savable_percent();
     let before = before_percent.unwrap_or(savable);

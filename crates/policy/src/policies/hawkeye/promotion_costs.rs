@@ -4,7 +4,6 @@ use crate::page::PageOrder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Averages by page size.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PromotionCosts(BTreeMap<PageOrder, Duration>);
 
@@ -25,7 +24,6 @@ impl PromotionCosts {
         })
     }
 
-    /// Takes in a promotion that took `took`.
     pub(super) fn record(&mut self, order: PageOrder, took: Duration) {
         let average = self.of(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
         self.0.insert(order, average);

@@ -14,7 +14,6 @@ fn walking(index: u64, walks_per_s: u32) -> RegionSample {
     }
 }
 
-/// One round; the processes are numbered from 1.
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
     with_overheads(processes, OverheadSource::RunRate)
 }
@@ -28,14 +27,12 @@ fn policy() -> Hawkeye {
     Hawkeye::new(CoverageAverage::default())
 }
 
-/// A policy that has seen one process with this overhead and these regions.
 fn seen(percent: f64, regions: Vec<RegionSample>) -> Hawkeye {
     let mut policy = policy();
     see(&mut policy, percent, regions, |_| {});
     policy
 }
 
-/// Shows one process with more details.
 fn see(
     policy: &mut Hawkeye,
     percent: f64,
@@ -47,7 +44,6 @@ fn see(
     policy.observe(&observation);
 }
 
-/// From now on promotions cost `cost`.
 fn cost(policy: &mut Hawkeye, cost: Duration) {
     for _ in 0..100 {
         policy.on_promotion_result(process(9), region(0), Some(cost));
@@ -235,8 +231,7 @@ fn a_reason_has_its_figures() {
 }
 
 proptest! {
-    /// No proposal is huge or comes twice, and within a process the lighter never comes first. None
-    /// is without walks where any were seen (where none were, coverage decides).
+    /// Within a process the lighter never comes first. None is without walks where any were seen.
     #[test]
     fn promotions_are_in_order_of_saving(
         processes in prop::collection::vec(

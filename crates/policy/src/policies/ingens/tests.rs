@@ -5,7 +5,6 @@ use crate::testing::{assert_reads, at, huge, observation, process, range_of, reg
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-/// A region of base pages, `present` of them present.
 fn present(index: u64, present: u16) -> RegionSample {
     RegionSample {
         present,
@@ -17,7 +16,6 @@ fn full(regions: std::ops::Range<u64>) -> Vec<RegionSample> {
     regions.map(|i| present(i, 512)).collect()
 }
 
-/// A round on unfragmented memory.
 fn unfragmented(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
     Observation {
         fmfi: Some(0.1),
@@ -140,9 +138,8 @@ fn a_scan_goes_on_where_it_was() {
     assert_eq!(next_indices(&mut policy, 9), [4, 5, 1, 2, 3]);
 }
 
-/// Memory of 60, 30 and 30 regions. The first promotion of each has the metric 60 / 0.25 = 240
-/// or 30 / 0.25 = 120. The second of the first process has 60 / (0.25 * 2) = 120, and so on: 2 to
-/// 1 to 1.
+/// Memory of 60, 30 and 30 regions. The first promotions have the metrics 60 / 0.25 = 240 and
+/// 30 / 0.25 = 120, the second of the first process 60 / (0.25 * 2) = 120: 2 to 1 to 1.
 #[test]
 fn huge_pages_in_proportion_to_memory() {
     let mut policy = policy();
@@ -232,7 +229,6 @@ fn unsorted_and_duplicate_samples_do_no_harm() {
     assert_eq!(indices(&mut policy), [1, 2]);
 }
 
-/// Present pages and hugeness by region, in a few rounds.
 fn rounds() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
     let pages = prop_oneof![Just(0u16), Just(512u16), 0u16..=512];
     let region = (pages, prop::bool::weighted(0.2));
@@ -240,8 +236,7 @@ fn rounds() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
 }
 
 proptest! {
-    /// Within one process every region with enough pages comes once in a round, and no huge one
-    /// does. The order is that of the rule, computed from the whole history.
+    /// The order is that of the rule, computed from the whole history.
     #[test]
     fn each_eligible_region_once_and_in_order(
         rounds in rounds(),
@@ -313,7 +308,6 @@ proptest! {
         }
     }
 
-    /// After any proposals, the next one goes to a process with the highest metric.
     #[test]
     fn the_metric_falls_with_each_promotion(
         sizes in prop::collection::vec((1u64..40, 0u64..10, 0u64..10, 0.1..5.0f64), 1..6),

@@ -29,7 +29,6 @@ impl PromotionPace {
 }
 
 impl Default for PromotionPace {
-    /// The kernel's defaults.
     fn default() -> Self {
         Self::Khugepaged {
             pages_to_scan: Self::DEFAULT_PAGES_TO_SCAN,

@@ -14,7 +14,6 @@ fn unlimited() -> LinuxPolicy {
     paced(PromotionPace::Unlimited)
 }
 
-/// khugepaged's defaults, with `count` regions of one process to scan.
 fn default_with(count: u64) -> LinuxPolicy {
     let mut policy = LinuxPolicy::new(LinuxSettings::default());
     policy.observe(&observation(&[(1, regions(0..count))]));

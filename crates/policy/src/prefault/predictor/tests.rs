@@ -51,7 +51,6 @@ impl SimulatedFills {
         }
     }
 
-    /// The program reaches a region from the one `step` back.
     fn touch(&mut self, at: u64, step: i32) {
         self.touched.insert(at);
         if !self.there.insert(at) {
@@ -63,7 +62,6 @@ impl SimulatedFills {
             .on_fault_report(self.now, process(1), advance);
     }
 
-    /// The program reaches one region after the other. The filler fills `filled_for_each` for each.
     fn walk(&mut self, regions: Range<u64>, filled_for_each: usize) {
         for at in regions {
             self.touch(at, 1);

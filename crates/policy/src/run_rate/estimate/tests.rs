@@ -37,7 +37,6 @@ fn marks(
     regions.map(mark).collect()
 }
 
-/// The regions of a round.
 fn of_round(round: u64) -> std::ops::Range<u64> {
     round * ROUND..(round + 1) * ROUND
 }
@@ -216,8 +215,7 @@ fn a_small_hot_part_touched_everywhere_still_walks() {
     assert!(shares.iter().all(right), "{shares:?}");
 }
 
-/// New pages per second of one region. Reads are given as microseconds of CPU time since the clear,
-/// and pages touched.
+/// Reads are given as microseconds of CPU time since the clear, and pages touched.
 fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, pages): &(f64, f64)| {
         let mut touched = PageBitmap::default();
@@ -317,8 +315,7 @@ fn costly_first_touches_make_the_estimate_a_minimum() {
     assert_eq!(capped.overhead.map(|o| o.at_least), Some(true));
 }
 
-/// The overhead of a process with `all` huge pages. All pages of the `looked_at` sampled ones are
-/// touched.
+/// All pages of the `looked_at` sampled ones are touched.
 fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
     let mut estimator = OverheadEstimator::new(0, all, Duration::ZERO);
     let time = Duration::from_millis(1);

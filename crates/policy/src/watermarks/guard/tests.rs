@@ -288,8 +288,7 @@ fn marks_can_be_changed() -> Result<(), SettingError> {
 }
 
 proptest! {
-    /// Whether recovery goes on depends on the last crossing of a mark, for the machine and each
-    /// group.
+    /// It depends on the last crossing of a mark, for the machine and each group.
     #[test]
     fn hysteresis(
         percents in prop::collection::vec((0u64..=110, 0u64..=110), 1..100),

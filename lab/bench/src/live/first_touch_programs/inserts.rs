@@ -14,8 +14,7 @@ const VALUE_BYTES: u64 = 2 << 20;
 /// How long the server may take to listen, and to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts a server, inserts `gib` GiB of values, and ends it. Returns inserts per second, and their
-/// mean and p99 in milliseconds.
+/// Returns inserts per second, and their mean and p99 in milliseconds.
 pub(super) fn run(host: &BenchHost, ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
     crate::live::programs::packages::need("redis-server", "redis-server")?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
@@ -62,8 +61,7 @@ fn connect() -> io::Result<TcpStream> {
     }
 }
 
-/// A client with little cost of its own: values go from the page cache to the socket without a copy
-/// (`sendfile`).
+/// Values go from the page cache to the socket without a copy (`sendfile`).
 struct InsertClient {
     stream: TcpStream,
     answers: BufReader<TcpStream>,

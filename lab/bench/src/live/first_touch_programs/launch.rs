@@ -7,7 +7,6 @@ use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 
-/// The event that ends the timed interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndOfTiming {
     Ended,
@@ -63,8 +62,7 @@ impl TimedCommand {
     }
 }
 
-/// The command for a program on its core, under `hawkeye run` if its memory is prefaulted. `hawkeye
-/// run` itself is not bound to the core, so `taskset` binds the program, in both ways alike.
+/// `hawkeye run` itself is not bound to the core, so `taskset` binds the program in both ways.
 pub(super) fn command(
     host: &BenchHost,
     ahead: bool,

@@ -64,7 +64,6 @@ impl CpuTimeReading {
     }
 }
 
-/// CPU time of each thread that a process has now.
 fn threads(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
     let folder = format!("/proc/{pid}/task");
     let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;

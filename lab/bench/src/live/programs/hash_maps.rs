@@ -11,14 +11,12 @@ use tempfile::TempDir;
 /// The header that shows by its presence whether sparsehash is installed.
 const SPARSEHASH: &str = "/usr/include/sparsehash/dense_hash_map";
 
-/// A C++ program that is compiled here. It is deleted when dropped, which does not affect a running
-/// instance.
+/// Compiled here. Dropping it deletes it, which does not affect a running instance.
 pub(in crate::live) struct CompiledProgram {
     folder: TempDir,
 }
 
 impl CompiledProgram {
-    /// Compiles a program that uses sparsehash.
     pub(in crate::live) fn with_sparsehash(source: &str) -> BenchResult<Self> {
         packages::need("g++", "g++")?;
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
@@ -45,7 +43,6 @@ fn power_of_two(mib: u64) -> u64 {
     1 << mib.max(1).ilog2()
 }
 
-/// Starts the sparsehash program with a table of about `mib` MiB.
 pub(super) fn sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::with_sparsehash(include_str!("sparsehash.cc"))?;
     let mut command = command(program.path());
@@ -53,7 +50,6 @@ pub(super) fn sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram>
     ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
 }
 
-/// Starts the Java program with a table of about `mib` MiB.
 pub(super) fn java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     packages::need("javac", "default-jdk-headless")?;
     let table_mib = power_of_two(mib);

@@ -8,8 +8,7 @@ use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use std::ops::Range;
 
-/// Pages that were just touched may still be on their way to the LRU list: a promotion that is
-/// refused once may succeed later.
+/// Pages that were just touched may not be on the LRU list yet, so a refused promotion may succeed.
 const TRIES: usize = 3;
 
 /// Promotes every populated region of a process that can be huge, including memory that it shares
@@ -67,8 +66,7 @@ fn regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
     Ok(regions)
 }
 
-/// Whole regions of anonymous memory that a process shares with others, such as PostgreSQL's
-/// buffers. The manager skips such memory.
+/// The manager skips such memory, for example PostgreSQL's buffers.
 fn shared(pid: u32) -> BenchResult<Vec<Range<u64>>> {
     let path = format!("/proc/{pid}/maps");
     let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;

@@ -41,7 +41,6 @@ fn apt_get(words: &[&str]) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// Whether a program can be started.
 pub(super) fn is_there(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| Path::is_file(&folder.join(program)))

@@ -34,9 +34,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 const MAPPING: Duration = Duration::from_secs(60);
 const MAPPED_PERCENT: u64 = 90;
 
-/// Makes the kernel align shared memory that is mapped from now on, so that it can be made huge
-/// later; this alone does not make it huge. If the setting allows it already, or is missing,
-/// nothing is changed.
+/// Makes the kernel align shared memory that is mapped from now on, so that it can be made huge.
+/// If the setting allows it already, or is missing, nothing is changed.
 pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<()> {
     const SETTING: &str = "shmem_enabled";
     let path = Path::new(THP_DIR).join(SETTING);
@@ -162,7 +161,6 @@ fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
     receiver
 }
 
-/// Parses transactions per second, and seconds since the start.
 fn progress(line: &str) -> Option<(f64, f64)> {
     let rest = line.strip_prefix("progress: ")?;
     let (seconds, rest) = rest.split_once(" s, ")?;
@@ -175,7 +173,6 @@ fn number(text: &str) -> BenchResult<u64> {
     text.parse().map_err(wrong)
 }
 
-/// The process that answers pgbench.
 fn backend(cluster: &PostgresCluster) -> BenchResult<u32> {
     // pgbench's first connection only reads the table list, and ends.
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";

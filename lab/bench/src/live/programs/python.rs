@@ -53,7 +53,6 @@ impl PythonScript {
         Ok(())
     }
 
-    /// Whether everything that the script needs is installed.
     #[cfg(test)]
     fn is_there(self) -> bool {
         let here = |(module, _): &(&str, &str)| Path::new(PACKAGES).join(module).exists();
@@ -62,7 +61,6 @@ impl PythonScript {
     }
 }
 
-/// Starts a script with about `mib` MiB of data.
 pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgram> {
     script.install()?;
     let folder = temporary_folder()?;

@@ -7,15 +7,13 @@ use hawkeye_workload::{Latencies, RequestSchedule, WorkloadProcessError};
 use std::ffi::OsStr;
 use tempfile::TempDir;
 
-/// How long a client may take to report.
 const ANSWER: Duration = Duration::from_secs(30);
 
 pub(super) struct ProtocolProgram {
     // Dropped first: a client must not outlive its server.
     workload: WorkloadProcess,
     pid: u32,
-    /// For a program that reads requests only between two pieces of its work: how long a piece may
-    /// take.
+    /// How long a piece of work may take, for a program that reads requests only between two.
     pub(super) last_piece: Option<Duration>,
     /// The measured server and its folder, if the workload is a client.
     server: Option<(RunningProcess, TempDir)>,
@@ -25,13 +23,11 @@ pub(super) struct ProtocolProgram {
 /// works.
 pub(super) const COUNTING: &str = "--report-ms 20 --wait";
 
-/// Starts one of our workloads, which waits for a request.
 pub(super) fn start(host: &BenchHost, words: &str, mib: u64) -> BenchResult<ProtocolProgram> {
     let words = format!("{words} --mib {mib} --pages base {COUNTING}");
     ProtocolProgram::ready(host.start(&words)?)
 }
 
-/// The command for a program that is not ours.
 pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     hawkeye_linux::stop::unblock_signals(&mut command);
@@ -55,7 +51,6 @@ impl ProtocolProgram {
         }
     }
 
-    /// Wraps a server and its client, once the client has stored all data.
     pub(super) fn client_of(
         server: RunningProcess,
         folder: TempDir,

@@ -17,7 +17,6 @@ pub(super) const LIGHT_LOAD: Duration = Duration::from_millis(50);
 
 const REDIS_VALUE_BYTES: u64 = 4096;
 const MEMCACHED_VALUE_BYTES: u64 = 1024;
-/// How long a server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
 /// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
@@ -35,7 +34,6 @@ pub(super) fn redis(
     start(command, folder, asking)
 }
 
-/// A server that keeps its data only in memory, and listens in this folder.
 pub(in crate::live) fn redis_command(folder: &Path) -> Command {
     let mut command = Command::new("redis-server");
     command
@@ -59,7 +57,6 @@ pub(super) fn memcached(client: Command, mib: u64, hot: HotKeys) -> BenchResult<
     start(command, folder, asking)
 }
 
-/// The command of a client that stores `mib` MiB of values and then asks for them.
 fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: HotKeys) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
     let [hot_keys, hot_questions] = hot.words();
@@ -97,7 +94,6 @@ fn start(
     ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)
 }
 
-/// Silences a server, and makes it end with this process.
 pub(in crate::live) fn in_background(command: &mut Command) {
     command
         .stdin(Stdio::null())
@@ -107,8 +103,7 @@ pub(in crate::live) fn in_background(command: &mut Command) {
     end_with_parent_thread(command);
 }
 
-/// Makes the server end with the thread that starts it, even if that is killed: the server holds
-/// gigabytes.
+/// Even if that thread is killed: the server holds gigabytes.
 pub(super) fn end_with_parent_thread(command: &mut Command) {
     // SAFETY: the closure makes only one system call between fork and exec.
     unsafe {
@@ -130,7 +125,6 @@ mod tests {
         command
     }
 
-    /// Checks that the server answers pipelined requests, and single ones at a pace.
     fn try_out(mut server: ProtocolProgram) {
         works(&mut server);
         let pace = RequestSchedule {

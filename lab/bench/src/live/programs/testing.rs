@@ -15,7 +15,6 @@ pub(super) fn skip_without(test: TestName, what: &str) {
     test.skip(&format!("{what} is not installed"));
 }
 
-/// Checks that the program starts, reports its speed, stops, and continues.
 pub(super) fn works(program: &mut dyn MeasuredProgram) {
     for _ in 0..2 {
         program.go().expect("goes");

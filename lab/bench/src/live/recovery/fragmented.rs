@@ -9,15 +9,13 @@ pub struct FragmentedMemory {
     _workload: WorkloadProcess,
 }
 
-/// The least share of free memory in blocks smaller than a huge page that counts as fragmented
-/// (0-1).
+/// 0-1: the share of free memory in blocks smaller than a huge page.
 const LEAST_FMFI: f64 = 0.7;
 
 /// How eagerly the kernel makes huge pages before a request; 0 is never. 5.9 and later
 /// (`mm/compaction.c`).
 const UNASKED: &str = "/proc/sys/vm/compaction_proactiveness";
 
-/// Timeout; filling all of memory takes a while.
 const AT_MOST: Duration = Duration::from_secs(120);
 
 impl FragmentedMemory {

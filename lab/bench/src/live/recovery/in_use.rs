@@ -14,7 +14,6 @@ use std::ops::Range;
 
 /// Within this time a program touches much of its hot memory, and little of the rest.
 pub(super) const WITHIN: Duration = Duration::from_millis(60);
-/// Number of observed turns.
 const TURNS: usize = 24;
 
 pub(super) struct MemoryInUse {
@@ -25,9 +24,8 @@ pub(super) struct MemoryInUse {
 }
 
 impl MemoryInUse {
-    /// Runs a program for some turns and clears its access bits before each. It uses the kernel's
-    /// own interface, not the manager's. Huge regions are left out: one bit does not show how much
-    /// of them is used.
+    /// Clears access bits before each turn, by the kernel's own interface, not the manager's. Huge
+    /// regions are left out: one bit does not show how much of them is used.
     pub(super) fn of(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
         let tables = PageTableReader::load()?;
         let target = tables.bind(program.pid())?;
@@ -58,7 +56,6 @@ impl MemoryInUse {
         Ok(in_use)
     }
 
-    /// The share of that memory that is under huge pages now, in per cent (0-100).
     pub(super) fn huge_percent(&mut self) -> BenchResult<f64> {
         let huge = self.walk(WalkDetail::HugeOnly)?;
         let touched = |region: &RegionSample| self.touched.get(&region.region);
@@ -79,9 +76,8 @@ impl MemoryInUse {
     }
 }
 
-/// Reads a byte of each page, so that the kernel counts all pages as used again, as before their
-/// bits were cleared. khugepaged skips memory that was not used recently
-/// (`SCAN_LACK_REFERENCED_PAGE`).
+/// Reads a byte of each page, so that it counts as used again: khugepaged skips memory that was
+/// not used recently (`SCAN_LACK_REFERENCED_PAGE`).
 fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> BenchResult<()> {
     let mut bytes = [0; PAGES_PER_REGION as usize];
     for region in regions {

@@ -15,9 +15,8 @@ const HOT: HotKeys = HotKeys {
     questions_percent: 99,
 };
 
-/// One program of ours with its hot seventh at the highest addresses, and programs of others that
-/// look keys up. Nearly all of their look-ups are for a tenth of the keys, which lies in ten places
-/// of memory.
+/// One program of ours with its hot seventh at the highest addresses, and programs of others with
+/// their hot tenth in ten places of memory.
 pub(super) fn subjects(scale: Scale) -> Vec<RecoveryProgram> {
     let of = |kind, mib| RecoveryProgram { kind, mib };
     let ours = |words| reader("pointer chase", words);

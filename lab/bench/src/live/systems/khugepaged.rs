@@ -38,9 +38,8 @@ impl KhugepagedPace {
     }
 }
 
-/// Sets how many pages of a huge page may be empty: by the kernel's defaults, or as under a
-/// manager. By default a region with one page in it may become huge, and nothing splits huge pages
-/// full of zeros.
+/// Sets how many pages of a huge page may be empty. By default a region with one page in it may
+/// become huge, and nothing splits huge pages full of zeros.
 pub(super) fn bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
     let none = if managed {
         BloatThreshold::default().zero_pages() - 1
@@ -54,7 +53,6 @@ pub(super) fn bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
     Ok(())
 }
 
-/// What khugepaged has done since the machine started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KhugepagedTotals {
     /// Regions that became huge, including those that managers had the kernel collapse.

@@ -164,7 +164,6 @@ fn pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
     })
 }
 
-/// The slope of the least-squares line of cycles over misses.
 fn slope(figures: &[&RunFigures]) -> f64 {
     let point = |figures: &&RunFigures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;

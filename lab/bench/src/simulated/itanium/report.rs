@@ -130,7 +130,6 @@ impl ItaniumReport {
         Ok(())
     }
 
-    /// Values of a kernel are adjacent.
     fn kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let measures = distinct(self.rows.iter().map(|row| row.measure.as_str()));
         write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;

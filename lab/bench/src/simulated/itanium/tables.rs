@@ -38,7 +38,6 @@ pub const TABLES: [ThesisTable; 15] = [
     policies::PUBLISHED,
 ];
 
-/// Rows: one measure of one workload, for some kernels.
 fn row(
     of: &str,
     workload: ThesisWorkload,

@@ -64,7 +64,6 @@ impl PaperMeasure {
         }
     }
 
-    /// Its unit.
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Seconds => "s",

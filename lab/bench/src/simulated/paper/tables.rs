@@ -81,7 +81,6 @@ fn row_and_speed_ups(
     rows
 }
 
-/// The same figures as lower bounds.
 fn at_least(figures: Vec<PaperValue>) -> Vec<PaperValue> {
     let bounded = |figure: PaperValue| PaperValue {
         paper: match figure.paper {

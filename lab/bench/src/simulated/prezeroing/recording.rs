@@ -32,7 +32,6 @@ pub(super) struct ZeroingCounters {
     pub(super) served: u64,
     pub(super) passed_over: u64,
     pub(super) lost: u64,
-    /// Free memory now, zeroed or not.
     pub(super) free: u64,
 }
 
@@ -63,7 +62,6 @@ pub(super) struct TraceStep {
 }
 
 impl TraceStep {
-    /// Base pages that it allocates.
     pub(super) fn pages(&self) -> u64 {
         match self.kind {
             StepKind::Huge => self.amount * u64::from(PAGES_PER_REGION),
@@ -124,8 +122,7 @@ pub(super) struct TraceRecording {
 }
 
 impl TraceRecording {
-    /// Parses a recording; the error is a sentence. It ignores lines with other beginnings (of a
-    /// console, comments).
+    /// The error is a sentence. Lines with other beginnings (of a console, comments) are ignored.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut kernel = None;
         let mut steps = Vec::new();

@@ -19,7 +19,6 @@ fn seconds(time_s: f64) -> String {
     format!("{time_s:.digits$}")
 }
 
-/// Memory in a readable unit.
 fn memory(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec_short().to_string()
 }

@@ -24,8 +24,7 @@ pub struct HpUx {
 }
 
 impl Default for HpUx {
-    /// `vps_ceiling` is four base pages by default (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4
-    /// KiB pages).
+    /// Four base pages (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4 KiB pages).
     fn default() -> Self {
         Self {
             ceiling: 2,

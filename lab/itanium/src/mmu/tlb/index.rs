@@ -6,7 +6,6 @@ const SLOTS: usize = 256;
 /// End of a chain: TLBs have at most 255 slots.
 const END: u8 = u8::MAX;
 
-/// Slots by the hash of their page.
 #[derive(Clone, Debug)]
 pub(super) struct SlotIndex {
     first: [u8; BUCKETS],
@@ -21,7 +20,6 @@ impl SlotIndex {
         }
     }
 
-    /// The slot of this hash for which `same` is true.
     #[inline]
     pub(super) fn find(
         &self,

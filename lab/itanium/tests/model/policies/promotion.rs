@@ -133,8 +133,7 @@ fn half_referenced_pages_become_large() {
     }
 }
 
-/// Every block of 64 KiB has a page of other memory, which can be moved in all but about the last
-/// eighth.
+/// Each 64 KiB has a page of other memory, movable in all but about the last eighth.
 fn fragmented(daemon: CompactionSettings, movable_percent: u32) -> ItaniumMachine {
     machine(PageSizePolicy::Irix(Irix { daemon }), |setup| {
         setup.advice = advice(0, 64 * KIB);

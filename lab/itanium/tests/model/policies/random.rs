@@ -81,8 +81,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
     )
 }
 
-/// Makes one call, which may fail. Places are in earlier mappings, of which `maps` has the first
-/// pages.
+/// It may fail. Places are in earlier mappings, of which `maps` has the first pages.
 fn call(machine: &mut ItaniumMachine, maps: &mut Vec<u64>, step: &Step) {
     let at = |place: u64| {
         let which = place / WINDOW % (maps.len() as u64).max(1);
@@ -118,7 +117,6 @@ proptest! {
     }
 }
 
-/// The random calls above include every action of a policy.
 #[test]
 fn the_random_calls_cause_every_kind_of_event() {
     let events = events(

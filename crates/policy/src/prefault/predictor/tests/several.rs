@@ -38,7 +38,6 @@ fn places(tasks: &[FillTask]) -> Vec<u64> {
     tasks.iter().map(place).collect()
 }
 
-/// A stream that has advanced until its window is the largest.
 fn at_full_window() -> (SimulatedFills, u64) {
     let mut pool = SimulatedFills::with_stream();
     let mut at = FIRST;

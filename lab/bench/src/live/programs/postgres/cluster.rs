@@ -15,7 +15,6 @@ use tempfile::TempDir;
 const VERSIONS: &str = "/usr/lib/postgresql";
 /// The user that the Debian package creates.
 const USER: &str = "postgres";
-/// How long the server may take to listen.
 const START: Duration = Duration::from_secs(30);
 
 /// The folder of the newest version's programs, if one is installed.
@@ -39,7 +38,6 @@ pub(super) struct PostgresCluster {
 }
 
 impl PostgresCluster {
-    /// Starts a server with this much memory for its shared buffers.
     pub(super) fn start(buffers_mib: u64) -> BenchResult<Self> {
         packages::need("pg_ctlcluster", "postgresql")?;
         let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
@@ -128,7 +126,6 @@ impl PostgresCluster {
         command_as(self.user.as_ref(), &path, self.folder.path())
     }
 
-    /// The answer to a query, as text.
     pub(super) fn query(&self, query: &str) -> BenchResult<String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-c", query]);
@@ -136,7 +133,6 @@ impl PostgresCluster {
     }
 }
 
-/// Runs a program to its end; returns its output.
 pub(super) fn run(mut command: Command) -> BenchResult<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = output_of(&mut command)?;

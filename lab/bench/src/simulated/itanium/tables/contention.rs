@@ -4,7 +4,6 @@ use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
 use hawkeye_itanium::workloads::{Contention, ThesisWorkload};
 
-/// Numbers of processes.
 const PROCESSES: [u32; 6] = [8, 11, 12, 13, 16, 64];
 
 fn rows() -> Vec<ThesisValue> {

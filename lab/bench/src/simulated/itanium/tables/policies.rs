@@ -9,7 +9,6 @@ use hawkeye_itanium::workloads::{Mcf, Sparse, ThesisWorkload, Tlbcover, Vortex};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// The measures of each system.
 const MEASURES: [ThesisMeasure; 7] = [
     Misses,
     SpeedUp,
@@ -43,14 +42,12 @@ const BLOCKS: ThesisAdvice = told(64 * KIB, 64 * KIB, 640);
 /// For mcf's arrays and Tlbcover's table.
 const ARRAYS: ThesisAdvice = told(2 * MIB, 4 * MIB, 16);
 
-/// A system's line on a workload.
 fn line(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
     let rows = MEASURES.map(|measure| row(of, workload, measure, &[(kernel, None)]));
     rows.concat()
 }
 
-/// The line of every system. Romer's miss-counting systems see all misses, because no walker fills
-/// any.
+/// Romer's miss-counting systems see all misses, because no walker fills any.
 fn lines(
     of: &str,
     workload: ThesisWorkload,

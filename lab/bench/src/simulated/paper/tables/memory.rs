@@ -4,9 +4,8 @@ use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{ExperimentName, PaperTable, SimulationSetup, of_systems, paced, row};
 
-/// Table 7: regions promoted per second, by every system alike. Chosen together with the time
-/// between deletions (workload `redis`), so that Ingens visits each region a few times while keys
-/// are deleted.
+/// Table 7: regions promoted per second, by every system alike. Chosen with the time between
+/// deletions (workload `redis`): Ingens visits each region a few times meanwhile.
 const TABLE_7_PER_S: f64 = 200.0;
 
 pub(super) const REDIS_BLOAT: PaperTable = PaperTable {

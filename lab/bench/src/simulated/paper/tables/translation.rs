@@ -55,7 +55,6 @@ pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
     ..PaperTable::PLAIN
 };
 
-/// Times of several instances of a workload's program, and their speed-ups.
 fn times(workload: &'static str, program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
     const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
     let values = of_systems(SYSTEMS, seconds);
