@@ -159,8 +159,7 @@ impl PageBits {
         Some((first, end.unwrap_or(PAGES_PER_REGION) - first))
     }
 
-    /// All pages of each naturally aligned block of 2^`order` pages (`order`: 0-9) that contains a
-    /// page of this set.
+    /// All pages of each aligned block of 2^`order` pages (`order`: 0-9) with a page of this set.
     pub(crate) fn widened(mut self, order: u32) -> Self {
         if order >= u64::BITS.ilog2() {
             let words = 1 << (order - u64::BITS.ilog2()).min(WORDS.ilog2());
@@ -172,7 +171,6 @@ impl PageBits {
         }
         let pages = 1 << order;
         let ones = u64::MAX >> (u64::BITS - pages);
-        // The first page of each block.
         let firsts = u64::MAX / ones;
         for word in &mut self.0 {
             let any = (0..order).fold(*word, |any, step| any | any >> (1 << step));
@@ -181,13 +179,11 @@ impl PageBits {
         self
     }
 
-    /// Pages of the naturally aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in
-    /// this set.
+    /// Pages of the aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in this set.
     pub(crate) fn whole_blocks(self, order: u32) -> Self {
         Self::FULL.minus(Self::FULL.minus(self).widened(order))
     }
 
-    /// All runs of neighbours, in ascending order.
     pub(crate) fn each_run(self) -> impl Iterator<Item = (u16, u16)> {
         let mut from = 0;
         std::iter::from_fn(move || {

@@ -7,8 +7,8 @@
 //!
 //! # The model
 //!
-//! - [`AccessPattern`] describes a program's accesses, [`ProcessorSpec`] the processor; both are data. The
-//!   presets are in [`PROCESSORS`].
+//! - [`AccessPattern`] describes a program's accesses, [`ProcessorSpec`] the processor; both are
+//!   data. The presets are in [`PROCESSORS`].
 //! - A translation is looked up in two levels of TLB, each with exact LRU replacement. A miss
 //!   causes a walk of four levels of tables, the upper ones with caches of their own. A walk loads
 //!   cache lines of eight entries, through the same data caches as the program's lines. So walks
@@ -52,8 +52,8 @@
 //! | plain | `lab/sim/tests/translation/plain.rs` | is the fast one right? | slow: lists that are searched, for tests alone |
 //!
 //! The plain one is the oracle: written from the description, with no code of the fast one.
-//! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one. The fast and
-//! the exact one share TLBs and walk caches.
+//! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one. The fast
+//! and the exact one share TLBs and walk caches.
 
 mod access_bits;
 mod access_generator;

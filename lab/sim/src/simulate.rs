@@ -129,7 +129,6 @@ pub fn simulate_observed(
     })
 }
 
-/// Result of a run, and the totals of each manager.
 type RunResult = (Result<EngineFigures, EngineError>, Vec<Totals>);
 
 fn run_alone(
@@ -144,8 +143,7 @@ fn run_alone(
     (engine.outcome(), vec![journal.totals().clone()])
 }
 
-/// Runs a workload with virtual machines. The managers of the host and of all guests take turns;
-/// the one that is due first goes next.
+/// Runs a workload with virtual machines: the manager that is due first goes next.
 fn run_with_guests(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,

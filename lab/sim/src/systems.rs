@@ -37,12 +37,10 @@ pub struct SimulatedSystem {
     recovers: bool,
     /// The manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
-    /// Period and length of sampling windows.
     period: Duration,
     window: Duration,
 }
 
-/// A system that promotes nothing and recovers nothing.
 const PLAIN: SimulatedSystem = SimulatedSystem {
     name: "linux-4k",
     about: "Linux with base pages only",

@@ -34,7 +34,6 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Records the samples, with an impossible value in one row.
 struct Recorder {
     writer: RecordingWriter<Vec<u8>>,
     shown: Duration,

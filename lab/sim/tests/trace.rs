@@ -81,7 +81,6 @@ fn places(accesses: &[TraceAccess]) -> Vec<(AccessKind, u64)> {
         .collect()
 }
 
-/// A record of an instruction with these addresses.
 fn record(ip: u64, loads: [u64; 4], stores: [u64; 2]) -> Vec<u8> {
     let mut bytes = ip.to_le_bytes().to_vec();
     bytes.extend([1, 0, 6, 25, 6, 0, 26, 0]);
@@ -377,7 +376,6 @@ proptest! {
         let _ = Trace::detect(&name, Cursor::new(bytes), BadRecords::Skip).map(Iterator::count);
     }
 
-    /// Text that is nearly valid.
     #[test]
     fn damaged_traces_are_survived(
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..20),

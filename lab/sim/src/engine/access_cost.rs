@@ -12,7 +12,6 @@ use crate::mmu::translation::{
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
-/// The average cost of one access.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct AccessCost {
     pub(super) at: Duration,
@@ -80,7 +79,6 @@ impl Program {
         needed.min(MOST_TO_WARM_UP).max(least)
     }
 
-    /// Makes accesses of the current phase; returns their cost.
     pub(super) fn measure(
         &mut self,
         kernel: &mut SimulatedKernel,
@@ -111,8 +109,7 @@ impl Program {
             at: now,
             ..AccessCost::default()
         };
-        // Streams are weighted by their shares, not by the accesses that their turns happened to
-        // add up to.
+        // Weighted by shares, not by the accesses that the turns happened to add up to.
         for (counted, (share, own)) in sampled?.iter().zip(shares) {
             if counted.accesses == 0 {
                 // Every access drawn for it went to swap.

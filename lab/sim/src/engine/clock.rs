@@ -19,8 +19,7 @@ const SWAPPING_STEP: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Runs everything until `target`, until all programs have ended, or until an error stops the
-    /// machine.
+    /// Runs everything until `target`, the end of all programs, or an error.
     pub(super) fn advance_to(&mut self, target: Duration) {
         while self.now < target && self.broken.is_none() {
             self.start_due_programs();

@@ -255,7 +255,6 @@ impl Program {
         marked.large_walks_per_s
     }
 
-    /// Base pages of a region that the processor holds in groups.
     fn grouped(&self, region: RegionAddr) -> PageBits {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
@@ -296,8 +295,7 @@ impl Program {
     }
 }
 
-/// A process at `now`, whose manager has sampled it in a window: its start, its accesses and its CPU
-/// time in nanoseconds.
+/// A process at `now`, sampled in a window: start, accesses, CPU time in nanoseconds.
 pub(super) fn process_sample(
     process: ProcessId,
     regions: Vec<RegionSample>,

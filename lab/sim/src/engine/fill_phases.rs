@@ -9,7 +9,6 @@ use crate::workloads::{FillContent, Phase};
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl Program {
-    /// Fills or frees the next region; returns whether it was the last.
     pub(super) fn next_region(&mut self, kernel: &mut SimulatedKernel) -> Result<bool> {
         let PhaseProgress::Regions {
             lot,
@@ -137,7 +136,6 @@ impl Program {
         Ok(())
     }
 
-    /// Unmaps a share of a region's pieces.
     fn free_pieces(
         &mut self,
         kernel: &mut SimulatedKernel,

@@ -29,14 +29,12 @@ pub(super) struct SimulatedFiller {
     pub(super) room: BTreeMap<ProcessId, u64>,
     /// Bytes filled since the manager last asked.
     pub(super) filled: BTreeMap<ProcessId, u64>,
-    /// The time at which its current work ends.
     busy_until: Duration,
     pub(super) cpu: Duration,
     pub(super) regions: u64,
 }
 
 impl SimulatedFiller {
-    /// Works up to `until`.
     fn run(
         &mut self,
         kernel: &mut SimulatedKernel,

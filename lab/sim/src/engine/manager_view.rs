@@ -37,8 +37,7 @@ impl Engine {
         guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
-    /// Accounts for a call of the manager's. What else the call holds up is accounted for
-    /// elsewhere.
+    /// Accounts for a manager's call, except what else it holds up.
     fn charge_call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
         self.charge_manager(time);

@@ -12,7 +12,6 @@ use crate::kernel::SimulatedKernel;
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
 
-/// State of a program's accesses to pages in swap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SwapWaits {
     /// When the wait was last estimated; `None` if never in this phase.
@@ -50,7 +49,6 @@ impl Program {
         Ok(self.swapping.waits_ns)
     }
 
-    /// Average wait of an access because its page is in swap, in nanoseconds.
     fn swap_wait_ns(&self, kernel: &SimulatedKernel) -> f64 {
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
@@ -95,8 +93,7 @@ impl Program {
         Ok(())
     }
 
-    /// Pages that it accessed have been brought in. It owes the part of `time` that it has not yet
-    /// waited.
+    /// Accessed pages were brought in: it owes the part of `time` not yet waited.
     pub(super) fn charge_swap_wait(&mut self, time: Duration) {
         let time_ns = time.as_nanos() as f64;
         let already = self.swapping.waited_ns.min(time_ns);

@@ -49,7 +49,6 @@ pub(super) struct ZeroingNeighbour {
     recent: RecentTraffic,
 }
 
-/// The slowdown estimated for a phase of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slowdown {
     traffic: MemoryTraffic,
@@ -91,8 +90,7 @@ impl ZeroingNeighbour {
         }
     }
 
-    /// Records what the kernel's thread did in a step, beside the traffic of another thread in the
-    /// same caches.
+    /// Records the thread's step, beside another thread's traffic in the same caches.
     pub(super) fn record_step(&mut self, done: &ThreadWork, step: Duration, other: MemoryTraffic) {
         let recent = &mut self.recent;
         recent.written_bytes += done.written_bytes;
@@ -157,8 +155,7 @@ impl ZeroingNeighbour {
         each.sum()
     }
 
-    /// How long a line stays in the cache, in seconds, if `others` lines per second are brought in
-    /// beside the program.
+    /// How long a line stays in the cache, in seconds, if `others` lines come in per second.
     fn line_lifetime_s(&self, sources: &[StreamSampler], per_s: f64, others: f64) -> f64 {
         let [_, _, last] = self.memory.caches;
         let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Costs of a kernel's operations. There are two sets: [`KernelCosts::paper`] and
-/// [`KernelCosts::this_machine`].
+/// Costs of a kernel's operations: [`KernelCosts::paper`] or [`KernelCosts::this_machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
@@ -39,8 +38,7 @@ pub struct KernelCosts {
     pub scan_zero_ns: u64,
     /// Flushing a mapping from the TLBs of other cores.
     pub shoot_down_ns: u64,
-    /// Waiting for a collapse that has locked the address space: the time to fall asleep and to be
-    /// woken, in addition to the wait.
+    /// Waiting for a collapse that has locked the address space: falling asleep and waking.
     pub lock_wait_ns: u64,
     /// Moving a base page for compaction, except copying it.
     pub migrate_base_ns: u64,
@@ -60,8 +58,7 @@ pub struct KernelCosts {
     pub read_region_ns: u64,
     /// Reading the access bit of a huge page.
     pub read_huge_ns: u64,
-    /// Additional time of the first access to a base page if its zeroing did not bring it into the
-    /// caches.
+    /// Additional time of the first access to a base page that zeroing left in no cache.
     pub cold_touch_ns: u64,
     /// Additional time of a program's own work after a fault, which leaves it with an empty
     /// pipeline and with less in its caches and TLBs. Not part of the kernel's time.
@@ -140,8 +137,8 @@ impl Calibration {
         ..Self::TABLE_1
     };
 
-    /// All costs. Those that the calibration doesn't give are from `kernel-facts.md` unless a comment
-    /// says otherwise.
+    /// All costs. Those that the calibration doesn't give are from `kernel-facts.md` unless a
+    /// comment says otherwise.
     pub fn costs(&self) -> KernelCosts {
         const COLLAPSE_NS: u64 = 20_000;
         const SHOOT_DOWN_NS: u64 = 4_000;

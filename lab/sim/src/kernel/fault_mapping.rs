@@ -134,7 +134,6 @@ impl SimulatedKernel {
         Ok(got.frames.count as u16)
     }
 
-    /// The owner of the frame of a base page of a region.
     pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<FrameUser> {
         let (space, page) = (self.space(at.space)?.id.0, at.page(page));
         Ok(FrameUser::Anonymous { space, page })

@@ -56,9 +56,7 @@ pub(super) enum SizedTouch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultCause {
-    /// Nothing is there.
     Missing,
-    /// It is in swap.
     Swapped,
     /// A write to the shared zero page.
     ZeroPage,
@@ -134,8 +132,7 @@ impl SimulatedKernel {
             let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
             let faulting = ahead.minus(found.accessible(access));
             let next = faulting.next_run(0);
-            // Pages before the next fault count as accessed by then: reclaim in that fault may take
-            // them.
+            // Accessed before the next fault: reclaim in that fault may take them.
             let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
             let before = ahead.and(PageBits::range(from, until - from));
             sum.cold += u64::from(found.touched(before, access.written()));
@@ -219,7 +216,6 @@ impl SimulatedKernel {
 }
 
 impl RegionMapping {
-    /// Pages that allow this access without a fault.
     fn accessible(&self, access: PageAccess) -> PageBits {
         if access.writes() {
             self.present

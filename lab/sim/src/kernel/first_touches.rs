@@ -41,8 +41,7 @@ struct StreamTrack {
 }
 
 impl StreamTrack {
-    /// Whether a distance continues the stream: one step, or several where the regions between were
-    /// filled.
+    /// Whether a distance continues the stream: one step, or several across filled regions.
     fn continues_stream(&self, distance: i64) -> bool {
         if self.step == 0 || (distance < 0) != (self.step < 0) {
             return false;
@@ -127,7 +126,6 @@ pub(crate) struct FirstTouchWatch {
 }
 
 impl FirstTouchWatch {
-    /// A program touched `pages` pages of a region for the first time.
     pub(crate) fn first_touches(&mut self, at: RegionId, pages: u16) {
         let Some(watched) = self.watched.get_mut(&at.space) else {
             return;

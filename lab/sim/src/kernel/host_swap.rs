@@ -40,8 +40,7 @@ impl SimulatedKernel {
         std::mem::take(&mut self.reports.hosted.wanted)
     }
 
-    /// For a guest: the regions with pages in a pageblock of its memory. A region can occur several
-    /// times.
+    /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
     pub(crate) fn regions_in(&self, block: u32) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
         let anonymous = self.memory.owners_in(block).filter_map(|run| {
             let FrameUser::Anonymous { space, page } = FrameUser::unpack(run.value) else {
@@ -54,7 +53,6 @@ impl SimulatedKernel {
         })
     }
 
-    /// Where the pages of a region are in memory, in page order.
     pub(crate) fn pieces(&self, space: SpaceId, region: RegionAddr) -> impl Iterator<Item = Piece> {
         let found = self.region(RegionId::new(space, region));
         found.into_iter().flat_map(RegionMapping::pieces)
@@ -94,11 +92,8 @@ impl SimulatedKernel {
         }
     }
 
-    /// A program accesses pages of a region that are in swap. For pages in the host's swap, the
-    /// host reports the time.
-    ///
-    /// # Errors
-    /// No memory is left, or no such address space.
+    /// A program accesses pages of a region that are in swap; the host reports the time for its
+    /// own.
     pub(crate) fn fetch(
         &mut self,
         space: SpaceId,

@@ -94,7 +94,6 @@ impl SimulatedKernel {
         count("swapped pages", space.swapped, swapped)
     }
 
-    /// The rule that a region of an address space breaks, if it breaks one.
     fn broken_rule(
         &self,
         space: &AddressSpace,

@@ -9,7 +9,6 @@ use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 /// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
-    /// Its pageblock.
     pub(crate) block: u32,
     /// Whether its frames were zeroed when it was made.
     pub(crate) zeroed: bool,
@@ -41,7 +40,6 @@ pub(crate) struct RegionMapping {
     pub(crate) written: PageBits,
     /// Pages accessed since the last scan of reclaim.
     pub(crate) accessed: PageBits,
-    /// Frame by page, for base pages.
     pub(crate) frames: RunMap,
     /// Pages of it that are in folios, if it is no huge page.
     pub(crate) folios: Folios,
@@ -51,8 +49,7 @@ pub(crate) struct RegionMapping {
     pub(crate) huge_zero: bool,
     /// Whether it has no page table: nothing was ever mapped by base pages.
     pub(crate) untouched: bool,
-    /// Whether mapped memory was not zeroed in its fault: a page that is not written yet is in no
-    /// cache.
+    /// Whether mapped memory was not zeroed in its fault: an unwritten page is in no cache.
     pub(crate) cold: bool,
     pub(crate) reservation: Option<Reservation>,
     /// Its number on reclaim's lists.
@@ -87,7 +84,6 @@ impl RegionMapping {
         }
     }
 
-    /// Where its pages are in memory, in page order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let runs = self.frames.iter().chain(self.huge.map(huge_run));
         runs.flat_map(|run| {
@@ -152,7 +148,6 @@ impl RegionMapping {
         }
     }
 
-    /// Makes all of it one huge page.
     pub(crate) fn become_huge(&mut self, block: u32) {
         self.huge = Some(block);
         self.frames.clear();
@@ -212,7 +207,6 @@ impl RegionMapping {
         pages
     }
 
-    /// Ends folios with pages that are no longer contiguous.
     pub(crate) fn end_scattered_folios(&mut self) {
         let folios: Vec<_> = self.folios.iter().collect();
         for (order, pages) in folios {
@@ -221,8 +215,7 @@ impl RegionMapping {
         }
     }
 
-    /// Base pages that pages of each size map. A page of several regions counts in each region with
-    /// its part.
+    /// Base pages that pages of each size map; a larger page counts here with its part.
     pub(crate) fn each_size(&self) -> impl Iterator<Item = (PageOrder, u16)> {
         let huge = self.huge.map(|_| (self.huge_order(), PAGES_PER_REGION));
         let base = match huge {

@@ -115,7 +115,6 @@ impl SimulatedKernel {
     }
 }
 
-/// The naturally aligned block of this size around a page.
 pub(super) fn block_around(page: u16, order: PageOrder) -> PageBits {
     let pages = order.pages() as u16;
     PageBits::range(page & !(pages - 1), pages)

@@ -152,7 +152,6 @@ impl SimulatedKernel {
         Ok(self.space_mut(at.space)?.table.touch(at.region))
     }
 
-    /// The program of an address space waits for this time.
     pub(super) fn charge(&mut self, space: SpaceId, time: Duration) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.charged += time;

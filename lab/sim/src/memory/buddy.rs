@@ -16,7 +16,6 @@ pub(super) enum PageblockState {
     Free { order: u8, zeroes: PageBits },
     /// Allocated as one; the packed owner of its first frame.
     Owned(u64),
-    /// In parts.
     Parts(Box<PartialPageblock>),
 }
 
@@ -240,8 +239,7 @@ impl PhysicalMemory {
         })
     }
 
-    /// The free block of the buddy system that was picked. A whole pageblock is put in parts for
-    /// it.
+    /// The picked free block. A whole pageblock is put in parts for it.
     fn break_up(&mut self, pick: Pick) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
             return self.parts(pick.block)?.first(pick.order, pick.content);

@@ -102,7 +102,6 @@ impl PhysicalMemory {
         room
     }
 
-    /// Whether a huge page of any content is free.
     pub(crate) fn has_huge(&self) -> bool {
         let frames = FrameContent::BOTH.map(|content| self.free_huge_frames(content));
         frames.iter().any(|frames| *frames > 0)

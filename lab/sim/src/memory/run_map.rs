@@ -69,7 +69,6 @@ impl RunMap {
         Some(run.clipped(place, place + 1)?.value)
     }
 
-    /// Adds a run at places that have no value.
     pub(crate) fn insert(&mut self, run: ValueRun) {
         if run.count == 0 {
             return;
@@ -94,7 +93,6 @@ impl RunMap {
         }
     }
 
-    /// Removes the values of `count` places from `first` on.
     pub(crate) fn remove(&mut self, first: u16, count: u16) {
         let (runs, end) = (&mut self.0, first + count);
         let from = index(runs, first);

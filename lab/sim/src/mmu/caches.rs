@@ -89,7 +89,6 @@ impl LastLevel {
         }
     }
 
-    /// Inserts a line that is not there.
     #[inline]
     fn fill(&mut self, set: usize, tag: u32) {
         match self {
@@ -366,8 +365,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with lists: address and frame choose the set, and each set has the lines used
-        /// last.
+        /// Compared with lists: address and frame choose the set, which has the lines used last.
         #[test]
         fn a_level_keeps_what_was_used_last_of_each_set(
             loads in proptest::collection::vec(0u64..1 << 14, 1..600),

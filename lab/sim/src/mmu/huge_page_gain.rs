@@ -21,7 +21,6 @@ impl HugePageGain {
     /// Measures `accesses` accesses of a pattern over `bytes` of memory, after as many to warm up.
     ///
     /// # Errors
-    ///
     /// What can't be simulated: see [`MmuError`].
     pub fn measure(
         processor: &ProcessorSpec,
@@ -37,7 +36,6 @@ impl HugePageGain {
     /// Like [`measure`](Self::measure), with runs that `new` makes for each page size.
     ///
     /// # Errors
-    ///
     /// Those of `new`.
     pub fn of(
         new: impl Fn(LeafSize) -> Result<PatternRun, MmuError>,

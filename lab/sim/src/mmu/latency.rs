@@ -62,7 +62,6 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// A mean of `mean_cycles` cycles.
     pub(crate) fn new(mean_cycles: f64, shape: LatencyShape) -> Self {
         let varies = shape != LatencyShape::SAME;
         // After rounding, the mean may differ from 100 %.

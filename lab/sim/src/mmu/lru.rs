@@ -124,8 +124,7 @@ impl LruSets {
         })
     }
 
-    /// After a miss: evicts the least recently used tag for which `choose` returns true instead of
-    /// `evicted`. Without such a tag it changes nothing.
+    /// After a miss: evicts the oldest tag that `choose` accepts, if any, instead of `evicted`.
     pub(crate) fn evict_instead(&mut self, set: usize, evicted: u32, choose: impl Fn(u32) -> bool) {
         let ways = self.set(set);
         if let Some(way) = ways.iter().rposition(|tag| *tag != EMPTY && choose(*tag)) {
@@ -181,8 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with the definition: a tag is there if fewer than `ways` other tags of its set
-        /// were used since.
+        /// A tag is there if fewer than `ways` other tags of its set were used since.
         #[test]
         fn as_the_definition_says(
             ways in 1u32..26,

@@ -53,7 +53,6 @@ pub(crate) struct MemoryModel {
     frame_bytes: u64,
     /// Latency of each level, and mean latency of memory.
     latency: [f64; 4],
-    /// Latencies of memory.
     latencies: Latencies,
     /// Time of one line on the channel.
     line_cycles: f64,
@@ -62,13 +61,11 @@ pub(crate) struct MemoryModel {
     /// When the access that caused the current loads entered the core. Neither its loads nor any
     /// later access's are earlier.
     entered: f64,
-    /// Lines that the L1 cache is waiting for.
     fill_buffers: ResourceSlots<u64>,
     stream: ReadStream,
     walks_pass_first_level: bool,
 }
 
-/// The line that the program read last.
 #[derive(Clone, Copy, Debug)]
 struct ReadStream {
     line: u64,
@@ -79,7 +76,6 @@ struct ReadStream {
 }
 
 impl MemoryModel {
-    /// Memory of a program with frames of this size.
     pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
@@ -102,7 +98,6 @@ impl MemoryModel {
         }
     }
 
-    /// Changes the size of the program's frames.
     pub(crate) fn set_frames(&mut self, frame_bytes: u64) {
         self.frame_bytes = frame_bytes;
     }
@@ -147,7 +142,6 @@ impl MemoryModel {
         (level, self.demanded(line, level, start))
     }
 
-    /// Latency of a load.
     #[inline]
     fn takes(&mut self, level: MemoryLevel) -> f64 {
         match level {

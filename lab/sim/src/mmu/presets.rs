@@ -47,7 +47,6 @@ const fn nested(walk_caches: WalkCacheSizes) -> NestedCaches {
     }
 }
 
-/// A second level that all page sizes share.
 const fn l2_tlb(
     entries: u32,
     ways: u32,

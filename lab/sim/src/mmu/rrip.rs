@@ -57,8 +57,7 @@ impl RripSets {
         }
     }
 
-    /// Number of new tags after which a set has none of its earlier tags, however often those were
-    /// used.
+    /// Number of new tags after which a set has none of its earlier ones, however often used.
     pub(crate) fn renewed_after(&self) -> u32 {
         // Between two steps of ageing, at least one line is new.
         (u32::from(OLDEST) + 1) * self.per_set as u32

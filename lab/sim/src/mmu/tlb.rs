@@ -62,7 +62,6 @@ pub enum GiantPages {
 pub(crate) enum TlbLookup {
     L1,
     L2,
-    /// Nowhere: the page table must be walked.
     Nowhere,
 }
 
@@ -93,7 +92,6 @@ impl TwoLevelTlb {
         }
     }
 
-    /// The entry of this size that holds the byte at `offset`.
     #[inline]
     pub(crate) fn entry(&self, offset: u64, size: EntrySize) -> TlbEntryId {
         TlbEntryId {
@@ -139,8 +137,7 @@ impl TwoLevelTlb {
         Some((TlbLookup::L2, size))
     }
 
-    /// Drops every entry for which `keep` returns false; `keep` gets the entry's first byte and the
-    /// byte after it.
+    /// Drops the entries for which `keep(first byte, byte after it)` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
         let keep = |orders: EntryOrders, number: u32, size| {
             let bytes = orders.bytes(size);

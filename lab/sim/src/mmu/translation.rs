@@ -58,8 +58,8 @@
 //!
 //! - There, the program's data uses the same caches as its page tables. Here, page tables have a
 //!   share of them.
-//! - There, walks have start times and overlap. Here, their lengths are added up, and [`ProgramWork`]
-//!   gives the share that the program waits for.
+//! - There, walks have start times and overlap. Here, their lengths are added up, and
+//!   [`ProgramWork`] gives the share that the program waits for.
 //! - There, the first-level cache may have a table's line. Here, a load takes at least the time of
 //!   the second level.
 //! - There, caches have the ways of the processor. Here, their parts for page tables have sets of

@@ -99,7 +99,6 @@ fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
     (u32x4::new([first, a, b, c]), last)
 }
 
-/// A set and a tag in it.
 pub(super) type SetAndTag = (u32, u32);
 
 /// Uses the tags of items in order, moves the items that missed to the front, and returns their

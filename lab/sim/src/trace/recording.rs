@@ -20,7 +20,6 @@ impl CoverageRows {
     /// counted. Data that can't be decoded is an error nevertheless.
     ///
     /// # Errors
-    ///
     /// The file can't be opened, or is no recording that this version can read.
     pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
         Ok(Self {

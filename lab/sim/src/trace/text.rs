@@ -6,12 +6,10 @@ use std::io::{BufRead, Read};
 /// Longest line; no trace format has longer ones.
 const MAX_BYTES: u64 = 4096;
 
-/// Reads lines into a buffer of its own.
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
     input: R,
     line: Vec<u8>,
-    /// Number of the line in the buffer.
     number: u64,
 }
 

@@ -97,8 +97,7 @@ pub struct Area {
     pub name: String,
     /// Its size, rounded up to whole regions of 2 MiB.
     pub size: ByteSize,
-    /// Its first byte, if the address is fixed: at the start of a region, after the areas before
-    /// it.
+    /// Its first byte, if fixed: at the start of a region, after the areas before it.
     #[serde(skip)]
     pub start: Option<u64>,
     /// Splits the area into many mappings side by side.
@@ -219,8 +218,7 @@ pub struct AccessStream {
     pub stores_percent: f64,
     /// The program's own work for each access, without translation, in cycles (at least 1).
     pub cycles: f64,
-    /// Share of walk time that it waits for, in per cent: 100 where each access depends on the one
-    /// before.
+    /// Share of walk time that it waits for, in per cent: 100 for dependent accesses.
     #[serde(default = "hundred")]
     pub waited_percent: f64,
 }
@@ -237,7 +235,6 @@ pub enum StreamPattern {
     Stride(u64),
 }
 
-/// Weight of a thread without a given one.
 pub(crate) const DEFAULT_CPU_WEIGHT: u32 = 100;
 
 fn one<T: From<u8>>() -> T {
@@ -261,8 +258,7 @@ fn every_page() -> u16 {
 }
 
 impl Process {
-    /// One program with one thread that starts at once and goes through its phases once. All else
-    /// has its default.
+    /// One program with one thread that starts at once; all else is default.
     pub(super) fn new(name: String, areas: Vec<Area>, phases: Vec<Phase>) -> Self {
         Self {
             name,

@@ -66,7 +66,6 @@ fn order(index: u8) -> PageOrder {
         .unwrap_or(PageOrder::HUGE)
 }
 
-/// Sizes with a set bit.
 fn orders(bits: u8) -> PageOrders {
     MTHP_SIZES
         .iter()

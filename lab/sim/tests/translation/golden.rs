@@ -43,7 +43,6 @@ fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<M
     Ok(machine)
 }
 
-/// The same with base pages.
 fn native(spec: &TranslatorSpec) -> TestResult<Machine> {
     mapped(spec, LeafSize::Base, LeafSize::Giant)
 }

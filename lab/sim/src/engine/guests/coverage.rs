@@ -17,7 +17,6 @@ const SHORT: u64 = 4;
 /// Time between two reports of accesses to reclaim.
 const MARK_EVERY: Duration = Duration::from_secs(1);
 
-/// Accesses to a pageblock of the guest's.
 #[derive(Clone, Copy, Debug, Default)]
 struct PageblockAccesses {
     pages: u16,

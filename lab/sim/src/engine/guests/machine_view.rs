@@ -95,7 +95,6 @@ impl MachineView {
     }
 }
 
-/// Forwards the engine's own methods.
 macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         fn $name(&mut self, $($argument: $type),*) -> $result {

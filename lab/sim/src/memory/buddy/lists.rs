@@ -14,7 +14,6 @@ impl PhysicalMemory {
         }
     }
 
-    /// Content of a free block of order 9 or 10.
     pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> FrameContent {
         let zeroed = self.zeroes(block).full();
         FrameContent::zeroed_if(zeroed && (order == HUGE_ORDER || self.zeroes(block + 1).full()))

@@ -29,7 +29,6 @@ impl ChunkTables {
     }
 }
 
-/// Number of a base page, from the number of its piece and its position within it.
 #[inline]
 pub(super) const fn page_number(chunk: u32, address: u64) -> u32 {
     chunk << 18 | (address >> 12) as u32 & 0x3_ffff

@@ -26,7 +26,6 @@ const TABLES: [u32; MAX_LEVELS] = [
 /// Distinguishes entries that lead to page tables from those that lead to memory.
 const TABLE_KEY: u32 = 1 << 30;
 
-/// The host's tables and the core's caches of them.
 #[derive(Clone, Debug)]
 pub(super) struct HostWalker {
     levels: usize,

@@ -16,7 +16,6 @@ pub(super) const MAX_WALKS: usize = 2 * BATCH;
 pub(super) struct MissedPage(u64);
 
 impl MissedPage {
-    /// Stands for no page.
     pub(super) const NONE: Self = Self(0);
 
     #[inline]

@@ -144,7 +144,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compared with a list in order of use, one by one and in batches.
         #[test]
         fn as_a_plain_list(
             places in 1u32..80,

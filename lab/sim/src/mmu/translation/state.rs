@@ -42,7 +42,6 @@ impl RegionTranslation {
         Self(mapped | (host as u8) << HOST_SHIFT | flag)
     }
 
-    /// The same with another host.
     pub(super) const fn with_host(self, host: EntrySize) -> Self {
         Self(self.0 & !(SIZE << HOST_SHIFT) | (host as u8) << HOST_SHIFT)
     }
@@ -82,7 +81,6 @@ impl RegionTranslation {
         EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
     }
 
-    /// Size of its pages. Only for mapped regions.
     #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
         self.own().leaf()

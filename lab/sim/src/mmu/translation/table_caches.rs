@@ -38,7 +38,6 @@ impl TableLine {
 /// it loads those of the host.
 const MAX_LOADS: usize = MAX_WALKS * ((MAX_LEVELS + 1) * (MAX_LEVELS + 1) - 1);
 
-/// Cause of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WalkCause {
     Load = 0,
@@ -95,7 +94,6 @@ pub(super) struct TableCaches {
     last: TableCache,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
-    /// Loads of a batch that miss the second level.
     missed: Vec<WalkLoad>,
 }
 

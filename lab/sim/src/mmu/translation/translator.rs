@@ -41,7 +41,6 @@ impl Translator {
     /// A core with empty TLBs and caches.
     ///
     /// # Errors
-    ///
     /// A processor that can't be built, a share of page tables that is not 1-100 %, or a TLB with
     /// two sets: see [`MmuError`].
     pub fn new(spec: &TranslatorSpec) -> Result<Self, MmuError> {

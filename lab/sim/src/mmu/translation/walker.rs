@@ -128,7 +128,6 @@ impl Walker {
         loads
     }
 
-    /// Cycles of these numbers of loads, by where the lines were.
     pub(super) fn cycles(&self, loads: &[u64; 3]) -> u64 {
         self.lines.cycles(loads)
     }

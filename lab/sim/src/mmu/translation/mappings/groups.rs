@@ -30,7 +30,6 @@ pub(crate) struct AccessBitMask {
 }
 
 impl AccessBitMask {
-    /// The bit of the page alone.
     pub(crate) const SINGLE: Self = Self {
         first: u32::MAX,
         bits: 1,
@@ -118,7 +117,6 @@ impl Mappings {
     /// each with its access bit. Without groups of huge pages, it maps one huge page.
     ///
     /// # Errors
-    ///
     /// See [`MappingError`].
     pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<()> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
@@ -160,7 +158,6 @@ impl Mappings {
         state.size().is_some() && state.leaf() == EntrySize::Base.leaf()
     }
 
-    /// Ends invalid groups of a region of base pages, and updates its state.
     pub(super) fn update_groups(&mut self, index: usize) {
         let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
             return;
@@ -193,7 +190,6 @@ impl Mappings {
         };
     }
 
-    /// Whether the entry of its group holds a base page, in a region that has some groups.
     #[inline]
     pub(in crate::mmu::translation) fn membership(&self, page: u32) -> GroupMembership {
         let Some(group) = self.groups.base else {
@@ -227,7 +223,6 @@ impl Mappings {
         self.accessed[(first / 64) as usize] & bits == bits
     }
 
-    /// Groups with all pages mapped and equally protected.
     fn alike(&self, index: usize, group: Group) -> u128 {
         let (present, protected) = (words(&self.present, index), words(&self.protected, index));
         of_groups(group, |word, bits| {

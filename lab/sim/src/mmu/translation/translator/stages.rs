@@ -167,7 +167,6 @@ fn set_access_bits(
     }
 }
 
-/// Sets access bits; returns how many were clear.
 #[inline(never)]
 fn mark_each(
     kind: &impl WalkKind,
