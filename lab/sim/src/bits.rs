@@ -26,8 +26,7 @@ impl PageBits {
         bits
     }
 
-    /// `count` pages in runs of `run` pages (a power of two), each naturally aligned. `seed`
-    /// determines their positions.
+    /// `count` pages in aligned runs of `run` pages (a power of two), positioned by `seed`.
     pub fn scattered_runs(count: u16, run: u16, seed: u64) -> Self {
         let order = run.checked_ilog2().unwrap_or(0);
         let mut rng = SimulationRng::new(seed, run.into());
@@ -60,8 +59,7 @@ impl PageBits {
 
     /// Number of pages in the set.
     pub fn count(self) -> u16 {
-        // Most sets are empty or full, and not every target processor counts bits in one
-        // instruction.
+        // Most sets are empty or full, and not every processor counts bits in one instruction.
         let (any, all) = (self.0.iter()).fold((0, u64::MAX), |(any, all), w| (any | w, all & w));
         if any == 0 {
             0
@@ -92,7 +90,6 @@ impl PageBits {
         self.combine(other, |a, b| a & !b)
     }
 
-    /// Whether `other` contains all of these pages.
     pub(crate) fn within(self, other: Self) -> bool {
         self.minus(other).is_empty()
     }

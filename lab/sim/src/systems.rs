@@ -1,5 +1,4 @@
-//! Systems under comparison: what the kernel does at a page fault, and what the manager does
-//! between faults.
+//! Systems under comparison: a kernel's fault policy, and a manager between faults.
 
 use crate::kernel::ZeroingSpec;
 use crate::kernel::fault_policies::{
@@ -63,9 +62,8 @@ const HAWKEYE: SimulatedSystem = SimulatedSystem {
     ..PLAIN
 };
 
-/// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. In
-/// between other threads read access bits. Here nothing is promoted during a window, so windows are
-/// short.
+/// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. Nothing
+/// is promoted during a window, so windows are short.
 const INGENS: SimulatedSystem = SimulatedSystem {
     faults: fault_policies::INGENS,
     policy: "ingens",

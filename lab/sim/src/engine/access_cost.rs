@@ -165,8 +165,7 @@ impl Program {
         Ok(counted)
     }
 
-    /// Makes accesses. One that faults is repeated after the fault; those to pages in swap are left
-    /// out.
+    /// Makes accesses; repeats one that faults after the fault, and leaves out those to swap.
     pub(super) fn access(
         &mut self,
         kernel: &mut SimulatedKernel,
@@ -193,8 +192,7 @@ impl Program {
                 .and(pages)
                 .is_empty()
             {
-                // The wait of all accesses is accounted for in `swap_waits.rs`; adding a sample's
-                // would count it twice.
+                // `swap_waits.rs` accounts for all waits; a sample's would count twice.
                 left = left.get(1..).unwrap_or_default();
                 continue;
             }

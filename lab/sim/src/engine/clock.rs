@@ -11,8 +11,7 @@ use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
 
-/// Longest step while memory is filled or freed: programs that do so take turns, and the kernel's
-/// threads keep up.
+/// Longest step while memory is filled or freed: programs take turns, kernel threads keep up.
 const FILLING_STEP: Duration = Duration::from_millis(10);
 /// Longest step while pages are swapped: a page that is brought in evicts another.
 const SWAPPING_STEP: Duration = Duration::from_millis(100);

@@ -108,8 +108,7 @@ pub(super) struct Program {
     pub(super) pace: Option<AccessCost>,
     pub(super) swapping: SwapWaits,
     pub(super) slowed: Option<Slowdown>,
-    /// In a virtual machine: regions that were remapped since the host's mappings behind them were
-    /// last read.
+    /// In a guest: regions remapped since the host's mappings behind them were last read.
     pub(super) moved: BTreeSet<RegionAddr>,
     /// Whether the mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
@@ -127,7 +126,6 @@ pub(super) struct Program {
     sizes: SizeHistory,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
-    /// Memory that held data before its end.
     pub(super) useful_end_bytes: u64,
 }
 
@@ -263,7 +261,6 @@ impl Program {
         }
     }
 
-    /// Records its state, if the next moment is due.
     pub(super) fn record_moment(&mut self, kernel: &SimulatedKernel, now: Duration) {
         if self.course.is_due(now.as_secs_f64()) {
             self.record_sizes(kernel, now);

@@ -18,7 +18,6 @@ pub(super) struct SwapWaits {
     at: Option<Duration>,
     /// Average wait of an access, in nanoseconds.
     pub(super) waits_ns: f64,
-    /// Accesses made since the estimate.
     pub(super) made: f64,
     /// Expected wait of these accesses, already spent, in nanoseconds.
     pub(super) waited_ns: f64,
@@ -65,7 +64,6 @@ impl Program {
         waits.sum::<f64>() * each
     }
 
-    /// Brings in the pages that the last `made` accesses went to.
     fn fetch(&mut self, kernel: &mut SimulatedKernel, made: f64) -> Result<()> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, PhaseProgress::Begin);
@@ -119,7 +117,6 @@ impl Program {
         })
     }
 
-    /// The pages that were accessed since the last call, by region.
     pub(super) fn take_accessed(
         &mut self,
         kernel: &SimulatedKernel,

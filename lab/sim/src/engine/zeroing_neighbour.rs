@@ -1,5 +1,4 @@
-//! What the zeroing thread takes from programs beside it: lines of the last-level cache, and time
-//! of the memory's channels.
+//! The zeroing thread's use of last-level cache lines and memory channels beside programs.
 //!
 //! # The model
 //!
@@ -14,8 +13,7 @@
 //!   that it no longer finds costs memory's latency instead of the cache's. The program waits for
 //!   the same share of that as it does for walks.
 //!
-//! Not modelled: what programs take from each other; lines of page tables; the caches before the
-//! last, which each core has for itself.
+//! Not modelled: what programs take from each other; lines of page tables; a core's own caches.
 
 use super::accesses::StreamSampler;
 use crate::kernel::ThreadWork;
@@ -179,8 +177,7 @@ impl ZeroingNeighbour {
         low
     }
 
-    /// Average wait of a read from memory: for the rest of a batch of writes, which is half of it
-    /// on average, or for another read.
+    /// Average wait of a read from memory: for half a batch of writes, or for another read.
     fn wait_ns(&self) -> f64 {
         let channels = f64::from(self.memory.channels);
         let line_ns = CACHE_LINE_BYTES as f64 / self.memory.channel_gb_per_s;

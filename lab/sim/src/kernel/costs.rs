@@ -11,8 +11,7 @@ pub struct KernelCosts {
     pub base_fault_ns: u64,
     /// A fault that maps a huge page, without zeroing it.
     pub huge_fault_ns: u64,
-    /// A write fault on a page that is no longer shared: it is only made writable. No simulated
-    /// program shares pages.
+    /// A write fault that only makes a no longer shared page writable. No program here shares.
     pub reuse_fault_ns: u64,
     /// Zeroing a base page through the caches.
     pub zero_base_ns: u64,
@@ -65,9 +64,8 @@ pub struct KernelCosts {
     pub after_fault_ns: u64,
 }
 
-/// Measured figures from which the costs of faults are derived. They are those of a program that
-/// touches new memory page by page, under base pages and under huge pages. All memory is zeroed in
-/// the fault.
+/// Measured figures from which the costs of faults are derived: of a program that touches new
+/// memory page by page, under base pages and under huge pages, all zeroed in the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -137,8 +135,7 @@ impl Calibration {
         ..Self::TABLE_1
     };
 
-    /// All costs. Those that the calibration doesn't give are from `kernel-facts.md` unless a
-    /// comment says otherwise.
+    /// All costs: from `kernel-facts.md` unless from the calibration or a comment says otherwise.
     pub fn costs(&self) -> KernelCosts {
         const COLLAPSE_NS: u64 = 20_000;
         const SHOOT_DOWN_NS: u64 = 4_000;

@@ -147,8 +147,7 @@ impl SimulatedKernel {
         Ok(())
     }
 
-    /// Handles faults on neighbouring pages (the first of them and their number), all of one cause.
-    /// Returns the number of pages handled, at least one.
+    /// Handles faults on neighbouring pages of one cause; returns how many of them, at least one.
     fn fault(
         &mut self,
         at: RegionId,

@@ -2,12 +2,8 @@
 //! program (`crates/linux/src/bpf/frontier.bpf.c`). The rules and figures here are those of that
 //! program (`frontier.h`).
 //!
-//! The differences:
-//!
-//! - The kernel has no clock of its own. It also reports a program that steps too fast to be filled
-//!   ahead of.
-//! - No program is suppressed.
-//! - Nothing is lost between threads.
+//! Differences: the kernel has no clock of its own, and also reports a program that steps too fast
+//! to be filled ahead of. No program is suppressed, and nothing is lost between threads.
 
 use super::space::RegionId;
 use super::{SimulatedKernel, SpaceId};

@@ -1,5 +1,4 @@
-//! The page sizes by which an address space is mapped, and its mappings that are too small for a
-//! huge page.
+//! The page sizes that map an address space, and mappings too small for a huge page.
 
 use super::space::{RegionId, by_region, first_page};
 use super::{Result, SimulatedKernel, SpaceId};

@@ -175,8 +175,7 @@ impl SimulatedKernel {
         Ok(time)
     }
 
-    /// Records base pages of a region that the program accessed, by the processor's access bits.
-    /// Reclaim uses them.
+    /// Records base pages that the program accessed, by the processor's access bits, for reclaim.
     pub fn record_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
         if let Some(found) = self.region_mut(RegionId::new(space, region)) {
             found.accessed = found.accessed.or(pages.and(found.present));

@@ -37,7 +37,6 @@ impl ReclaimLists {
 }
 
 impl SimulatedKernel {
-    /// Lists regions that were touched for the first time since the last call.
     pub(crate) fn list_touched(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
         for space in self.spaces.values_mut() {

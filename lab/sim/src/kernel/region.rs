@@ -32,7 +32,6 @@ pub(crate) struct RegionMapping {
     /// Pages with a frame; all of them under a huge page.
     pub(crate) present: PageBits,
     pub(crate) zero_mapped: PageBits,
-    /// Pages with their content in swap.
     pub(crate) swapped: PageBits,
     /// Present or swapped pages that hold something other than zeros.
     pub(crate) nonzero: PageBits,
@@ -110,8 +109,7 @@ impl RegionMapping {
             .insert(ValueRun::new(first, count, frames.first.into()));
     }
 
-    /// Maps a page of this order. Its first frame and its first page must both be aligned to its
-    /// size.
+    /// Maps a page of this order; its first frame and first page must be aligned to its size.
     pub(crate) fn map_folio(&mut self, order: PageOrder, first: u16, frames: FrameRun) {
         self.map(first, frames);
         let pages = PageBits::range(first, frames.count as u16);
@@ -138,7 +136,6 @@ impl RegionMapping {
         runs
     }
 
-    /// Splits the huge page into 512 base pages in the same frames.
     pub(crate) fn split(&mut self) {
         self.joined = None;
         if let Some(block) = self.huge.take() {
@@ -158,8 +155,7 @@ impl RegionMapping {
         self.untouched = false;
     }
 
-    /// Records accesses to these mapped pages. Returns for how many of them the program had to wait
-    /// because they were in no cache.
+    /// Records accesses to mapped pages; returns how many the program waited for (in no cache).
     pub(crate) fn touched(&mut self, pages: PageBits, write: Option<bool>) -> u16 {
         self.accessed = self.accessed.or(pages);
         let Some(nonzero) = write else {
@@ -194,8 +190,7 @@ impl RegionMapping {
         usual.map_or(PageOrder::BASE, |(order, _)| order)
     }
 
-    /// Pages in naturally aligned blocks of 2^`order` pages, where a block's frames are contiguous
-    /// and aligned in the same way.
+    /// Pages in aligned blocks of 2^`order` pages with contiguous, equally aligned frames.
     pub(crate) fn contiguous(&self, order: u32) -> PageBits {
         let size = 1u64 << order;
         let mut pages = PageBits::EMPTY;

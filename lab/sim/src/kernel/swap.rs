@@ -89,8 +89,7 @@ impl SwapDevice {
         own.mul_f64(self.crowd)
     }
 
-    /// Advances time. If writers gave the device more than it could write, they wait longer from
-    /// now on, in proportion.
+    /// Advances time. If writers exceeded the device's speed, they wait longer from now on.
     pub(crate) fn step(&mut self, step: Duration) {
         self.over += step;
         if self.over < SHARED_EVERY {

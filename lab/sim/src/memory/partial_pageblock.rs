@@ -17,7 +17,6 @@ pub(crate) struct PartialPageblock {
     pub(super) owners: RunMap,
 }
 
-/// A free block of the buddy system in a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeBlock {
     /// In frames from the pageblock's start.

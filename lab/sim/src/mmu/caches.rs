@@ -203,9 +203,8 @@ impl CacheNeighbours {
 /// complex addressing using performance counters", RAID 2015).
 const WITHIN_SLICE: u64 = (1 << 11) - 1;
 
-/// Set and tag of a line. Programs don't choose their frames, so a frame's address is arbitrary.
-/// The set's bits in `own` are the line's own. Lines at a distance that leaves these bits unchanged
-/// map to few sets.
+/// Set and tag of a line. A frame's address is arbitrary; the set's bits in `own` are the line's
+/// own. Lines at a distance that leaves these unchanged map to few sets.
 #[inline]
 fn placed(set_bits: u32, line: u64, own: u64) -> (usize, u32) {
     let all = (1u64 << set_bits) - 1;

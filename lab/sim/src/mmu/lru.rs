@@ -1,5 +1,4 @@
-//! Sets of a few ways each, with exact least-recently-used replacement. TLBs, page-walk caches and
-//! data caches consist of them.
+//! Sets with exact least-recently-used replacement, for TLBs, page-walk caches and data caches.
 //!
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to
 //! the front, and the tag at the end falls out.
@@ -135,7 +134,6 @@ impl LruSets {
         }
     }
 
-    /// Number of tags of a set for which `choose` returns true.
     pub(crate) fn count(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
         let ways = &lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
         let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));

@@ -41,8 +41,7 @@ pub struct MemorySpec {
 
 /// Neighbouring lines read in order before the prefetcher runs ahead.
 const LINES_TO_A_STREAM: u32 = 2;
-/// Lines of a base page. Prefetchers see physical addresses, and stay within 4 KiB even in huge
-/// pages.
+/// Lines of a base page. Prefetchers see physical addresses and stay within 4 KiB.
 const LINES_PER_PREFETCH_AREA: u64 = BASE_PAGE_BYTES / CACHE_LINE_BYTES;
 
 /// State of caches and memory. All times are in cycles since the start.
@@ -58,8 +57,7 @@ pub(crate) struct MemoryModel {
     line_cycles: f64,
     /// When the channel has transferred all requests, if they had been made at once.
     channel_free: f64,
-    /// When the access that caused the current loads entered the core. Neither its loads nor any
-    /// later access's are earlier.
+    /// When the access of the current loads entered the core; no later load is earlier.
     entered: f64,
     fill_buffers: ResourceSlots<u64>,
     stream: ReadStream,

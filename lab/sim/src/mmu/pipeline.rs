@@ -1,10 +1,9 @@
 //! A core that runs ahead of what it waits for: it computes when each access is done.
 //!
-//! Instructions enter in order, at most the core's width per cycle, and leave in order. One can
-//! enter as long as the reorder buffer has room for it and everything from the oldest one under
-//! way. An access starts when it enters. If its address depends on the access before, it starts
-//! when that one has its data. It is translated first, with a page walk if needed, and then loads
-//! its line.
+//! Instructions enter in order, at most the core's width per cycle, and leave in order. The reorder
+//! buffer limits how far they run ahead of the oldest one under way. An access starts when it
+//! enters, or when the access that its address depends on has its data. It is translated first,
+//! with a page walk if needed, and then loads its line.
 //!
 //! Walks and loads that don't depend on each other therefore overlap, up to the number of walkers
 //! and fill buffers. These are granted in program order, but from when they are needed

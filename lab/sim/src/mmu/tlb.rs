@@ -72,8 +72,7 @@ pub(crate) struct TlbEntryId {
     pub(crate) size: EntrySize,
 }
 
-/// Both levels. A looked-up page is in both afterwards. A page evicted from the second level may
-/// stay in the first.
+/// Both levels. A looked-up page is in both; one evicted from the second may stay in the first.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevelTlb {
     first: FirstLevel,
@@ -117,8 +116,7 @@ impl TwoLevelTlb {
         }
     }
 
-    /// Looks up each of these sizes in order, without creating an entry, up to the first hit; also
-    /// returns its size.
+    /// Looks up these sizes up to the first hit, without creating an entry; also returns its size.
     pub(crate) fn look_up_known(
         &mut self,
         offset: u64,

@@ -1,5 +1,4 @@
-//! Loads of a page walk: the tables of four levels, and the caches of their upper entries. In a
-//! virtual machine those of the host as well.
+//! Loads of a page walk: four levels of tables, caches of upper entries, and the host's.
 
 use super::caches::CACHE_LINE_BYTES;
 use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntries};
@@ -42,8 +41,7 @@ pub struct NestedCaches {
     pub walk_caches: WalkCacheSizes,
 }
 
-/// The page tables of an address space, the walk caches in front of them, and in a virtual machine
-/// the host's.
+/// The page tables of an address space (and its host) and the walk caches before them.
 #[derive(Clone, Debug)]
 pub(crate) struct PageTables {
     tables: LevelTables,

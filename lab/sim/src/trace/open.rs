@@ -82,7 +82,6 @@ fn detected(
     }
 }
 
-/// The beginning of some input, and the whole input.
 fn read_beginning<R: Read>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);

@@ -38,8 +38,7 @@ pub struct GuestSpec {
     /// Processes that run in it.
     #[serde(rename = "process", default)]
     pub processes: Vec<Process>,
-    /// Workloads with programs that also run in it. The parser moves these programs to `processes`
-    /// and leaves this list empty.
+    /// Workloads whose programs also run in it. The parser moves these to `processes`.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<IncludedWorkload>,
 }
@@ -70,12 +69,10 @@ pub struct Process {
     /// Number of times that it goes through its phases.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// Its threads (1-1024). All of them do what the phases say, each on its own core, so work is
-    /// done that many times faster.
+    /// Its threads (1-1024). Each does what the phases say, on a core of its own.
     #[serde(default = "one")]
     pub threads: u32,
-    /// Each thread's proportional share of the cores when there are fewer cores than threads
-    /// (1-10000, like a cgroup's `cpu.weight`).
+    /// Each thread's share of the cores when they are too few (1-10000, as `cpu.weight`).
     #[serde(default = "usual_weight")]
     pub cpu_weight: u32,
     /// Whether the run can end before this program does: a server beside other programs.
@@ -174,8 +171,7 @@ pub enum Phase {
         #[serde(rename = "stream")]
         streams: Vec<AccessStream>,
     },
-    /// Gives random pages back. In an area in pieces it unmaps whole mappings, and the next fill
-    /// maps them again.
+    /// Frees random pages; in an area in pieces whole mappings, which the next fill maps anew.
     Free {
         /// Name of the area.
         area: String,

@@ -110,7 +110,6 @@ impl Associative {
         self.newer[0] = END;
     }
 
-    /// Makes a slot the most recently used one.
     #[inline]
     fn link(&mut self, slot: u8) {
         let newest = self.older[0];

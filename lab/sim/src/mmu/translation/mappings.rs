@@ -24,8 +24,7 @@ const BLOCK_SHIFT: u32 = 39;
 /// Memory is held in pieces of 1 GiB, 97 KiB for each piece with a mapping. Piece 0 and block 0 are
 /// empty, so that a look-up of an unmapped address takes no branch.
 ///
-/// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them, as a kernel
-/// does.
+/// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them.
 #[derive(Clone, Debug)]
 pub struct Mappings {
     groups: Groups,
@@ -40,7 +39,6 @@ pub struct Mappings {
     /// Groups of base pages by region, a bit each; empty if there are no groups.
     grouped: Vec<u128>,
     present: Vec<u64>,
-    /// Base pages that can't be stored to.
     protected: Vec<u64>,
     accessed: Vec<u64>,
     huge_accessed: Vec<u64>,
@@ -232,7 +230,6 @@ impl AddressBlock<'_> {
         address >> BLOCK_SHIFT == self.number
     }
 
-    /// The base page that holds an address; one of piece 0 if nothing is mapped there.
     #[inline(always)]
     pub(super) fn page(&self, address: u64) -> u32 {
         let chunk = self.chunks[(address >> 30) as usize % CHUNKS_PER_BLOCK];

@@ -91,7 +91,6 @@ impl RegionTranslation {
         EntrySize::from_bits((self.0 >> HOST_SHIFT) as u32)
     }
 
-    /// Size of the TLB entry that can hold a page of it.
     #[inline]
     pub(super) const fn entry(self) -> EntrySize {
         ENTRIES[(self.0 & 63) as usize]
@@ -103,7 +102,6 @@ impl RegionTranslation {
         self.0 & WHOLE != 0
     }
 
-    /// Whether some of its base pages are in groups, and some not.
     #[inline]
     pub(super) const fn has_some_groups(self) -> bool {
         self.0 & SOME_GROUPS != 0

@@ -139,8 +139,7 @@ impl TableCaches {
         })
     }
 
-    /// Makes the `count` loads that missed the second level in the last level. Counts them and its
-    /// hits, by cause.
+    /// Makes the `count` loads that missed the second level in the last; counts both by cause.
     #[inline(never)]
     fn load_missed(&mut self, count: usize, kind: &impl WalkKind) -> ([u64; 3], [u64; 3]) {
         let (mut missed, mut last) = (CauseCounts::default(), CauseCounts::default());

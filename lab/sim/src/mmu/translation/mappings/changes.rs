@@ -9,10 +9,9 @@ use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
 impl Mappings {
-    /// Maps base pages of a region, given as one bit for each of its 512 pages, the first lowest.
-    /// Pages that were not present get their access bit set, as at a fault. All of them become
-    /// writable. Parts mapped by a larger page stay as they are. Pages that were not present are in
-    /// no group ([`set_groups`](Self::set_groups)).
+    /// Maps base pages of a region, a bit for each of its 512 pages, the first lowest. All become
+    /// writable. Pages that were not present get their access bit set, as at a fault, and are in no
+    /// group ([`set_groups`](Self::set_groups)). Parts mapped by a larger page stay as they are.
     ///
     /// # Errors
     /// See [`MappingError`].
@@ -84,8 +83,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// Maps a region by a writable, accessed huge page, as a huge fault and a collapse do. It
-    /// replaces base pages there.
+    /// Maps a region by a writable, accessed huge page, in place of base pages.
     ///
     /// # Errors
     /// See [`MappingError`].

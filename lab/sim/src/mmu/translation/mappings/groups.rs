@@ -13,8 +13,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 pub(in crate::mmu::translation) enum GroupMembership {
     /// The page is in no group.
     None,
-    /// The processor does not see the group as one yet: not all of its pages have their access bit
-    /// set.
+    /// Not one group to the processor yet: not all of its pages have their access bit set.
     Seeming,
     /// The group's entry holds the page.
     Member,
@@ -101,9 +100,8 @@ impl Mappings {
         self.update_state(index);
     }
 
-    /// The groups of a region's base pages that were [set](Self::set_groups) and have not ended.
-    /// For contiguous ones this includes those that the processor does not see as one, because the
-    /// access bits of their pages differ.
+    /// The groups of base pages that were [set](Self::set_groups) and have not ended, including
+    /// those that the processor does not see as one because access bits differ.
     pub fn base_groups(&self, region: RegionAddr) -> u128 {
         let index = self.index(region.start());
         match self.is_base(index) {
@@ -207,8 +205,7 @@ impl Mappings {
         }
     }
 
-    /// To be called after the access bit of a page in a group was set: whether the processor now
-    /// sees the group as one.
+    /// After a page's access bit was set: whether the processor now sees its group as one.
     pub(in crate::mmu::translation) fn completes(&mut self, page: u32) -> bool {
         let seen = self.membership(page) == GroupMembership::Member;
         if seen {
