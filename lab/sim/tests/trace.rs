@@ -46,8 +46,7 @@ View tool results:
               3 : total instructions
 ";
 
-/// With the fields that the documentation asks for, and as `perf script` prints memory events by
-/// default.
+/// With the documented fields, and as `perf script` prints memory events by default.
 const PERF: &str = "\
 # captured on: Mon Nov 16 10:00:00 2026
            redis  7318 123456.789012: cpu/mem-loads,ldlat=30/P:     7ffd5c3a1000

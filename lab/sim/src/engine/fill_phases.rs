@@ -88,8 +88,8 @@ impl Program {
         held.use_pages(number, pages);
         self.update_mappings(kernel, region)?;
         let touched = touched?;
-        // The processor's model has no part in this: the cost of first touches of cold memory is
-        // counted only here.
+        // The cost of first touches of cold memory is counted only here, not by the processor's
+        // model.
         let costs = kernel.costs();
         let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * (waited_percent / 100.0);
         let after_ns = touched.faults.total() * costs.after_fault_ns;
@@ -126,8 +126,7 @@ impl Program {
             return Ok(());
         }
         held.drop_pages(number, pages);
-        // The phase gives back all that is in use: unmap the whole, with anything else that is
-        // present.
+        // The phase gives back all that is in use: unmap everything that is present.
         let all = held.used(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;

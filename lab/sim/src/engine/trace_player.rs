@@ -206,7 +206,6 @@ impl Program {
         Ok(())
     }
 
-    /// Marks pages of a region as in use; returns those that were not.
     fn use_pages(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
         let behind = self.lots.partition_point(|lot| lot.start <= region.start());
         let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));

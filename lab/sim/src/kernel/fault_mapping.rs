@@ -47,7 +47,6 @@ impl SimulatedKernel {
         Ok(count)
     }
 
-    /// Maps a huge page, if the policy allows one in this region and one is available.
     pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
         let FirstTouchPolicy::Huge { compact } = self.first_touch_of(at)? else {
             return Ok(false);

@@ -15,7 +15,6 @@ pub struct FrameTouch {
 }
 
 impl PhysicalMemory {
-    /// Starts to record which frames are handed out and zeroed.
     pub(crate) fn record_touches(&mut self) {
         self.touches.get_or_insert_default();
     }

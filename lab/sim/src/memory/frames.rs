@@ -28,7 +28,6 @@ impl FrameRun {
         Self { first, count }
     }
 
-    /// `count` frames of a pageblock, from its frame `first` on.
     pub(crate) fn within(block: u32, first: u16, count: u16) -> Self {
         Self::new(first_of(block) + u32::from(first), count.into())
     }

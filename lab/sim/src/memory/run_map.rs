@@ -1,5 +1,4 @@
-//! Values of 512 places, kept by runs. Neighbouring places with ascending values take no more room
-//! than one.
+//! Values of 512 places by runs: neighbours with ascending values take no more room than one.
 
 /// Neighbouring places: `first + i` has the value `value + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,6 @@ impl ValueRun {
         }
     }
 
-    /// All of it but its first places.
     pub(crate) fn after(self, places: u16) -> Self {
         let value = self.value + u64::from(places);
         Self::new(self.first + places, self.count - places, value)
@@ -28,7 +26,6 @@ impl ValueRun {
         self.first + self.count
     }
 
-    /// The part of it in `first..end`, if there is any.
     fn clipped(self, first: u16, end: u16) -> Option<Self> {
         let from = self.first.max(first);
         let to = self.end().min(end);
@@ -153,7 +150,6 @@ mod tests {
                 }
             }
             prop_assert_eq!(rebuilt, array);
-            // The number of runs is minimal.
             prop_assert!(map.iter().zip(map.iter().skip(1)).all(|(a, b)| !continues(&a, &b)));
         }
     }

@@ -1,5 +1,4 @@
-//! This project's own recordings: coverage over time, as the manager saw it. Other tables of a
-//! recording are ignored.
+//! This project's recordings: coverage over time, as the manager saw it. Other tables are ignored.
 
 use super::error::Result;
 use super::reader::BadRecords;

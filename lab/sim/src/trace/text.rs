@@ -70,7 +70,6 @@ pub(super) fn failed(position: TracePosition, source: std::io::Error) -> TraceEr
     }
 }
 
-/// The beginning of the bytes, in readable form.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
     const MOST: usize = 60;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]);

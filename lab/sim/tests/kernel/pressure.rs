@@ -51,8 +51,7 @@ fn swap_takes_what_was_not_accessed_and_gives_it_back() -> TestResult {
     Ok(())
 }
 
-/// The address space filled first loses its memory first; what is accessed on the inactive list
-/// stays.
+/// The space filled first loses memory first, except what is accessed on the inactive list.
 #[test]
 fn the_oldest_memory_goes_first_unless_it_is_accessed() -> TestResult {
     let (mut kernel, young) = swapping(96 * MIB, 128 * MIB, LINUX_BASE)?;

@@ -15,7 +15,6 @@ use hawkeye_sim::mmu::translation::{
 
 type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-/// Where programs have their memory; also that of a run of the exact model.
 const BEGIN: u64 = 0x7f00_0000_0000;
 const FULL: [u64; 8] = [u64::MAX; 8];
 

@@ -27,8 +27,7 @@ impl StreamSampler {
         }
     }
 
-    /// Lines per access that it brings in because they don't stay in the cache for longer than
-    /// `stays_s`.
+    /// Lines per access that it brings in because they stay for at most `stays_s` in the cache.
     pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
         match &self.shape {
             StreamShape::Random => {

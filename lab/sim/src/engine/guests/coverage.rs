@@ -1,5 +1,4 @@
-//! A guest's accesses as its host sees them: what its programs do to the pages that lie in its
-//! memory.
+//! A guest's accesses as its host sees them: what its programs do to the guest's memory.
 
 use super::guest::{GuestMachine, block_of_region, region_of_block};
 use crate::bits::PageBits;

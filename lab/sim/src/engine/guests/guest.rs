@@ -83,7 +83,6 @@ impl Engine {
         guests.position(|guest| guest.space.is_some() && guest.space == space)
     }
 
-    /// The host kills a guest, and with it all that runs in it.
     pub(in crate::engine) fn end_guest(&mut self, guest: usize, now: Duration) {
         let Some(guest) = self.guests.get_mut(guest) else {
             return;

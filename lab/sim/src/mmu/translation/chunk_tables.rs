@@ -1,5 +1,4 @@
-//! Numbers of pages, regions and pieces of 1 GiB in an address space, without gaps between the
-//! pieces. TLBs and tables use them as keys.
+//! Gapless numbers of pages, regions and pieces of 1 GiB in an address space: TLB and table keys.
 
 use super::table_caches::TableLine;
 

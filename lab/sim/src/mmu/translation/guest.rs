@@ -48,8 +48,8 @@ impl HostWalker {
         }
     }
 
-    /// Translates the address of the guest's table that holds entry `entry` of a level; `load`
-    /// loads a line.
+    /// Translates the address of the guest's table that holds a level's `entry`; `load` loads a
+    /// line.
     #[inline]
     pub(super) fn find_table(
         &mut self,
@@ -68,7 +68,6 @@ impl HostWalker {
         self.walk(HOST_TABLES, &entries, &keys, leaf, load);
     }
 
-    /// Translates the address of a page itself.
     #[inline]
     pub(super) fn find_page(
         &mut self,

@@ -107,7 +107,6 @@ fn enter_whole(
 
 pub(super) struct EnteredPage {
     pub(super) miss: MissedPage,
-    /// Accesses that hit the TLB entry that it needs.
     pub(super) window: HitWindow,
     /// Whether it is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,
