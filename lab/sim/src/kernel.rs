@@ -1,10 +1,10 @@
 //! A kernel's memory manager: address spaces, faults, and all that gives and takes pages.
 //!
-//! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time, charges it to a program or to a
-//! thread of the kernel, and [`SimulatedKernel::step`] runs the kernel's threads for a while. Systems differ at a page
-//! fault by their [`FaultPolicy`](fault_policies::FaultPolicy). What a manager does between faults
-//! is called from outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover`], ...). That includes
-//! khugepaged: it is the policy `linux`.
+//! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time and
+//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::step`] runs these
+//! threads. Systems differ at a page fault by their [`FaultPolicy`](fault_policies::FaultPolicy). A
+//! manager's work between faults is called from outside ([`SimulatedKernel::promote`],
+//! [`SimulatedKernel::recover`], ...). That includes khugepaged: it is the policy `linux`.
 //!
 //! # The model
 //!

@@ -19,7 +19,7 @@
 //!   the slice of the last level. Strided lines therefore share few sets, fewer under huge pages.
 //! - The last level of a measured processor prefers lines that were reused to lines that were used
 //!   once (`rrip.rs`). In presets all levels are LRU.
-//! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with their
+//! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
 //! - A walk sets a page's access bit; a TLB hit never does.
 //! - Neighbouring pages can share a TLB entry if the processor supports [groups](Group). Their
@@ -29,7 +29,7 @@
 //! Left out:
 //! - instruction fetch and stores, and other threads;
 //! - the time of a walk beside its loads;
-//! - prefetchers for walks of streams (Intel's next-page prefetcher): streams cost a little more;
+//! - prefetchers for walks of streams (Intel's next-page prefetcher): streams cost more here;
 //! - dirty bits: groups that a processor sees by itself would need equal ones too, as those of
 //!   anonymous memory are.
 //!

@@ -31,7 +31,7 @@ pub struct SimulatedSystem {
     zeroes_ahead: bool,
     /// Promotions can have any size of which the processor has TLB entries, not only huge pages.
     many_sizes: bool,
-    /// Memory can be prefaulted instead of zeroed in advance, as on kernels without a zeroing thread.
+    /// Memory can be prefaulted, not zeroed in advance, as on kernels without a zeroing thread.
     pub(crate) fills_ahead: bool,
     recovers: bool,
     /// The manager keeps to a CPU budget; threads of the papers' kernels don't.

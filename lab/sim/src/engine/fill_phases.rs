@@ -88,8 +88,7 @@ impl Program {
         held.use_pages(number, pages);
         self.update_mappings(kernel, region)?;
         let touched = touched?;
-        // The cost of first touches of cold memory is counted only here, not by the processor's
-        // model.
+        // First touches of cold memory cost time only here, not in the processor's model.
         let costs = kernel.costs();
         let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * (waited_percent / 100.0);
         let after_ns = touched.faults.total() * costs.after_fault_ns;

@@ -36,7 +36,7 @@ impl Engine {
         guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
-    /// Accounts for a manager's call, except what else it holds up.
+    /// Accounts for a manager's call. What it holds up is accounted for elsewhere.
     fn charge_call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
         self.charge_manager(time);

@@ -11,7 +11,7 @@ pub struct KernelCosts {
     pub base_fault_ns: u64,
     /// A fault that maps a huge page, without zeroing it.
     pub huge_fault_ns: u64,
-    /// A write fault that only makes a no longer shared page writable. No program here shares.
+    /// A write fault on a page that is no longer shared: no copy. No simulated program shares.
     pub reuse_fault_ns: u64,
     /// Zeroing a base page through the caches.
     pub zero_base_ns: u64,
@@ -37,7 +37,7 @@ pub struct KernelCosts {
     pub scan_zero_ns: u64,
     /// Flushing a mapping from the TLBs of other cores.
     pub shoot_down_ns: u64,
-    /// Waiting for a collapse that has locked the address space: falling asleep and waking.
+    /// Falling asleep and waking to wait for a collapse that holds the lock, besides the wait.
     pub lock_wait_ns: u64,
     /// Moving a base page for compaction, except copying it.
     pub migrate_base_ns: u64,
@@ -135,7 +135,7 @@ impl Calibration {
         ..Self::TABLE_1
     };
 
-    /// All costs: from `kernel-facts.md` unless from the calibration or a comment says otherwise.
+    /// All costs: from the calibration, or else from `kernel-facts.md` or a comment's source.
     pub fn costs(&self) -> KernelCosts {
         const COLLAPSE_NS: u64 = 20_000;
         const SHOOT_DOWN_NS: u64 = 4_000;
@@ -159,7 +159,7 @@ impl Calibration {
             reuse_fault_ns: 500,
             // The small part of a collapse's 405 us that is not copying; estimated.
             collapse_ns: COLLAPSE_NS,
-            // Split and de-duplication: 500 us, including 412 pages scanned and remapped; estimated.
+            // Split and de-duplication: 500 us, with 412 pages scanned and remapped; estimated.
             split_ns: 50_000,
             remap_zero_ns: 400,
             // Aims of the live scan: 40 us for a full huge page, 200 us for an empty one.

@@ -37,7 +37,7 @@ impl SimulatedKernel {
         }
     }
 
-    /// A huge frame, if one is free or (with `compact`) can be made, above the low watermark.
+    /// A huge frame, if more than the low watermark then remains free; `compact` may make one.
     pub(crate) fn huge_frame(
         &mut self,
         prefer: FrameContent,

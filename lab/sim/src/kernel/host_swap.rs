@@ -88,7 +88,7 @@ impl SimulatedKernel {
         }
     }
 
-    /// A program accesses swapped pages of a region; a host reports the time for its own.
+    /// A program accesses swapped pages of a region. The host reports the time for its part.
     pub(crate) fn fetch(
         &mut self,
         space: SpaceId,

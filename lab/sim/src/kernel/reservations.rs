@@ -58,8 +58,7 @@ impl SimulatedKernel {
         }
     }
 
-    /// Gives back unused frames, least recently used first, until `want` are free; returns how
-    /// many.
+    /// Frees unused frames, least recently used first, until `want` are free; returns their number.
     pub(crate) fn break_reservations(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {

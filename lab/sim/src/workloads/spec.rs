@@ -38,7 +38,7 @@ pub struct GuestSpec {
     /// Processes that run in it.
     #[serde(rename = "process", default)]
     pub processes: Vec<Process>,
-    /// Workloads whose programs also run in it. The parser moves these to `processes`.
+    /// Workloads with programs that also run in it. The parser moves these to `processes`.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<IncludedWorkload>,
 }
@@ -171,7 +171,7 @@ pub enum Phase {
         #[serde(rename = "stream")]
         streams: Vec<AccessStream>,
     },
-    /// Frees random pages; in an area in pieces whole mappings, which the next fill maps anew.
+    /// Frees random pages. An area in pieces loses whole mappings, until the next fill.
     Free {
         /// Name of the area.
         area: String,

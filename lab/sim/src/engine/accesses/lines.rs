@@ -27,7 +27,7 @@ impl StreamSampler {
         }
     }
 
-    /// Lines per access that it brings in because they stay for at most `stays_s` in the cache.
+    /// Lines per access that it brings in, because a line stays in the cache for only `stays_s`.
     pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
         match &self.shape {
             StreamShape::Random => {

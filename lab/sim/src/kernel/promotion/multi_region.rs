@@ -10,7 +10,7 @@ use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl SimulatedKernel {
-    /// Makes the regions around this one one page; does not copy huge pages that lie as needed.
+    /// Makes one page of the regions around this; doesn't copy huge pages that lie as needed.
     pub(super) fn join(&mut self, at: RegionId, order: PageOrder) -> Result<Collapse> {
         let around = regions_around(at.region, order);
         let regions = around.map(|region| RegionId { region, ..at });

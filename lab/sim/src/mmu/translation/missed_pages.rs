@@ -101,7 +101,7 @@ pub(super) fn one_kind(pages: &[MissedPage]) -> UniformKind {
     (other >> 32 == 0).then(|| (first.state(), first.cause()))
 }
 
-/// Moves missed pages to the front; returns their number. Branchless: it is unpredictable.
+/// Moves missed pages to the front; returns their number. No branch: it is unpredictable.
 #[inline(always)]
 pub(super) fn retain_missed(
     pages: &mut [MissedPage],
