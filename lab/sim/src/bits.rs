@@ -26,8 +26,7 @@ impl PageBits {
         bits
     }
 
-    /// `count` pages in runs of `run` pages (a power of two), each naturally aligned. `seed`
-    /// determines their positions.
+    /// `count` pages in aligned runs of `run` pages (a power of two), positioned by `seed`.
     pub fn scattered_runs(count: u16, run: u16, seed: u64) -> Self {
         let order = run.checked_ilog2().unwrap_or(0);
         let mut rng = SimulationRng::new(seed, run.into());
@@ -60,8 +59,7 @@ impl PageBits {
 
     /// Number of pages in the set.
     pub fn count(self) -> u16 {
-        // Most sets are empty or full, and not every target processor counts bits in one
-        // instruction.
+        // Most sets are empty or full, and not every processor counts bits in one instruction.
         let (any, all) = (self.0.iter()).fold((0, u64::MAX), |(any, all), w| (any | w, all & w));
         if any == 0 {
             0
@@ -92,7 +90,6 @@ impl PageBits {
         self.combine(other, |a, b| a & !b)
     }
 
-    /// Whether `other` contains all of these pages.
     pub(crate) fn within(self, other: Self) -> bool {
         self.minus(other).is_empty()
     }
@@ -159,8 +156,7 @@ impl PageBits {
         Some((first, end.unwrap_or(PAGES_PER_REGION) - first))
     }
 
-    /// All pages of each naturally aligned block of 2^`order` pages (`order`: 0-9) that contains a
-    /// page of this set.
+    /// All pages of each aligned block of 2^`order` pages (`order`: 0-9) with a page of this set.
     pub(crate) fn widened(mut self, order: u32) -> Self {
         if order >= u64::BITS.ilog2() {
             let words = 1 << (order - u64::BITS.ilog2()).min(WORDS.ilog2());
@@ -172,7 +168,6 @@ impl PageBits {
         }
         let pages = 1 << order;
         let ones = u64::MAX >> (u64::BITS - pages);
-        // The first page of each block.
         let firsts = u64::MAX / ones;
         for word in &mut self.0 {
             let any = (0..order).fold(*word, |any, step| any | any >> (1 << step));
@@ -181,13 +176,11 @@ impl PageBits {
         self
     }
 
-    /// Pages of the naturally aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in
-    /// this set.
+    /// Pages of the aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in this set.
     pub(crate) fn whole_blocks(self, order: u32) -> Self {
         Self::FULL.minus(Self::FULL.minus(self).widened(order))
     }
 
-    /// All runs of neighbours, in ascending order.
     pub(crate) fn each_run(self) -> impl Iterator<Item = (u16, u16)> {
         let mut from = 0;
         std::iter::from_fn(move || {

@@ -12,8 +12,7 @@
 //!   caches and the caches as the sample before left them. Its cycles per access hold until the
 //!   next sample. The next sample is made when the mappings have changed, at least one second of
 //!   simulated time later. A phase starts with a longer sample that doesn't count.
-//! - All first touches and frees go through the kernel, region by region. The kernel says what each
-//!   costs.
+//! - All first touches and frees go through the kernel, region by region, at its costs.
 //! - Payers: a fault, a cold page and a free hold up the program. A collapse holds it up for as
 //!   long as it can't fault. The manager's calls take its own time, on a core of its own, while
 //!   programs run on. kswapd and the zeroing thread have cores of their own. With more threads than
@@ -24,19 +23,15 @@
 //!   Instead each page's bit is set with the probability that one of *all* accesses of the window
 //!   went to it. That probability follows from the distribution that the sample is drawn from
 //!   (`accesses.rs`).
-//! - Overhead in a window comes from the counters of the samples, weighted by the time for which
-//!   each figure held.
+//! - Overhead in a window comes from the samples' counters, weighted by the time that each held.
 //! - A trace is no distribution: all of its accesses are made, in their order (`trace_player.rs`).
 //! - A program waits for each page in swap that it accesses (`swap_waits.rs`). The zeroing thread
 //!   takes lines of the last-level cache and time of memory's channels from programs beside it
 //!   (`zeroing_neighbour.rs`).
 //! - Virtual machines are machines of the same kind, and processes of their host (`guests/`).
 //!
-//! Not modelled:
-//!
-//! - locks among threads of a program
-//! - that a page in the TLB doesn't set its access bit again
-//! - what programs take from each other's caches and memory bandwidth
+//! Not modelled: locks among threads of a program; that a page in the TLB doesn't set its access
+//! bit again; what programs take from each other's caches and memory bandwidth.
 //!
 //! Deterministic: the same spec, workload and seed give the same figures, whatever else runs.
 //!

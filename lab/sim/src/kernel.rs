@@ -1,27 +1,24 @@
-//! A kernel's memory manager: address spaces, page faults, and everything that gives pages and
-//! takes them away.
+//! A kernel's memory manager: address spaces, faults, and all that gives and takes pages.
 //!
-//! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time, charges it to a program or to a
-//! thread of the kernel, and [`SimulatedKernel::step`] runs the kernel's threads for a while. Systems differ at a page
-//! fault by their [`FaultPolicy`](fault_policies::FaultPolicy). What a manager does between faults
-//! is called from outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover`], ...). That includes
-//! khugepaged: it is the policy `linux`.
+//! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time and
+//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::step`] runs these
+//! threads. Systems differ at a page fault by their [`FaultPolicy`](fault_policies::FaultPolicy). A
+//! manager's work between faults is called from outside ([`SimulatedKernel::promote`],
+//! [`SimulatedKernel::recover`], ...). That includes khugepaged: it is the policy `linux`.
 //!
 //! # The model
 //!
 //! - Memory is private and anonymous. A region's page table is kept as sets of pages. Frames are
 //!   kept by runs, so that neighbouring pages in neighbouring frames take no more room than one.
 //! - Of a page's content only one thing is known: whether it is all zeros.
-//! - Faults on neighbouring pages are handled together, with exactly the result of one after the
-//!   other.
+//! - Faults on neighbouring pages are handled together, with the result of one after the other.
 //! - Pages have any size from 4 KiB to 1 GiB. Up to a huge page they are as in Linux: folios at
 //!   first touches and by promotion. No kernel gives larger pages to anonymous memory. Here
 //!   promotion does, to show what it would bring.
 //! - When no memory is left, the kernel breaks reservations, drops the page cache and swaps pages.
 //!   After that it is out of memory.
 //!
-//! Not modelled: mapped files, remote nodes, page tables' own memory, and locks that threads wait
-//! for.
+//! Not modelled: mapped files, remote nodes, page tables' own memory, waits for locks.
 
 mod cache;
 mod compaction;

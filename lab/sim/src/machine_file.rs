@@ -43,8 +43,7 @@ impl MachineFile {
     /// Parses a machine file; errors call it `name`.
     ///
     /// # Errors
-    /// The text is no machine file (reported with line and column), or its processor can't be
-    /// simulated.
+    /// No machine file (with line and column), or a processor that can't be simulated.
     pub fn parse(name: &str, text: &str) -> Result<Self, MachineFileError> {
         let parsed: Result<Self, _> = toml::from_str(text);
         let mut parsed = parsed.map_err(|error| MachineFileError::Parse {

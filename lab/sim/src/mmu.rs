@@ -2,13 +2,12 @@
 //! programs would see from their TLBs, page walkers and caches, under base pages and under huge
 //! pages. It has counters that this machine may lack, and sets access bits as the processor does.
 //!
-//! Estimates of MMU overhead are compared with its counters, which are exact. They have none of the
-//! limits of counters on a virtual machine.
+//! Its counters are exact, unlike those of a virtual machine; estimates are compared with them.
 //!
 //! # The model
 //!
-//! - [`AccessPattern`] describes a program's accesses, [`ProcessorSpec`] the processor; both are data. The
-//!   presets are in [`PROCESSORS`].
+//! - [`AccessPattern`] describes a program's accesses, [`ProcessorSpec`] the processor; both are
+//!   data. The presets are in [`PROCESSORS`].
 //! - A translation is looked up in two levels of TLB, each with exact LRU replacement. A miss
 //!   causes a walk of four levels of tables, the upper ones with caches of their own. A walk loads
 //!   cache lines of eight entries, through the same data caches as the program's lines. So walks
@@ -20,7 +19,7 @@
 //!   the slice of the last level. Strided lines therefore share few sets, fewer under huge pages.
 //! - The last level of a measured processor prefers lines that were reused to lines that were used
 //!   once (`rrip.rs`). In presets all levels are LRU.
-//! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with their
+//! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
 //! - A walk sets a page's access bit; a TLB hit never does.
 //! - Neighbouring pages can share a TLB entry if the processor supports [groups](Group). Their
@@ -30,8 +29,7 @@
 //! Left out:
 //! - instruction fetch and stores, and other threads;
 //! - the time of a walk beside its loads;
-//! - prefetchers for walks of streams (Intel's next-page prefetcher), so streams cost a little more
-//!   here than in reality;
+//! - prefetchers for walks of streams (Intel's next-page prefetcher): streams cost more here;
 //! - dirty bits: groups that a processor sees by itself would need equal ones too, as those of
 //!   anonymous memory are.
 //!
@@ -51,9 +49,8 @@
 //! | fast | [`translation`] | what does translation cost the programs of a whole machine? | tens of millions of accesses a second |
 //! | plain | `lab/sim/tests/translation/plain.rs` | is the fast one right? | slow: lists that are searched, for tests alone |
 //!
-//! The plain one is the oracle: written from the description, with no code of the fast one.
-//! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one. The fast and
-//! the exact one share TLBs and walk caches.
+//! The plain one is the oracle, with no code of the fast one. `agree.rs` compares the fast one with
+//! it, `exact.rs` with the exact one. The fast and the exact one share TLBs and walk caches.
 
 mod access_bits;
 mod access_generator;

@@ -18,8 +18,8 @@ pub struct SimulationSetup {
     pub processor: ProcessorSpec,
     /// Levels of page tables, of the machine and of its virtual machines.
     pub page_table_levels: PageTableLevels,
-    /// Whether the processor walks ahead for the next page after walks for two pages in a row. Every
-    /// preset processor does so in some way: Intel's since Ivy Bridge (optimization manual,
+    /// Whether the processor walks ahead for the next page after walks for two pages in a row.
+    /// Every preset processor does so in some way: Intel's since Ivy Bridge (optimization manual,
     /// "next-page prefetcher").
     pub next_page_prefetch: bool,
     /// Costs of the kernel's work.
@@ -34,8 +34,8 @@ pub struct SimulationSetup {
     pub rate: Option<Rate>,
     /// Settings that override each system's own, the same for every system.
     pub tuning: SystemOverrides,
-    /// Accesses in a sample (at least 64). With 20,000, the default, a share of walks of one half is
-    /// off by 0.4 %.
+    /// Accesses in a sample (at least 64). With 20,000, the default, a share of walks of one half
+    /// is off by 0.4 %.
     pub sample: u32,
     /// The system of virtual machines, if the workload has any; `None`: the same as the machine's.
     pub guest_system: Option<SimulatedSystem>,
@@ -47,8 +47,7 @@ pub struct SimulationSetup {
     pub merging: Option<MergeSpec>,
     /// Whether systems that zero free memory had time to zero all of it before the start.
     pub zeroed_before: bool,
-    /// Whether systems that can prefault memory do so, as on a live machine, instead of zeroing
-    /// free memory.
+    /// Whether systems that can prefault do so instead of zeroing memory, as on a live machine.
     pub fault_ahead: bool,
     /// Simulated time after which the run ends, with its programs unfinished.
     pub longest: Duration,

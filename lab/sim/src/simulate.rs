@@ -25,8 +25,7 @@ pub struct SimulationResult {
     /// Figures of programs and threads.
     #[serde(flatten)]
     pub figures: EngineFigures,
-    /// Regions that the manager promoted. With virtual machines, this and the counts below are sums
-    /// over all managers.
+    /// Regions that the manager promoted. This and the next counts are sums over all managers.
     pub promoted: u64,
     /// Huge pages that the manager split.
     pub split: u64,
@@ -91,8 +90,7 @@ pub fn simulate(
     simulate_observed(system, workload, setup, &mut |_| {})
 }
 
-/// Like [`simulate`], and calls `stepped` after each step of the manager. With virtual machines it
-/// is not called.
+/// Like [`simulate`], and calls `stepped` after each step of the manager if there are no guests.
 ///
 /// # Errors
 /// The same as [`simulate`].
@@ -129,7 +127,6 @@ pub fn simulate_observed(
     })
 }
 
-/// Result of a run, and the totals of each manager.
 type RunResult = (Result<EngineFigures, EngineError>, Vec<Totals>);
 
 fn run_alone(
@@ -144,8 +141,7 @@ fn run_alone(
     (engine.outcome(), vec![journal.totals().clone()])
 }
 
-/// Runs a workload with virtual machines. The managers of the host and of all guests take turns;
-/// the one that is due first goes next.
+/// Runs a workload with virtual machines: the manager that is due first goes next.
 fn run_with_guests(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
@@ -199,8 +195,7 @@ pub struct SimulationJob<'a> {
     pub setup: SimulationSetup,
 }
 
-/// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs, whatever the
-/// number of threads.
+/// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs.
 ///
 /// # Errors
 /// The error of the first job that failed.

@@ -1,5 +1,4 @@
-//! Systems under comparison: what the kernel does at a page fault, and what the manager does
-//! between faults.
+//! Systems under comparison: a kernel's fault policy, and a manager between faults.
 
 use crate::kernel::ZeroingSpec;
 use crate::kernel::fault_policies::{
@@ -32,17 +31,15 @@ pub struct SimulatedSystem {
     zeroes_ahead: bool,
     /// Promotions can have any size of which the processor has TLB entries, not only huge pages.
     many_sizes: bool,
-    /// Memory can be prefaulted instead of zeroed in advance, as on kernels without a zeroing thread.
+    /// Memory can be prefaulted, not zeroed in advance, as on kernels without a zeroing thread.
     pub(crate) fills_ahead: bool,
     recovers: bool,
     /// The manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
-    /// Period and length of sampling windows.
     period: Duration,
     window: Duration,
 }
 
-/// A system that promotes nothing and recovers nothing.
 const PLAIN: SimulatedSystem = SimulatedSystem {
     name: "linux-4k",
     about: "Linux with base pages only",
@@ -65,9 +62,8 @@ const HAWKEYE: SimulatedSystem = SimulatedSystem {
     ..PLAIN
 };
 
-/// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. In
-/// between other threads read access bits. Here nothing is promoted during a window, so windows are
-/// short.
+/// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. Nothing
+/// is promoted during a window, so windows are short.
 const INGENS: SimulatedSystem = SimulatedSystem {
     faults: fault_policies::INGENS,
     policy: "ingens",

@@ -8,8 +8,8 @@
 //! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
 //! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
 //!
-//! [`CoverageRows`]s are this project's own format: coverage over time, as the live or the simulated
-//! manager saw it, in Parquet.
+//! [`CoverageRows`]s are this project's own format: coverage over time, as the live or the
+//! simulated manager saw it, in Parquet.
 //!
 //! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout depends on the version of
 //! DynamoRIO that wrote them. That version's view tool prints their content. ChampSim's CloudSuite

@@ -37,9 +37,6 @@ pub struct SystemOverrides {
 
 impl SystemOverrides {
     /// A system's settings, overridden by these.
-    ///
-    /// # Errors
-    /// A value out of range.
     pub(crate) fn apply(
         &self,
         own: Settings,
@@ -79,7 +76,6 @@ impl SystemOverrides {
         Ok((settings, told))
     }
 
-    /// The zeroing thread, if the system has one.
     pub(crate) fn zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
         own.map(|own| ZeroingSpec {
             pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),

@@ -24,7 +24,6 @@ fn counted(pattern: AccessPattern, bytes: u64, accesses: u64) -> TestResult<Core
     Ok(run.count_accesses(accesses))
 }
 
-/// Base pages of all regions with their access bit set.
 fn marked(run: &PatternRun) -> u32 {
     let words = run.regions().flat_map(|region| run.accessed(region));
     words.map(u64::count_ones).sum()

@@ -34,7 +34,6 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Records the samples, with an impossible value in one row.
 struct Recorder {
     writer: RecordingWriter<Vec<u8>>,
     shown: Duration,
@@ -100,7 +99,6 @@ fn what_the_manager_saw_is_read_back_and_replayed() {
         process.areas.iter().map(|area| area.size.0).sum::<u64>(),
         64 << 20
     );
-    // The hot part is still hot.
     let hot = process.phases.iter().filter_map(|phase| match phase {
         Phase::Access { streams, .. } => {
             let all: f64 = streams.iter().map(|s| s.weight).sum();

@@ -46,8 +46,7 @@ View tool results:
               3 : total instructions
 ";
 
-/// With the fields that the documentation asks for, and as `perf script` prints memory events by
-/// default.
+/// With the documented fields, and as `perf script` prints memory events by default.
 const PERF: &str = "\
 # captured on: Mon Nov 16 10:00:00 2026
            redis  7318 123456.789012: cpu/mem-loads,ldlat=30/P:     7ffd5c3a1000
@@ -81,7 +80,6 @@ fn places(accesses: &[TraceAccess]) -> Vec<(AccessKind, u64)> {
         .collect()
 }
 
-/// A record of an instruction with these addresses.
 fn record(ip: u64, loads: [u64; 4], stores: [u64; 2]) -> Vec<u8> {
     let mut bytes = ip.to_le_bytes().to_vec();
     bytes.extend([1, 0, 6, 25, 6, 0, 26, 0]);
@@ -377,7 +375,6 @@ proptest! {
         let _ = Trace::detect(&name, Cursor::new(bytes), BadRecords::Skip).map(Iterator::count);
     }
 
-    /// Text that is nearly valid.
     #[test]
     fn damaged_traces_are_survived(
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..20),

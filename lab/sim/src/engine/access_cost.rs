@@ -12,7 +12,6 @@ use crate::mmu::translation::{
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
-/// The average cost of one access.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct AccessCost {
     pub(super) at: Duration,
@@ -80,7 +79,6 @@ impl Program {
         needed.min(MOST_TO_WARM_UP).max(least)
     }
 
-    /// Makes accesses of the current phase; returns their cost.
     pub(super) fn measure(
         &mut self,
         kernel: &mut SimulatedKernel,
@@ -111,8 +109,7 @@ impl Program {
             at: now,
             ..AccessCost::default()
         };
-        // Streams are weighted by their shares, not by the accesses that their turns happened to
-        // add up to.
+        // Weighted by shares, not by the accesses that the turns happened to add up to.
         for (counted, (share, own)) in sampled?.iter().zip(shares) {
             if counted.accesses == 0 {
                 // Every access drawn for it went to swap.
@@ -168,8 +165,7 @@ impl Program {
         Ok(counted)
     }
 
-    /// Makes accesses. One that faults is repeated after the fault; those to pages in swap are left
-    /// out.
+    /// Makes accesses; repeats one that faults after the fault, and leaves out those to swap.
     pub(super) fn access(
         &mut self,
         kernel: &mut SimulatedKernel,
@@ -196,8 +192,7 @@ impl Program {
                 .and(pages)
                 .is_empty()
             {
-                // The wait of all accesses is accounted for in `swap_waits.rs`; adding a sample's
-                // would count it twice.
+                // `swap_waits.rs` accounts for all waits; a sample's would count twice.
                 left = left.get(1..).unwrap_or_default();
                 continue;
             }

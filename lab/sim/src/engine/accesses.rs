@@ -1,5 +1,4 @@
-//! A stream of accesses: single accesses drawn for the sample, and how often each page is accessed
-//! in the long run.
+//! A stream of accesses: single ones drawn for the sample, and each page's long-run frequency.
 //!
 //! Both follow the same distribution. Coverage over a window of any length therefore follows from
 //! the number of accesses in it, whatever the size of the sample. A page that one access goes to
@@ -105,8 +104,7 @@ impl StreamSampler {
         })
     }
 
-    /// Whether its accesses are scattered. A sweep is not: its lines have left the caches again
-    /// when it returns to them.
+    /// Whether accesses are scattered. A sweep's lines have left the caches when it returns.
     pub(super) fn is_scattered(&self) -> bool {
         !matches!(self.shape, StreamShape::Stride { .. })
     }

@@ -47,7 +47,6 @@ impl AreaLayout {
         self.start..self.start + self.used.len() as u64 * HUGE_PAGE_BYTES
     }
 
-    /// The initial mappings: the whole area, or its pieces.
     pub(super) fn mappings(&self) -> Vec<Range<u64>> {
         match self.pieces {
             None => vec![self.bytes()],

@@ -11,16 +11,14 @@ use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
 
-/// Longest step while memory is filled or freed: programs that do so take turns, and the kernel's
-/// threads keep up.
+/// Longest step while memory is filled or freed: programs take turns, kernel threads keep up.
 const FILLING_STEP: Duration = Duration::from_millis(10);
 /// Longest step while pages are swapped: a page that is brought in evicts another.
 const SWAPPING_STEP: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Runs everything until `target`, until all programs have ended, or until an error stops the
-    /// machine.
+    /// Runs everything until `target`, the end of all programs, or an error.
     pub(super) fn advance_to(&mut self, target: Duration) {
         while self.now < target && self.broken.is_none() {
             self.start_due_programs();

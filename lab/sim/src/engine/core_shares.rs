@@ -1,6 +1,5 @@
 //! Division of the cores among threads.
 
-/// A demand for processor time: threads that want to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CpuDemand {
     pub(super) threads: u32,

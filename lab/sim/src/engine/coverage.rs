@@ -1,5 +1,4 @@
-//! Sampling's view of a program: its regions, with access bits as all accesses of the window
-//! would have set them.
+//! Sampling's view of a program: access bits as all accesses of the window set them.
 
 use super::access_cost::WalksBySize;
 use super::accesses::{TouchedShare, touch_probability};
@@ -24,8 +23,7 @@ pub(super) struct StreamExposure {
     exposure: TouchedShare,
     /// Average number of accesses to each page in use.
     times: f64,
-    /// Walks for each page in use, per second of CPU time, by the size of the TLB entry that holds
-    /// the page.
+    /// Walks for each page in use, per second of CPU time, by the TLB entry's size.
     walks_per_page: WalksBySize,
 }
 
@@ -209,8 +207,7 @@ impl Program {
         })
     }
 
-    /// Sets the access figures of one region. Returns its walks per second of CPU time, as if it
-    /// were one page or part of one.
+    /// Sets a region's access figures; returns walks per CPU second as if it were one page.
     fn set_region_accesses(
         &mut self,
         sample: &mut RegionSample,
@@ -255,7 +252,6 @@ impl Program {
         marked.large_walks_per_s
     }
 
-    /// Base pages of a region that the processor holds in groups.
     fn grouped(&self, region: RegionAddr) -> PageBits {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
@@ -296,8 +292,7 @@ impl Program {
     }
 }
 
-/// A process at `now`, sampled by its manager in a window: its start, its accesses and its CPU
-/// time in nanoseconds.
+/// A process at `now`, sampled in a window: start, accesses, CPU time in nanoseconds.
 pub(super) fn process_sample(
     process: ProcessId,
     regions: Vec<RegionSample>,

@@ -150,7 +150,6 @@ impl EngineFigures {
     }
 }
 
-/// Accesses and the cycles that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AccessTally {
     pub(super) accesses: f64,

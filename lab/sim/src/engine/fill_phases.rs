@@ -9,7 +9,6 @@ use crate::workloads::{FillContent, Phase};
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl Program {
-    /// Fills or frees the next region; returns whether it was the last.
     pub(super) fn next_region(&mut self, kernel: &mut SimulatedKernel) -> Result<bool> {
         let PhaseProgress::Regions {
             lot,
@@ -89,8 +88,7 @@ impl Program {
         held.use_pages(number, pages);
         self.update_mappings(kernel, region)?;
         let touched = touched?;
-        // The processor's model has no part in this: the cost of first touches of cold memory is
-        // counted only here.
+        // First touches of cold memory cost time only here, not in the processor's model.
         let costs = kernel.costs();
         let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * (waited_percent / 100.0);
         let after_ns = touched.faults.total() * costs.after_fault_ns;
@@ -127,8 +125,7 @@ impl Program {
             return Ok(());
         }
         held.drop_pages(number, pages);
-        // The phase gives back all that is in use: unmap the whole, with anything else that is
-        // present.
+        // The phase gives back all that is in use: unmap everything that is present.
         let all = held.used(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;
@@ -137,7 +134,6 @@ impl Program {
         Ok(())
     }
 
-    /// Unmaps a share of a region's pieces.
     fn free_pieces(
         &mut self,
         kernel: &mut SimulatedKernel,

@@ -1,5 +1,4 @@
-//! The filler: a thread that prefaults memory, on a core of its own. It uses the predictor of a
-//! live machine.
+//! The filler: a thread that prefaults memory on its own core, by the live machine's predictor.
 //!
 //! As there, it fills a region by faulting in a huge page, which holds up no other thread. It
 //! checks whether the program comes through the filled regions. A stream ends when the program
@@ -25,18 +24,15 @@ pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
 #[derive(Debug, Default)]
 pub(super) struct SimulatedFiller {
     predictor: PrefaultPredictor,
-    /// Regions that may still be filled ahead of each process.
     pub(super) room: BTreeMap<ProcessId, u64>,
     /// Bytes filled since the manager last asked.
     pub(super) filled: BTreeMap<ProcessId, u64>,
-    /// The time at which its current work ends.
     busy_until: Duration,
     pub(super) cpu: Duration,
     pub(super) regions: u64,
 }
 
 impl SimulatedFiller {
-    /// Works up to `until`.
     fn run(
         &mut self,
         kernel: &mut SimulatedKernel,
@@ -134,8 +130,7 @@ impl SimulatedFiller {
 /// Time to find that a region is not to be filled: one look at its page table.
 const LOOK: Duration = Duration::from_micros(1);
 
-/// Whether fewer than `most` base pages of a filled region are zero, and the time for the scan.
-/// `None`: it is no huge page any more.
+/// Whether fewer than `most` base pages are zero, and the scan's time; `None`: not huge any more.
 fn scan(
     kernel: &mut SimulatedKernel,
     programs: &[Program],

@@ -33,7 +33,6 @@ pub struct Engine {
     pub(super) marked: Duration,
     pub(super) manager_cpu: Duration,
     pub(super) longest_call: Duration,
-    /// The error that stopped it, if it can't go on.
     pub(super) broken: Option<EngineError>,
 }
 
@@ -165,13 +164,11 @@ impl Engine {
         waited_for.all(|p| matches!(p.life, ProgramStatus::Ended(..)))
     }
 
-    /// Its own, and those in its virtual machines.
     fn all_programs(&self) -> impl Iterator<Item = &Program> {
         let guests = self.guests.iter().flat_map(|guest| &guest.machine.programs);
         self.programs.iter().chain(guests)
     }
 
-    /// The results so far, or the error that stopped it.
     pub(crate) fn outcome(&self) -> Result<EngineFigures, EngineError> {
         self.broken.clone().map_or_else(|| Ok(self.figures()), Err)
     }

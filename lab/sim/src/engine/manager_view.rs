@@ -20,7 +20,6 @@ type Result<T> = std::result::Result<T, MachineError>;
 const PROBED: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// The virtual machine that a process is, if it is one.
     fn guest(&mut self, id: ProcessId) -> Option<&mut GuestMachine> {
         let mut guests = self.guests.iter_mut();
         guests.find(|guest| guest.id == id && guest.is_alive())
@@ -37,8 +36,7 @@ impl Engine {
         guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
-    /// Accounts for a call of the manager's. What else the call holds up is accounted for
-    /// elsewhere.
+    /// Accounts for a manager's call. What it holds up is accounted for elsewhere.
     fn charge_call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
         self.charge_manager(time);
@@ -242,8 +240,7 @@ impl Sampling for Engine {
         Ok(Progress::Done(()))
     }
 
-    /// Walks are seen only while the window is open. It must last for a while, even if nothing else
-    /// is sampled.
+    /// Walks are seen only in an open window, which must last even if nothing else is sampled.
     fn probe(&mut self, process: ProcessId, _until: Duration) -> Result<Option<Duration>> {
         let now = self.now;
         let opened = match self.guest(process) {

@@ -30,7 +30,6 @@ pub(super) enum ProgramStatus {
 
 #[derive(Debug)]
 pub(super) enum PhaseProgress {
-    /// The phase begins at the next step.
     Begin,
     /// Regions of a lot, the next one first, in this round of the phase.
     Regions {
@@ -39,20 +38,16 @@ pub(super) enum PhaseProgress {
         end: usize,
         round: u32,
     },
-    /// Accesses left, from these sources.
     Accesses {
         left: f64,
-        /// Idle time after each access.
         idle_ns: f64,
         sources: Vec<StreamSampler>,
     },
-    /// A trace.
     Playing(Box<TracePlayer>),
     /// Nanoseconds left.
     Waiting(f64),
 }
 
-/// An observer of a program's accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WindowObserver {
     /// The manager of its own kernel.
@@ -66,14 +61,12 @@ pub(super) enum WindowObserver {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SamplingWindow {
     pub(super) opened: Duration,
-    /// Accesses by phase and stream.
     pub(super) accesses: BTreeMap<(usize, usize), StreamAccesses>,
     /// Pages that are known to have been accessed: for the first time, or by a trace.
     pub(super) touched: BTreeMap<RegionAddr, PageBits>,
     /// Walks of a trace that ended at base pages.
     pub(super) walks: BTreeMap<RegionAddr, f64>,
     pub(super) tally: AccessTally,
-    /// CPU time, in nanoseconds.
     pub(super) busy_ns: f64,
 }
 
@@ -114,10 +107,8 @@ pub(super) struct Program {
     pub(super) owed_ns: f64,
     pub(super) pace: Option<AccessCost>,
     pub(super) swapping: SwapWaits,
-    /// The slowdown by the zeroing thread beside it.
     pub(super) slowed: Option<Slowdown>,
-    /// In a virtual machine: regions that were remapped since the host's mappings behind them were
-    /// last read.
+    /// In a guest: regions remapped since the host's mappings behind them were last read.
     pub(super) moved: BTreeSet<RegionAddr>,
     /// Whether the mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
@@ -127,7 +118,6 @@ pub(super) struct Program {
     pub(super) total: AccessTally,
     in_phase: AccessTally,
     phase_began: Duration,
-    /// The kernel's latest figures of it.
     pub(super) last: SpaceFigures,
     rss_peak_bytes: u64,
     huge_peak_bytes: u64,
@@ -136,7 +126,6 @@ pub(super) struct Program {
     sizes: SizeHistory,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
-    /// Memory that held data before its end.
     pub(super) useful_end_bytes: u64,
 }
 
@@ -211,12 +200,10 @@ impl Program {
         self.life == ProgramStatus::Alive
     }
 
-    /// Whether it would use the processor now.
     pub(super) fn is_busy(&self) -> bool {
         self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, PhaseProgress::Waiting(_)))
     }
 
-    /// The share of the cores that it would use now.
     pub(super) fn demand(&self) -> CpuDemand {
         CpuDemand {
             threads: if self.is_busy() { self.spec.threads } else { 0 },
@@ -241,7 +228,6 @@ impl Program {
         }
     }
 
-    /// Records that pages were accessed.
     pub(super) fn record_touched(&mut self, region: RegionAddr, pages: PageBits) {
         for window in self.windows.values_mut() {
             let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
@@ -253,8 +239,8 @@ impl Program {
         matches!(self.core_spec.tables, PageTableSetup::Nested { .. })
     }
 
-    /// The share of the current phase's accesses that goes to a region, on average over the regions
-    /// of each stream.
+    /// The share of the phase's accesses that goes to a region, averaged over each stream's
+    /// regions.
     pub(super) fn share_of(&self, region: RegionAddr) -> f64 {
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
@@ -275,7 +261,6 @@ impl Program {
         }
     }
 
-    /// Records its state, if the next moment is due.
     pub(super) fn record_moment(&mut self, kernel: &SimulatedKernel, now: Duration) {
         if self.course.is_due(now.as_secs_f64()) {
             self.record_sizes(kernel, now);
@@ -288,7 +273,6 @@ impl Program {
         }
     }
 
-    /// Records the page sizes by which its memory is mapped.
     pub(super) fn record_sizes(&mut self, kernel: &SimulatedKernel, now: Duration) {
         if let Ok(mapped) = kernel.mapped_by_size(self.space) {
             self.sizes.record(now, mapped);

@@ -2,13 +2,11 @@
 
 use super::figures::ProgramMoment;
 
-/// Moments that are kept at most. Beyond that every second one is dropped and their distance
-/// doubles.
+/// Most moments. Beyond that every second one is dropped and their distance doubles.
 const MOST: usize = 512;
 /// Initial distance between moments, in seconds, at least.
 const FIRST_EVERY_S: f64 = 0.1;
 
-/// At most 512 moments, however long a program runs.
 #[derive(Debug)]
 pub(super) struct ProgramHistory {
     moments: Vec<ProgramMoment>,

@@ -171,8 +171,7 @@ impl Program {
         Ok(())
     }
 
-    /// Makes as many accesses as there is time for. Returns how long that takes, and whether they
-    /// were the last.
+    /// Makes accesses while there is time; returns their duration and whether they were the last.
     fn make_accesses(
         &mut self,
         kernel: &mut SimulatedKernel,

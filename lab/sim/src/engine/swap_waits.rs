@@ -12,14 +12,12 @@ use crate::kernel::SimulatedKernel;
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
 
-/// State of a program's accesses to pages in swap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SwapWaits {
     /// When the wait was last estimated; `None` if never in this phase.
     at: Option<Duration>,
     /// Average wait of an access, in nanoseconds.
     pub(super) waits_ns: f64,
-    /// Accesses made since the estimate.
     pub(super) made: f64,
     /// Expected wait of these accesses, already spent, in nanoseconds.
     pub(super) waited_ns: f64,
@@ -50,7 +48,6 @@ impl Program {
         Ok(self.swapping.waits_ns)
     }
 
-    /// Average wait of an access because its page is in swap, in nanoseconds.
     fn swap_wait_ns(&self, kernel: &SimulatedKernel) -> f64 {
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
@@ -67,7 +64,6 @@ impl Program {
         waits.sum::<f64>() * each
     }
 
-    /// Brings in the pages that the last `made` accesses went to.
     fn fetch(&mut self, kernel: &mut SimulatedKernel, made: f64) -> Result<()> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, PhaseProgress::Begin);
@@ -95,8 +91,7 @@ impl Program {
         Ok(())
     }
 
-    /// Pages that it accessed have been brought in. It owes the part of `time` that it has not yet
-    /// waited.
+    /// Accessed pages were brought in: it owes the part of `time` not yet waited.
     pub(super) fn charge_swap_wait(&mut self, time: Duration) {
         let time_ns = time.as_nanos() as f64;
         let already = self.swapping.waited_ns.min(time_ns);
@@ -122,7 +117,6 @@ impl Program {
         })
     }
 
-    /// The pages that were accessed since the last call, by region.
     pub(super) fn take_accessed(
         &mut self,
         kernel: &SimulatedKernel,

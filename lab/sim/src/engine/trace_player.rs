@@ -15,7 +15,6 @@ use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::io::BufRead;
 use std::time::Duration;
 
-/// Accesses that are made at a time.
 const BATCH: usize = 256;
 /// One batch in this many is made access by access, to attribute its walks to regions.
 const ONE_IN: u64 = 16;
@@ -151,7 +150,6 @@ impl Program {
         Ok((spent_ns.min(left_ns), played, false))
     }
 
-    /// Makes one access, and counts its walk for its region.
     fn access_counted(
         &mut self,
         kernel: &mut SimulatedKernel,
@@ -208,7 +206,6 @@ impl Program {
         Ok(())
     }
 
-    /// Marks pages of a region as in use; returns those that were not.
     fn use_pages(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
         let behind = self.lots.partition_point(|lot| lot.start <= region.start());
         let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));

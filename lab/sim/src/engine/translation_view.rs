@@ -9,8 +9,7 @@ use crate::mmu::{Group, GroupCondition};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 
 impl Program {
-    /// Updates the processor's view of a region. If the region is or was part of a larger page,
-    /// updates all of that page.
+    /// Updates the processor's view of a region, and of all of the larger page around it.
     pub(super) fn update_mappings(
         &mut self,
         kernel: &SimulatedKernel,
@@ -121,7 +120,6 @@ impl Program {
             .fold(0, |all, number| all | 1 << number)
     }
 
-    /// Drops the page of this size around a region from all TLBs.
     fn invalidate_page(&mut self, region: RegionAddr, order: PageOrder) {
         let bytes = order.regions() * HUGE_PAGE_BYTES;
         let first = region.start() / bytes * bytes;
@@ -159,7 +157,6 @@ impl Program {
     }
 }
 
-/// The regions of the page of this size around one of them.
 fn regions(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionAddr> {
     let all = regions_around(region.start() / HUGE_PAGE_BYTES, order);
     all.map(|number| RegionAddr::containing(number * HUGE_PAGE_BYTES))

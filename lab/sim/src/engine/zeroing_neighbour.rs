@@ -1,5 +1,4 @@
-//! What the zeroing thread takes from programs beside it: lines of the last-level cache, and time
-//! of the memory's channels.
+//! The zeroing thread's use of last-level cache lines and memory channels beside programs.
 //!
 //! # The model
 //!
@@ -14,8 +13,7 @@
 //!   that it no longer finds costs memory's latency instead of the cache's. The program waits for
 //!   the same share of that as it does for walks.
 //!
-//! Not modelled: what programs take from each other; lines of page tables; the caches before the
-//! last, which each core has for itself.
+//! Not modelled: what programs take from each other; lines of page tables; a core's own caches.
 
 use super::accesses::StreamSampler;
 use crate::kernel::ThreadWork;
@@ -49,7 +47,6 @@ pub(super) struct ZeroingNeighbour {
     recent: RecentTraffic,
 }
 
-/// The slowdown estimated for a phase of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slowdown {
     traffic: MemoryTraffic,
@@ -91,8 +88,7 @@ impl ZeroingNeighbour {
         }
     }
 
-    /// Records what the kernel's thread did in a step, beside the traffic of another thread in the
-    /// same caches.
+    /// Records the thread's step, beside another thread's traffic in the same caches.
     pub(super) fn record_step(&mut self, done: &ThreadWork, step: Duration, other: MemoryTraffic) {
         let recent = &mut self.recent;
         recent.written_bytes += done.written_bytes;
@@ -157,8 +153,7 @@ impl ZeroingNeighbour {
         each.sum()
     }
 
-    /// How long a line stays in the cache, in seconds, if `others` lines per second are brought in
-    /// beside the program.
+    /// How long a line stays in the cache, in seconds, if `others` lines come in per second.
     fn line_lifetime_s(&self, sources: &[StreamSampler], per_s: f64, others: f64) -> f64 {
         let [_, _, last] = self.memory.caches;
         let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;
@@ -182,8 +177,7 @@ impl ZeroingNeighbour {
         low
     }
 
-    /// Average wait of a read from memory: for the rest of a batch of writes, which is half of it
-    /// on average, or for another read.
+    /// Average wait of a read from memory: for half a batch of writes, or for another read.
     fn wait_ns(&self) -> f64 {
         let channels = f64::from(self.memory.channels);
         let line_ns = CACHE_LINE_BYTES as f64 / self.memory.channel_gb_per_s;

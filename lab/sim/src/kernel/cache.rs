@@ -1,5 +1,4 @@
-//! The page cache: memory that holds pages of files, and that the kernel frees when a program needs
-//! it.
+//! The page cache: pages of files, which the kernel frees when a program needs memory.
 
 use super::SimulatedKernel;
 use super::costs::times;

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Costs of a kernel's operations. There are two sets: [`KernelCosts::paper`] and
-/// [`KernelCosts::this_machine`].
+/// Costs of a kernel's operations: [`KernelCosts::paper`] or [`KernelCosts::this_machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
@@ -12,8 +11,7 @@ pub struct KernelCosts {
     pub base_fault_ns: u64,
     /// A fault that maps a huge page, without zeroing it.
     pub huge_fault_ns: u64,
-    /// A write fault on a page that is no longer shared: it is only made writable. No simulated
-    /// program shares pages.
+    /// A write fault on a page that is no longer shared: no copy. No simulated program shares.
     pub reuse_fault_ns: u64,
     /// Zeroing a base page through the caches.
     pub zero_base_ns: u64,
@@ -39,8 +37,7 @@ pub struct KernelCosts {
     pub scan_zero_ns: u64,
     /// Flushing a mapping from the TLBs of other cores.
     pub shoot_down_ns: u64,
-    /// Waiting for a collapse that has locked the address space: the time to fall asleep and to be
-    /// woken, in addition to the wait.
+    /// Falling asleep and waking to wait for a collapse that holds the lock, besides the wait.
     pub lock_wait_ns: u64,
     /// Moving a base page for compaction, except copying it.
     pub migrate_base_ns: u64,
@@ -60,17 +57,15 @@ pub struct KernelCosts {
     pub read_region_ns: u64,
     /// Reading the access bit of a huge page.
     pub read_huge_ns: u64,
-    /// Additional time of the first access to a base page if its zeroing did not bring it into the
-    /// caches.
+    /// Additional time of the first access to a base page that zeroing left in no cache.
     pub cold_touch_ns: u64,
     /// Additional time of a program's own work after a fault, which leaves it with an empty
     /// pipeline and with less in its caches and TLBs. Not part of the kernel's time.
     pub after_fault_ns: u64,
 }
 
-/// Measured figures from which the costs of faults are derived. They are those of a program that
-/// touches new memory page by page, under base pages and under huge pages. All memory is zeroed in
-/// the fault.
+/// Measured figures from which the costs of faults are derived: of a program that touches new
+/// memory page by page, under base pages and under huge pages, all zeroed in the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -140,8 +135,7 @@ impl Calibration {
         ..Self::TABLE_1
     };
 
-    /// All costs. Those that the calibration doesn't give are from `kernel-facts.md` unless a comment
-    /// says otherwise.
+    /// All costs: from the calibration, or else from `kernel-facts.md` or a comment's source.
     pub fn costs(&self) -> KernelCosts {
         const COLLAPSE_NS: u64 = 20_000;
         const SHOOT_DOWN_NS: u64 = 4_000;
@@ -165,7 +159,7 @@ impl Calibration {
             reuse_fault_ns: 500,
             // The small part of a collapse's 405 us that is not copying; estimated.
             collapse_ns: COLLAPSE_NS,
-            // Split and de-duplication: 500 us, including 412 pages scanned and remapped; estimated.
+            // Split and de-duplication: 500 us, with 412 pages scanned and remapped; estimated.
             split_ns: 50_000,
             remap_zero_ns: 400,
             // Aims of the live scan: 40 us for a full huge page, 200 us for an empty one.

@@ -23,12 +23,8 @@ pub enum KernelError {
     /// Nothing could be reclaimed for a fault.
     #[error("there is no memory left for address space {0}")]
     OutOfMemory(SpaceId),
-    /// A region can't be mapped by larger pages, or one of several regions that a page is to map
-    /// can't:
-    ///
-    /// - it is already, or nothing is in it
-    /// - no mapping that allows it holds all of it
-    /// - some of it is in swap
+    /// A region that a page is to map is mapped by larger pages already, empty, partly in swap, or
+    /// in no mapping that allows it and holds all of it.
     #[error("region {1} of address space {0} can't be mapped by larger pages")]
     NotCandidate(SpaceId, RegionAddr),
     /// No memory for pages of this size is free, and none could be made.
@@ -50,7 +46,6 @@ pub enum KernelError {
     },
 }
 
-/// The result of an operation.
 pub(crate) type Result<T> = std::result::Result<T, KernelError>;
 
 /// A kernel that contradicts itself: a bug in the model.

@@ -47,7 +47,6 @@ impl SimulatedKernel {
         Ok(count)
     }
 
-    /// Maps a huge page, if the policy allows one in this region and one is available.
     pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
         let FirstTouchPolicy::Huge { compact } = self.first_touch_of(at)? else {
             return Ok(false);
@@ -134,7 +133,6 @@ impl SimulatedKernel {
         Ok(got.frames.count as u16)
     }
 
-    /// The owner of the frame of a base page of a region.
     pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<FrameUser> {
         let (space, page) = (self.space(at.space)?.id.0, at.page(page));
         Ok(FrameUser::Anonymous { space, page })

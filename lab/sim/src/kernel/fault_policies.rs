@@ -98,8 +98,7 @@ pub const FREEBSD: FaultPolicy = FaultPolicy {
     ..LINUX_BASE
 };
 
-/// HawkEye-4KB: base pages, of memory that was zeroed in advance (paper, section 3.1). Promotions
-/// and recovery are policies.
+/// HawkEye-4KB: base pages, of memory that was zeroed in advance (paper, section 3.1).
 pub const HAWKEYE_BASE: FaultPolicy = FaultPolicy {
     zeroing: ZeroingPolicy::InAdvance,
     ..LINUX_BASE
@@ -111,8 +110,7 @@ pub const HAWKEYE_HUGE: FaultPolicy = FaultPolicy {
     ..HAWKEYE_BASE
 };
 
-/// HawkEye on a kernel with pages of many sizes: first touches map base pages, or the sizes that
-/// the manager chooses for a process.
+/// HawkEye on a kernel with many sizes: first touches map base pages, or the manager's choice.
 pub const HAWKEYE_SIZES: FaultPolicy = FaultPolicy {
     offered_sizes: MTHP_SIZES,
     ..HAWKEYE_BASE

@@ -56,9 +56,7 @@ pub(super) enum SizedTouch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultCause {
-    /// Nothing is there.
     Missing,
-    /// It is in swap.
     Swapped,
     /// A write to the shared zero page.
     ZeroPage,
@@ -134,8 +132,7 @@ impl SimulatedKernel {
             let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
             let faulting = ahead.minus(found.accessible(access));
             let next = faulting.next_run(0);
-            // Pages before the next fault count as accessed by then: reclaim in that fault may take
-            // them.
+            // Accessed before the next fault: reclaim in that fault may take them.
             let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
             let before = ahead.and(PageBits::range(from, until - from));
             sum.cold += u64::from(found.touched(before, access.written()));
@@ -150,8 +147,7 @@ impl SimulatedKernel {
         Ok(())
     }
 
-    /// Handles faults on neighbouring pages (the first of them and their number), all of one cause.
-    /// Returns the number of pages handled, at least one.
+    /// Handles faults on neighbouring pages of one cause; returns how many of them, at least one.
     fn fault(
         &mut self,
         at: RegionId,
@@ -219,7 +215,6 @@ impl SimulatedKernel {
 }
 
 impl RegionMapping {
-    /// Pages that allow this access without a fault.
     fn accessible(&self, access: PageAccess) -> PageBits {
         if access.writes() {
             self.present

@@ -111,8 +111,7 @@ impl SimulatedKernel {
         &self.memory
     }
 
-    /// All regions with anything in them, in address order. Access figures are those of reclaim; an
-    /// engine with a model of the processor replaces them.
+    /// All regions with anything in them, in address order, with the access figures of reclaim.
     ///
     /// # Errors
     /// No such address space.

@@ -2,12 +2,8 @@
 //! program (`crates/linux/src/bpf/frontier.bpf.c`). The rules and figures here are those of that
 //! program (`frontier.h`).
 //!
-//! The differences:
-//!
-//! - The kernel has no clock of its own. It also reports a program that steps too fast to be filled
-//!   ahead of.
-//! - No program is suppressed.
-//! - Nothing is lost between threads.
+//! Differences: the kernel has no clock of its own, and also reports a program that steps too fast
+//! to be filled ahead of. No program is suppressed, and nothing is lost between threads.
 
 use super::space::RegionId;
 use super::{SimulatedKernel, SpaceId};
@@ -41,8 +37,7 @@ struct StreamTrack {
 }
 
 impl StreamTrack {
-    /// Whether a distance continues the stream: one step, or several where the regions between were
-    /// filled.
+    /// Whether a distance continues the stream: one step, or several across filled regions.
     fn continues_stream(&self, distance: i64) -> bool {
         if self.step == 0 || (distance < 0) != (self.step < 0) {
             return false;
@@ -127,7 +122,6 @@ pub(crate) struct FirstTouchWatch {
 }
 
 impl FirstTouchWatch {
-    /// A program touched `pages` pages of a region for the first time.
     pub(crate) fn first_touches(&mut self, at: RegionId, pages: u16) {
         let Some(watched) = self.watched.get_mut(&at.space) else {
             return;

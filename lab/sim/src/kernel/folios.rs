@@ -6,8 +6,7 @@ use hawkeye_policy::PageOrder;
 /// The least order of a folio of anonymous memory.
 const LEAST: u32 = 2;
 
-/// The folios of a region, of 2^1 to 2^8 base pages each. A folio is as naturally aligned in memory
-/// as in its region, and all of its pages are mapped.
+/// The folios of a region, of 2^1 to 2^8 mapped base pages, aligned alike in memory and region.
 ///
 /// In Linux a folio of which a part is unmapped, swapped or replaced remains one until memory is
 /// short (`deferred_split_folio` of `mm/huge_memory.c`). A TLB entry, though, then holds at most a
@@ -30,7 +29,6 @@ impl Folios {
         found.map_or(PageBits::EMPTY, |(_, pages)| *pages)
     }
 
-    /// Pages in folios of at least this order.
     pub(crate) fn at_least(&self, order: PageOrder) -> PageBits {
         let large = self.0.iter().filter(|(of, _)| *of >= order);
         large.fold(PageBits::EMPTY, |all, (_, pages)| all.or(*pages))

@@ -37,8 +37,7 @@ impl SimulatedKernel {
         }
     }
 
-    /// A huge frame, if one is free and more than the low watermark then remains free. With
-    /// `compact`, one is made where there is memory for it.
+    /// A huge frame, if more than the low watermark then remains free; `compact` may make one.
     pub(crate) fn huge_frame(
         &mut self,
         prefer: FrameContent,
@@ -61,8 +60,7 @@ impl SimulatedKernel {
     pub(crate) fn zeroing_time(&self, dirty: u32, huge: bool) -> Duration {
         let dirty = u64::from(dirty);
         if huge {
-            // All of a huge page is zeroed at the speed of huge pages, and a part of it in
-            // proportion.
+            // A part of a huge page is zeroed at a huge page's speed.
             times(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
         } else {
             times(dirty, self.costs.zero_base_ns)

@@ -1,8 +1,6 @@
-//! Frames of a virtual machine that its host doesn't have at hand. The guest's kernel can't see
-//! that, but its programs wait for it.
-//!
-//! The host reports these frames ([`SimulatedKernel::set_away`]), asks which of them are accessed
-//! ([`SimulatedKernel::take_wanted`]), and reports the time that these accesses took.
+//! Frames of a virtual machine in its host's swap. The guest's kernel can't see that, but its
+//! programs wait. The host reports the frames ([`SimulatedKernel::set_swapped_frames`]), asks which
+//! are accessed ([`SimulatedKernel::take_accessed_swapped`]), and reports the time.
 
 use super::costs::times;
 use super::space::{RegionId, by_region};
@@ -24,8 +22,7 @@ pub(crate) struct HostSwap {
 }
 
 impl SimulatedKernel {
-    /// For a guest: sets which frames of a pageblock are in its host's swap. The guest waits `each`
-    /// for one of them.
+    /// For a guest: sets which frames of a block its host swapped; each costs a wait of `each`.
     pub fn set_swapped_frames(&mut self, block: u32, frames: PageBits, each: Duration) {
         self.reports.hosted.each = each;
         if frames.is_empty() {
@@ -40,8 +37,7 @@ impl SimulatedKernel {
         std::mem::take(&mut self.reports.hosted.wanted)
     }
 
-    /// For a guest: the regions with pages in a pageblock of its memory. A region can occur several
-    /// times.
+    /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
     pub(crate) fn regions_in(&self, block: u32) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
         let anonymous = self.memory.owners_in(block).filter_map(|run| {
             let FrameUser::Anonymous { space, page } = FrameUser::unpack(run.value) else {
@@ -54,7 +50,6 @@ impl SimulatedKernel {
         })
     }
 
-    /// Where the pages of a region are in memory, in page order.
     pub(crate) fn pieces(&self, space: SpaceId, region: RegionAddr) -> impl Iterator<Item = Piece> {
         let found = self.region(RegionId::new(space, region));
         found.into_iter().flat_map(RegionMapping::pieces)
@@ -66,7 +61,6 @@ impl SimulatedKernel {
         own || !self.reports.hosted.away.is_empty()
     }
 
-    /// Pages of a region that are in swap, the host's included.
     pub(crate) fn swapped_pages(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let Some(found) = self.region(RegionId::new(space, region)) else {
             return PageBits::EMPTY;
@@ -94,11 +88,7 @@ impl SimulatedKernel {
         }
     }
 
-    /// A program accesses pages of a region that are in swap. For pages in the host's swap, the
-    /// host reports the time.
-    ///
-    /// # Errors
-    /// No memory is left, or no such address space.
+    /// A program accesses swapped pages of a region. The host reports the time for its part.
     pub(crate) fn fetch(
         &mut self,
         space: SpaceId,

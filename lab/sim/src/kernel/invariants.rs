@@ -9,8 +9,7 @@ use crate::bits::PageBits;
 use crate::memory::FrameUser;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
-/// A debug build checks machines of up to this many frames (512 MiB) in full after every call.
-/// Larger ones are checked only by explicit calls.
+/// A debug build checks machines of at most this many frames (512 MiB) in full after every call.
 const SMALL: u64 = 1 << 17;
 
 fn count(what: &'static str, counted: u64, there: u64) -> Result<(), BrokenKernel> {
@@ -94,7 +93,6 @@ impl SimulatedKernel {
         count("swapped pages", space.swapped, swapped)
     }
 
-    /// The rule that a region of an address space breaks, if it breaks one.
     fn broken_rule(
         &self,
         space: &AddressSpace,

@@ -1,5 +1,4 @@
-//! The page sizes by which an address space is mapped, and its mappings that are too small for a
-//! huge page.
+//! The page sizes that map an address space, and mappings too small for a huge page.
 
 use super::space::{RegionId, by_region, first_page};
 use super::{Result, SimulatedKernel, SpaceId};
@@ -89,8 +88,7 @@ impl SimulatedKernel {
     }
 }
 
-/// The pages before the first whole region and behind the last; all pages if there is no whole
-/// region.
+/// The pages before the first whole region and behind the last; all pages without one.
 fn ends(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let per_region = u64::from(PAGES_PER_REGION);
     let first = first_page(pages.start.div_ceil(per_region));
@@ -103,8 +101,7 @@ fn ends(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     parts.into_iter().filter(|part| !part.is_empty())
 }
 
-/// The largest naturally aligned blocks into which pages can be cut: the order of each and its
-/// pages.
+/// The largest aligned blocks into which pages can be cut: order and pages of each.
 fn blocks(pages: Range<u64>) -> impl Iterator<Item = (u32, u64)> {
     let mut from = pages.start;
     std::iter::from_fn(move || {

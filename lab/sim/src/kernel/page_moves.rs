@@ -11,8 +11,7 @@ pub(super) type Together = (u16, Option<PageOrder>);
 
 impl SimulatedKernel {
     /// Moves a run of pages (with their packed owner) out of a pageblock, until `allocate` has no
-    /// room for the next of them. `leave` gets the frames that they had. Returns the number of
-    /// pages.
+    /// room for the next. `leave` gets their old frames. Returns the number of pages.
     pub(super) fn move_run(
         &mut self,
         block: u32,
@@ -88,12 +87,10 @@ impl SimulatedKernel {
         }
     }
 
-    /// Updates the page table: pages from `page` on had these frames and now have others, from `to`
-    /// on.
+    /// Updates the page table: pages from `page` on moved from these frames to those from `to` on.
     fn remap(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
         for (region, first, count) in by_region(page..page + u64::from(from.count)) {
             let at = RegionId { space, region };
-            // Offset of this region's first page in the run.
             let passed = (at.page(first) - page) as u32;
             let piece = FrameRun::new(from.first + passed, count.into());
             self.remap_in_region(at, first, piece, to + passed);

@@ -105,8 +105,7 @@ impl SimulatedKernel {
         Ok(())
     }
 
-    /// Maps a region by a huge page. Returns the frames that it had, and the number of its base pages
-    /// that were not present.
+    /// Maps a region by a huge page. Returns its old frames and the number of added base pages.
     pub(super) fn become_huge(
         &mut self,
         at: RegionId,
@@ -134,7 +133,6 @@ impl SimulatedKernel {
         Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
     }
 
-    /// Accounts for a collapse, in addition to `search`.
     fn collapsed(&mut self, search: Duration, work: &Work) -> Collapse {
         let locked = times(work.copied, self.costs.copy_base_ns)
             + times(work.zeroed, self.costs.zero_base_ns)
@@ -177,8 +175,7 @@ impl SimulatedKernel {
         Ok(time)
     }
 
-    /// Records base pages of a region that the program accessed, by the processor's access bits.
-    /// Reclaim uses them.
+    /// Records base pages that the program accessed, by the processor's access bits, for reclaim.
     pub fn record_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
         if let Some(found) = self.region_mut(RegionId::new(space, region)) {
             found.accessed = found.accessed.or(pages.and(found.present));

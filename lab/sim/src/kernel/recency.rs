@@ -18,8 +18,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListedRegion {
     pub(crate) region: RegionId,
-    /// Its number from when it was listed. A region that was unmapped and touched again has another
-    /// number.
+    /// Its number from when it was listed; a new touch after an unmap gives another.
     number: u64,
 }
 
@@ -28,7 +27,6 @@ pub(crate) struct ListedRegion {
 pub(crate) struct ReclaimLists {
     pub(crate) active: VecDeque<ListedRegion>,
     pub(crate) inactive: VecDeque<ListedRegion>,
-    /// Regions that were ever listed.
     count: u64,
 }
 
@@ -39,7 +37,6 @@ impl ReclaimLists {
 }
 
 impl SimulatedKernel {
-    /// Lists regions that were touched for the first time since the last call.
     pub(crate) fn list_touched(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
         for space in self.spaces.values_mut() {

@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 impl SimulatedKernel {
-    /// Frees up to about `want` frames; returns their number, and adds the time that it took to
-    /// `time`.
+    /// Frees about `want` frames at most; returns their number, and adds its time to `time`.
     pub(crate) fn reclaim(&mut self, want: u64, time: &mut Duration) -> u64 {
         let mut freed = self.break_reservations(want);
         if freed < want {
@@ -27,16 +26,14 @@ impl SimulatedKernel {
             .free(FrameRun::new(run.value as u32, run.count.into()));
     }
 
-    /// The address space that holds most memory. Linux would kill it when no memory is left
-    /// (`oom_badness`).
+    /// The largest address space. Linux would kill it when no memory is left (`oom_badness`).
     pub fn out_of_memory_victim(&self) -> Option<SpaceId> {
         let spaces = self.spaces.values();
         let largest = spaces.max_by_key(|s| (s.resident + s.swapped, s.id));
         largest.map(|space| space.id)
     }
 
-    /// Splits a region's huge page in the page table, if it has one. Splits the larger page that it
-    /// is part of before that. Returns the number of splits.
+    /// Splits a region's huge page, after the larger page around it; returns the number of splits.
     pub(crate) fn split_huge(&mut self, at: RegionId) -> Result<u64> {
         let larger = self.end_joined(at);
         let space = self.space_mut(at.space)?;
@@ -64,7 +61,6 @@ impl SimulatedKernel {
     }
 }
 
-/// A huge page's frames by its base pages.
 pub(crate) fn huge_run(block: u32) -> ValueRun {
     let frames = FrameRun::of_block(block);
     ValueRun::new(0, frames.count as u16, frames.first.into())

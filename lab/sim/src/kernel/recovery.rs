@@ -63,8 +63,7 @@ impl SimulatedKernel {
         })
     }
 
-    /// Scans all present base pages of a region and maps those of zeros to the shared zero page.
-    /// Returns their number.
+    /// Maps a region's present base pages of zeros to the shared zero page; returns their number.
     pub(crate) fn drop_zeros(&mut self, at: RegionId, time: &mut Duration) -> Result<u16> {
         let owned = self.space_mut(at.space)?;
         let Some(found) = owned.table.get_mut(at.region) else {

@@ -9,7 +9,6 @@ use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 /// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
-    /// Its pageblock.
     pub(crate) block: u32,
     /// Whether its frames were zeroed when it was made.
     pub(crate) zeroed: bool,
@@ -33,7 +32,6 @@ pub(crate) struct RegionMapping {
     /// Pages with a frame; all of them under a huge page.
     pub(crate) present: PageBits,
     pub(crate) zero_mapped: PageBits,
-    /// Pages with their content in swap.
     pub(crate) swapped: PageBits,
     /// Present or swapped pages that hold something other than zeros.
     pub(crate) nonzero: PageBits,
@@ -41,7 +39,6 @@ pub(crate) struct RegionMapping {
     pub(crate) written: PageBits,
     /// Pages accessed since the last scan of reclaim.
     pub(crate) accessed: PageBits,
-    /// Frame by page, for base pages.
     pub(crate) frames: RunMap,
     /// Pages of it that are in folios, if it is no huge page.
     pub(crate) folios: Folios,
@@ -51,8 +48,7 @@ pub(crate) struct RegionMapping {
     pub(crate) huge_zero: bool,
     /// Whether it has no page table: nothing was ever mapped by base pages.
     pub(crate) untouched: bool,
-    /// Whether mapped memory was not zeroed in its fault: a page that is not written yet is in no
-    /// cache.
+    /// Whether mapped memory was not zeroed in its fault: an unwritten page is in no cache.
     pub(crate) cold: bool,
     pub(crate) reservation: Option<Reservation>,
     /// Its number on reclaim's lists.
@@ -87,7 +83,6 @@ impl RegionMapping {
         }
     }
 
-    /// Where its pages are in memory, in page order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let runs = self.frames.iter().chain(self.huge.map(huge_run));
         runs.flat_map(|run| {
@@ -114,8 +109,7 @@ impl RegionMapping {
             .insert(ValueRun::new(first, count, frames.first.into()));
     }
 
-    /// Maps a page of this order. Its first frame and its first page must both be aligned to its
-    /// size.
+    /// Maps a page of this order; its first frame and first page must be aligned to its size.
     pub(crate) fn map_folio(&mut self, order: PageOrder, first: u16, frames: FrameRun) {
         self.map(first, frames);
         let pages = PageBits::range(first, frames.count as u16);
@@ -142,7 +136,6 @@ impl RegionMapping {
         runs
     }
 
-    /// Splits the huge page into 512 base pages in the same frames.
     pub(crate) fn split(&mut self) {
         self.joined = None;
         if let Some(block) = self.huge.take() {
@@ -152,7 +145,6 @@ impl RegionMapping {
         }
     }
 
-    /// Makes all of it one huge page.
     pub(crate) fn become_huge(&mut self, block: u32) {
         self.huge = Some(block);
         self.frames.clear();
@@ -163,8 +155,7 @@ impl RegionMapping {
         self.untouched = false;
     }
 
-    /// Records accesses to these mapped pages. Returns for how many of them the program had to wait
-    /// because they were in no cache.
+    /// Records accesses to mapped pages; returns how many the program waited for (in no cache).
     pub(crate) fn touched(&mut self, pages: PageBits, write: Option<bool>) -> u16 {
         self.accessed = self.accessed.or(pages);
         let Some(nonzero) = write else {
@@ -199,8 +190,7 @@ impl RegionMapping {
         usual.map_or(PageOrder::BASE, |(order, _)| order)
     }
 
-    /// Pages in naturally aligned blocks of 2^`order` pages, where a block's frames are contiguous
-    /// and aligned in the same way.
+    /// Pages in aligned blocks of 2^`order` pages with contiguous, equally aligned frames.
     pub(crate) fn contiguous(&self, order: u32) -> PageBits {
         let size = 1u64 << order;
         let mut pages = PageBits::EMPTY;
@@ -212,7 +202,6 @@ impl RegionMapping {
         pages
     }
 
-    /// Ends folios with pages that are no longer contiguous.
     pub(crate) fn end_scattered_folios(&mut self) {
         let folios: Vec<_> = self.folios.iter().collect();
         for (order, pages) in folios {
@@ -221,8 +210,7 @@ impl RegionMapping {
         }
     }
 
-    /// Base pages that pages of each size map. A page of several regions counts in each region with
-    /// its part.
+    /// Base pages that pages of each size map; a larger page counts here with its part.
     pub(crate) fn each_size(&self) -> impl Iterator<Item = (PageOrder, u16)> {
         let huge = self.huge.map(|_| (self.huge_order(), PAGES_PER_REGION));
         let base = match huge {

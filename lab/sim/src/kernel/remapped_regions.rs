@@ -1,6 +1,5 @@
-//! Changes that the kernel made to mappings without a request by their owner. These are swapping,
-//! same-page merging and, where the frames of pages matter, compaction. A processor must learn of
-//! them.
+//! Changes to mappings that their owner did not request: swapping, same-page merging and, where
+//! frames matter, compaction. A processor must learn of them.
 
 use super::space::RegionId;
 use super::{SimulatedKernel, SpaceId};

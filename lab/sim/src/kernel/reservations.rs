@@ -15,7 +15,6 @@ pub(crate) struct Reservations {
     /// Regions by the time at which a page was last populated.
     queue: BTreeMap<u64, RegionId>,
     clock: u64,
-    /// Reservations that were broken because memory was short.
     pub(crate) broken: u64,
 }
 
@@ -59,8 +58,7 @@ impl SimulatedKernel {
         }
     }
 
-    /// Gives the unused frames of reservations back, least recently used first, until `want` are
-    /// free. Returns the number of frames.
+    /// Frees unused frames, least recently used first, until `want` are free; returns their number.
     pub(crate) fn break_reservations(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {

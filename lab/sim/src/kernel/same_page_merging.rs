@@ -22,8 +22,7 @@ impl SimulatedKernel {
         self.memory.take_touches()
     }
 
-    /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it),
-    /// as for that of a virtual machine.
+    /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it).
     ///
     /// # Errors
     /// No such address space.
@@ -32,8 +31,7 @@ impl SimulatedKernel {
         Ok(())
     }
 
-    /// Scans at least `pages` present pages, whole regions at a time. Returns the number of pages
-    /// scanned and the number merged.
+    /// Scans at least `pages` present pages, by whole regions; returns pages scanned and merged.
     pub(crate) fn merge(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
         let (mut scanned, mut merged) = (0, 0);
         let mut wrapped = false;

@@ -10,9 +10,8 @@ use crate::memory::{AllocatedFrames, FrameContent};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
 
 impl SimulatedKernel {
-    /// Sets the page sizes that first touches in an address space map. They must be among those
-    /// that the kernel [offers](super::fault_policies::FaultPolicy::offered_sizes). None means base
-    /// pages.
+    /// Sets the page sizes of first touches in an address space, out of the
+    /// [offered](super::fault_policies::FaultPolicy::offered_sizes) ones. None means base pages.
     ///
     /// # Errors
     /// No such address space, or a size that isn't offered.
@@ -65,8 +64,7 @@ impl SimulatedKernel {
         Ok(SizedTouch::Base(count.min(end - first)))
     }
 
-    /// Whether one mapping holds all of the block of this size around a page
-    /// (`thp_vma_suitable_order`).
+    /// Whether one mapping holds the block of this size around a page (`thp_vma_suitable_order`).
     pub(super) fn fits(&self, at: RegionId, page: u16, order: PageOrder) -> Result<bool> {
         let start = at.page(page) & !(order.pages() - 1);
         let mapping = self.space(at.space)?.mapping(at.page(page));
@@ -115,7 +113,6 @@ impl SimulatedKernel {
     }
 }
 
-/// The naturally aligned block of this size around a page.
 pub(super) fn block_around(page: u16, order: PageOrder) -> PageBits {
     let pages = order.pages() as u16;
     PageBits::range(page & !(pages - 1), pages)

@@ -10,8 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// An address space of a [`SimulatedKernel`](super::SimulatedKernel), numbered in the order of
-/// creation.
+/// An address space of a [`SimulatedKernel`](super::SimulatedKernel), in order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub(crate) u32);
 
@@ -103,8 +102,7 @@ impl Faults {
 #[derive(Clone, Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) id: SpaceId,
-    /// Mappings of private, anonymous, writable memory: the first page of each, and the first page
-    /// after it.
+    /// Private, anonymous, writable mappings: the first page of each, and the first after it.
     pub(crate) mappings: BTreeMap<u64, u64>,
     pub(crate) table: RegionTable,
     /// Present base pages, those of huge pages included.
@@ -114,10 +112,8 @@ pub(crate) struct AddressSpace {
     pub(crate) faults: Faults,
     /// Sizes below a huge page that its first touches map, if it has sizes of its own.
     pub(crate) fault_sizes: Option<PageOrders>,
-    /// Whether it ever had pages of another size than base and huge ones.
     pub(crate) many_sizes: bool,
     pub(crate) charged: Duration,
-    /// Whether same-page merging scans it.
     pub(crate) mergeable: bool,
 }
 
@@ -134,8 +130,7 @@ pub(crate) fn pages_of(bytes: &Range<u64>) -> Result<Range<u64>> {
     }
 }
 
-/// Cuts a range of pages at region boundaries: for each region its number, the first page in it,
-/// and the number of pages.
+/// Cuts a range of pages at region boundaries: region number, first page in it, page count.
 pub(crate) fn by_region(pages: Range<u64>) -> impl Iterator<Item = (u64, u16, u16)> {
     let per_region = u64::from(PAGES_PER_REGION);
     let mut from = pages.start;
@@ -164,7 +159,6 @@ impl RegionId {
         Self { space, region }
     }
 
-    /// Its first address.
     pub(crate) fn address(self) -> RegionAddr {
         RegionAddr::containing(self.region * HUGE_PAGE_BYTES)
     }
@@ -177,7 +171,6 @@ impl RegionId {
         KernelError::NoFrames(self.space, self.address(), order)
     }
 
-    /// The number of one of its base pages in the address space.
     pub(crate) fn page(self, page: u16) -> u64 {
         first_page(self.region) + u64::from(page)
     }
@@ -225,7 +218,6 @@ impl AddressSpace {
         true
     }
 
-    /// Adds a mapping where there is none; joins it with its neighbours.
     pub(crate) fn map(&mut self, pages: Range<u64>) -> bool {
         let (mut start, mut end) = (pages.start, pages.end);
         let before = self.mappings.range(..end).next_back();

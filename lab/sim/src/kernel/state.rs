@@ -29,7 +29,6 @@ pub struct SimulatedKernel {
     pub(super) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
     pub(crate) faults: FaultPolicy,
-    /// Living address spaces, oldest first.
     pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,
     created_spaces: u32,
     pub(super) reclaim_state: ReclaimState,
@@ -147,12 +146,10 @@ impl SimulatedKernel {
         self.spaces.get_mut(&at.space)?.table.get_mut(at.region)
     }
 
-    /// A region; creates an untouched one if there was none.
     pub(crate) fn touch_region(&mut self, at: RegionId) -> Result<&mut RegionMapping> {
         Ok(self.space_mut(at.space)?.table.touch(at.region))
     }
 
-    /// The program of an address space waits for this time.
     pub(super) fn charge(&mut self, space: SpaceId, time: Duration) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.charged += time;

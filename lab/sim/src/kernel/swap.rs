@@ -47,7 +47,6 @@ impl SwapSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct SwapDevice {
     spec: Option<SwapSpec>,
-    /// Pages in use on it.
     pub(crate) used: u64,
     /// The device's time for writes of this interval, and the elapsed part of the interval.
     given: Duration,
@@ -90,8 +89,7 @@ impl SwapDevice {
         own.mul_f64(self.crowd)
     }
 
-    /// Advances time. If writers gave the device more than it could write, they wait longer from
-    /// now on, in proportion.
+    /// Advances time. If writers exceeded the device's speed, they wait longer from now on.
     pub(crate) fn step(&mut self, step: Duration) {
         self.over += step;
         if self.over < SHARED_EVERY {
@@ -126,8 +124,7 @@ impl SimulatedKernel {
         self.reclaim_state.swap.is_there()
     }
 
-    /// Swaps out pages that were not accessed lately; returns their number. Huge pages are split
-    /// first.
+    /// Swaps out pages not accessed lately; returns their number. Splits huge pages first.
     pub(crate) fn swap_out(&mut self, want: u64, time: &mut Duration) -> u64 {
         let want = want.min(self.reclaim_state.swap.room());
         self.list_touched();
@@ -151,8 +148,7 @@ impl SimulatedKernel {
         done
     }
 
-    /// Swaps out pages of a region. Returns their number, and whether more of it can be swapped
-    /// out.
+    /// Swaps out pages of a region; returns their number, and whether more are left.
     fn swap_out_of(&mut self, at: RegionId, want: u64, time: &mut Duration) -> (u64, bool) {
         let Some(found) = self.region_mut(at) else {
             return (0, false);

@@ -3,7 +3,6 @@
 use super::region::RegionMapping;
 use std::collections::BTreeMap;
 
-/// Regions by number (address over 2 MiB).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegionTable {
     regions: BTreeMap<u64, Box<RegionMapping>>,
@@ -28,8 +27,7 @@ impl RegionTable {
         })
     }
 
-    /// Regions that were touched for the first time since the last call, in that order; some may be
-    /// gone.
+    /// Regions first touched since the last call, in that order; some may be gone.
     pub(crate) fn take_created(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.created)
     }

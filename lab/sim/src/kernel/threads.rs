@@ -50,7 +50,6 @@ pub struct MergeSpec {
 pub(crate) struct KernelThreads {
     zeroing: Option<ZeroingSpec>,
     merging: Option<MergeSpec>,
-    /// Where same-page merging goes on.
     pub(crate) merging_at: RegionId,
     /// Unused part of earlier steps that were too short for a page, in pages times nanoseconds.
     zeroing_credit: u128,
@@ -69,8 +68,7 @@ pub struct ThreadWork {
     pub zeroed: u64,
     /// CPU time of the zeroing thread.
     pub zeroing: Duration,
-    /// Bytes that the zeroing thread wrote to memory, a traffic that all programs share. Zero
-    /// without such a thread.
+    /// Bytes that the zeroing thread wrote to memory, a traffic that all programs share.
     pub written_bytes: u64,
     /// The part of these bytes that went through the caches and evicted other data.
     pub cached_bytes: u64,
@@ -98,8 +96,7 @@ impl SimulatedKernel {
         self.threads.zeroing = spec;
     }
 
-    /// Zeroes all free memory at once, as the thread does on a machine that is idle for long
-    /// enough. No thread is charged.
+    /// Zeroes all free memory, as the thread does on a long-idle machine. Charges no thread.
     pub fn zero_all(&mut self) {
         self.memory.zero_free(u64::MAX);
         self.debug_check();

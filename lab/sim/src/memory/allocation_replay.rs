@@ -1,5 +1,4 @@
-//! Replays allocations and frees on bare physical memory, one after the other. The result is
-//! compared with a kernel's free lists.
+//! Replays allocations and frees on bare memory, to compare with a kernel's free lists.
 
 use super::{FrameContent, FrameRun, FrameUser, HUGE_ORDER, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -66,8 +65,7 @@ impl AllocationReplay {
         got
     }
 
-    /// Frees every `step`th base page that is held under this name, beginning with the first (1:
-    /// all of them).
+    /// Frees every `step`th base page held under this name, from the first on (1: all of them).
     pub fn free(&mut self, name: &str, step: u64) {
         let step = step.max(1);
         let mut kept = Vec::new();
@@ -92,8 +90,7 @@ impl AllocationReplay {
         }
     }
 
-    /// Allocates memory until `frames` are free, as a kernel does before any program runs on it. It
-    /// takes memory from where allocations that accept any content take it first.
+    /// Allocates until `frames` are free, from where allocations of any content are served first.
     pub fn leave_free(&mut self, frames: u64) {
         let more = self.memory.free_frames().saturating_sub(frames);
         let region = u64::from(PAGES_PER_REGION);

@@ -16,7 +16,6 @@ pub(super) enum PageblockState {
     Free { order: u8, zeroes: PageBits },
     /// Allocated as one; the packed owner of its first frame.
     Owned(u64),
-    /// In parts.
     Parts(Box<PartialPageblock>),
 }
 
@@ -31,7 +30,6 @@ pub(super) struct FreeList {
 #[derive(Clone, Debug)]
 pub struct PhysicalMemory {
     pub(super) blocks: Vec<PageblockState>,
-    /// Free lists by content and order.
     pub(super) lists: [Vec<FreeList>; 2],
     free: u64,
     pub(super) zeroed: u64,
@@ -41,7 +39,6 @@ pub struct PhysicalMemory {
     pub(super) touches: Option<Vec<FrameTouch>>,
 }
 
-/// A free block that an allocation chose.
 #[derive(Clone, Copy, Debug)]
 struct Pick {
     block: u32,
@@ -102,8 +99,7 @@ impl PhysicalMemory {
         self.free_blocks(content, HUGE_ORDER) + 2 * self.free_blocks(content, HUGE_ORDER + 1)
     }
 
-    /// 2^order neighbouring frames, aligned, of the preferred content if there are any. `None`:
-    /// there is no such block.
+    /// 2^order neighbouring frames, aligned, of the preferred content if possible; `None` if none.
     pub(crate) fn allocate(
         &mut self,
         order: u8,
@@ -226,7 +222,6 @@ impl PhysicalMemory {
         }
     }
 
-    /// Chooses the smallest free block that is large enough.
     fn pick(&self, order: u8, prefer: FrameContent) -> Option<Pick> {
         [prefer, prefer.other()].into_iter().find_map(|content| {
             let lists = self.lists[content.index()].iter().zip(0..);
@@ -240,8 +235,7 @@ impl PhysicalMemory {
         })
     }
 
-    /// The free block of the buddy system that was picked. A whole pageblock is put in parts for
-    /// it.
+    /// The picked free block. A whole pageblock is put in parts for it.
     fn break_up(&mut self, pick: Pick) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
             return self.parts(pick.block)?.first(pick.order, pick.content);

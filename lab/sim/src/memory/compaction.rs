@@ -65,9 +65,8 @@ impl PhysicalMemory {
         None
     }
 
-    /// A naturally aligned free block of this size in the highest pageblock that has one. A folio
-    /// of an evacuated block may move there as a whole. Only pageblocks that
-    /// [`next_target`](Self::next_target) may reach count.
+    /// The aligned free block of this size in the highest pageblock that
+    /// [`next_target`](Self::next_target) may reach. A whole folio may move there.
     pub(crate) fn room_for(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
@@ -102,7 +101,6 @@ impl PhysicalMemory {
         room
     }
 
-    /// Whether a huge page of any content is free.
     pub(crate) fn has_huge(&self) -> bool {
         let frames = FrameContent::BOTH.map(|content| self.free_huge_frames(content));
         frames.iter().any(|frames| *frames > 0)

@@ -5,7 +5,6 @@ use super::frames::first_of;
 use super::{FrameRun, FrameUser, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 
-/// What a pageblock holds that could be moved out of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageblockUse {
     /// A number of pages (0-512).

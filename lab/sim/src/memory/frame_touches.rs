@@ -9,13 +9,12 @@ use crate::bits::PageBits;
 pub struct FrameTouch {
     /// The frames.
     pub frames: FrameRun,
-    /// [`FrameContent::Zeroed`]: they were zeroed while free. [`FrameContent::Dirty`]: they were handed out,
-    /// and their new owner is assumed to write to all of them.
+    /// [`FrameContent::Zeroed`]: zeroed while free. [`FrameContent::Dirty`]: handed out, and the
+    /// new owner is assumed to write to all of them.
     pub content: FrameContent,
 }
 
 impl PhysicalMemory {
-    /// Starts to record which frames are handed out and zeroed.
     pub(crate) fn record_touches(&mut self) {
         self.touches.get_or_insert_default();
     }

@@ -15,7 +15,6 @@ pub(crate) fn block_of(frame: u32) -> u32 {
     frame / u32::from(PAGES_PER_REGION)
 }
 
-/// Place of a frame in its pageblock.
 pub(crate) fn offset_of(frame: u32) -> u16 {
     (frame % u32::from(PAGES_PER_REGION)) as u16
 }
@@ -29,18 +28,15 @@ impl FrameRun {
         Self { first, count }
     }
 
-    /// `count` frames of a pageblock, from its frame `first` on.
     pub(crate) fn within(block: u32, first: u16, count: u16) -> Self {
         Self::new(first_of(block) + u32::from(first), count.into())
     }
 
-    /// The 512 frames of a pageblock.
     pub(crate) fn of_block(block: u32) -> Self {
         Self::within(block, 0, PAGES_PER_REGION)
     }
 
-    /// Cuts the run at pageblock boundaries: for each pageblock its number, the first frame in it,
-    /// and the number of frames.
+    /// Cuts the run at pageblock boundaries: pageblock, first frame in it, number of frames.
     pub(crate) fn by_block(self) -> impl Iterator<Item = (u32, u16, u16)> {
         let end = self.first + self.count;
         let mut from = self.first;

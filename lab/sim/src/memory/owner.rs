@@ -1,7 +1,6 @@
 //! Owners of allocated frames: the reverse mapping.
 
-/// The owner of a frame. Neighbouring frames of one allocation have neighbouring indices, so that
-/// runs of them are kept as one.
+/// A frame's owner. Neighbouring frames of an allocation have neighbouring indices: one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FrameUser {
     /// Anonymous memory of an address space, at this virtual page number.

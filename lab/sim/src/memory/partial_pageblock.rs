@@ -10,7 +10,6 @@ use hawkeye_policy::PAGES_PER_REGION;
 pub(crate) struct PartialPageblock {
     /// First frames of free blocks, by order.
     heads: [PageBits; PART_ORDERS as usize],
-    /// Frames without an owner.
     pub(super) free: PageBits,
     /// Those of them that are known to be zero.
     pub(super) zero: PageBits,
@@ -18,7 +17,6 @@ pub(crate) struct PartialPageblock {
     pub(super) owners: RunMap,
 }
 
-/// A free block of the buddy system in a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeBlock {
     /// In frames from the pageblock's start.
@@ -47,7 +45,6 @@ impl PartialPageblock {
         }
     }
 
-    /// What the kernel knows of these frames.
     pub(crate) fn content(&self, offset: u16, order: u8) -> FrameContent {
         let frames = PageBits::range(offset, 1 << order);
         FrameContent::zeroed_if(frames.within(self.zero))

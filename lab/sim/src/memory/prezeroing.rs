@@ -85,7 +85,6 @@ impl PhysicalMemory {
     }
 }
 
-/// The first `most` pages of a set.
 fn lowest(pages: PageBits, most: u64) -> PageBits {
     let mut left = most;
     let mut found = PageBits::EMPTY;

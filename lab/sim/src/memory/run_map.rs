@@ -1,5 +1,4 @@
-//! Values of 512 places, kept by runs. Neighbouring places with ascending values take no more room
-//! than one.
+//! Values of 512 places by runs: neighbours with ascending values take no more room than one.
 
 /// Neighbouring places: `first + i` has the value `value + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,6 @@ impl ValueRun {
         }
     }
 
-    /// All of it but its first places.
     pub(crate) fn after(self, places: u16) -> Self {
         let value = self.value + u64::from(places);
         Self::new(self.first + places, self.count - places, value)
@@ -28,7 +26,6 @@ impl ValueRun {
         self.first + self.count
     }
 
-    /// The part of it in `first..end`, if there is any.
     fn clipped(self, first: u16, end: u16) -> Option<Self> {
         let from = self.first.max(first);
         let to = self.end().min(end);
@@ -69,7 +66,6 @@ impl RunMap {
         Some(run.clipped(place, place + 1)?.value)
     }
 
-    /// Adds a run at places that have no value.
     pub(crate) fn insert(&mut self, run: ValueRun) {
         if run.count == 0 {
             return;
@@ -94,7 +90,6 @@ impl RunMap {
         }
     }
 
-    /// Removes the values of `count` places from `first` on.
     pub(crate) fn remove(&mut self, first: u16, count: u16) {
         let (runs, end) = (&mut self.0, first + count);
         let from = index(runs, first);
@@ -155,7 +150,6 @@ mod tests {
                 }
             }
             prop_assert_eq!(rebuilt, array);
-            // The number of runs is minimal.
             prop_assert!(map.iter().zip(map.iter().skip(1)).all(|(a, b)| !continues(&a, &b)));
         }
     }

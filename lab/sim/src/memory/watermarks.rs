@@ -38,8 +38,7 @@ impl ZoneWatermarks {
 mod tests {
     use super::*;
 
-    /// `/proc/zoneinfo` and `min_free_kbytes` of machines of 16 GiB (about 16 MiB) and 96 GiB
-    /// (about 39 MiB) follow the same formula.
+    /// `min_free_kbytes`: about 16 MiB on machines of 16 GiB, about 39 MiB on machines of 96 GiB.
     #[test]
     fn follow_the_square_root_of_memory() {
         let of = |gib: u64| ZoneWatermarks::of(gib << 18);

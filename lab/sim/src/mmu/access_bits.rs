@@ -3,14 +3,12 @@
 use super::translation::{AccessBitMask, LeafSize};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
-/// Words of a region's bits.
 pub(crate) const WORDS: usize = PAGES_PER_REGION as usize / u64::BITS as usize;
 
 /// One bit for each page. A walk sets it; a TLB hit leaves it unchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessBits {
     size: LeafSize,
-    /// The bits that one walk sets.
     mark: AccessBitMask,
     bits: Vec<u64>,
 }

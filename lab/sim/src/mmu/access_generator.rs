@@ -41,7 +41,6 @@ pub(crate) struct AccessGenerator {
     ranks: Option<rand_distr::Zipf<f64>>,
     /// Order of pages by rank, or of lines in a chase.
     order: Option<Permutation>,
-    /// Reads of the current request that are done.
     done: u32,
     /// Position of the next read, or of the one before it: an offset, or a line or block.
     at: u64,
@@ -169,7 +168,6 @@ impl AccessGenerator {
     }
 }
 
-/// The number of a request's next read, of `reads` reads in all.
 #[inline]
 fn next_step(done: &mut u32, reads: u32) -> u32 {
     let step = *done;

@@ -89,7 +89,6 @@ impl LastLevel {
         }
     }
 
-    /// Inserts a line that is not there.
     #[inline]
     fn fill(&mut self, set: usize, tag: u32) {
         match self {
@@ -204,9 +203,8 @@ impl CacheNeighbours {
 /// complex addressing using performance counters", RAID 2015).
 const WITHIN_SLICE: u64 = (1 << 11) - 1;
 
-/// Set and tag of a line. Programs don't choose their frames, so a frame's address is arbitrary.
-/// The set's bits in `own` are the line's own. Lines at a distance that leaves these bits unchanged
-/// map to few sets.
+/// Set and tag of a line. A frame's address is arbitrary; the set's bits in `own` are the line's
+/// own. Lines at a distance that leaves these unchanged map to few sets.
 #[inline]
 fn placed(set_bits: u32, line: u64, own: u64) -> (usize, u32) {
     let all = (1u64 << set_bits) - 1;
@@ -366,8 +364,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with lists: address and frame choose the set, and each set has the lines used
-        /// last.
+        /// Compared with lists: address and frame choose the set, which has the lines used last.
         #[test]
         fn a_level_keeps_what_was_used_last_of_each_set(
             loads in proptest::collection::vec(0u64..1 << 14, 1..600),

@@ -3,18 +3,15 @@
 use super::error::MmuError;
 use serde::{Deserialize, Serialize};
 
-/// Neighbours, naturally aligned, that one TLB entry can hold, though each has its own entry in the
-/// page table.
+/// Aligned neighbours that one TLB entry can hold, each with its own page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Binary logarithm of the number of pages: 2 to 6 for base pages (4 is 64 KiB), 1 to 6 for
-    /// huge pages.
+    /// log2 of the number of pages: 2 to 6 for base pages (4 is 64 KiB), 1 to 6 for huge pages.
     pub order: u32,
     /// Condition for one entry.
     pub condition: GroupCondition,
-    /// Whether the first level of the TLB holds a group as one entry too. Else it holds its pages
-    /// one by one.
+    /// Whether the first TLB level holds a group as one entry too, not page by page.
     pub in_l1: bool,
 }
 
@@ -50,8 +47,7 @@ impl Groups {
         huge: None,
     };
 
-    /// Rejects orders out of range, and groups of huge pages that aren't marked. `owner` names the
-    /// processor in the error.
+    /// Rejects orders out of range, and unmarked groups of huge pages; errors name `owner`.
     pub(crate) fn check(&self, owner: &'static str) -> Result<(), MmuError> {
         let base = self.base.is_none_or(|base| (2..=6).contains(&base.order));
         let huge = self.huge.is_none_or(|huge| {

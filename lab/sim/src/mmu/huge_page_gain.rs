@@ -21,7 +21,6 @@ impl HugePageGain {
     /// Measures `accesses` accesses of a pattern over `bytes` of memory, after as many to warm up.
     ///
     /// # Errors
-    ///
     /// What can't be simulated: see [`MmuError`].
     pub fn measure(
         processor: &ProcessorSpec,
@@ -37,7 +36,6 @@ impl HugePageGain {
     /// Like [`measure`](Self::measure), with runs that `new` makes for each page size.
     ///
     /// # Errors
-    ///
     /// Those of `new`.
     pub fn of(
         new: impl Fn(LeafSize) -> Result<PatternRun, MmuError>,
@@ -54,8 +52,7 @@ impl HugePageGain {
         })
     }
 
-    /// Time that huge pages save, in per cent of the time with base pages. Negative if they cost
-    /// time.
+    /// Time that huge pages save, in per cent of that with base pages; may be negative.
     pub fn gain_percent(&self) -> f64 {
         let base = self.base.access_ns();
         if base > 0.0 {
@@ -65,8 +62,7 @@ impl HugePageGain {
         }
     }
 
-    /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` if they save
-    /// none.
+    /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` without any.
     pub fn walk_ns(&self) -> Option<f64> {
         let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;
         let saved = self.base.cpu_time.as_secs_f64() - self.huge.cpu_time.as_secs_f64();

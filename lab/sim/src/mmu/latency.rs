@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Number of equally likely latencies.
 const PARTS: usize = 16;
 
-/// Distribution of read latencies: means of the sixteen equal parts, shortest first, in per cent of
-/// the overall mean.
+/// Read latencies: means of sixteen equal parts, shortest first, in per cent of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LatencyShape([u16; PARTS]);
@@ -24,8 +23,7 @@ impl LatencyShape {
     /// Every read takes equally long.
     pub const SAME: Self = Self([100; PARTS]);
 
-    /// Built from the latencies of many reads. All parts are equal if there are fewer than sixteen,
-    /// or if their sum is 0.
+    /// Built from the latencies of many reads; equal parts for fewer than 16 or a sum of 0.
     pub fn of(mut latencies: Vec<f64>) -> Self {
         latencies.sort_unstable_by(f64::total_cmp);
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
@@ -41,7 +39,6 @@ impl LatencyShape {
         }))
     }
 
-    /// Whether a read may take that long.
     pub(crate) fn is_possible(self) -> bool {
         self.0.iter().all(|percent| *percent > 0)
     }
@@ -62,7 +59,6 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// A mean of `mean_cycles` cycles.
     pub(crate) fn new(mean_cycles: f64, shape: LatencyShape) -> Self {
         let varies = shape != LatencyShape::SAME;
         // After rounding, the mean may differ from 100 %.

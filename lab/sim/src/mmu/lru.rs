@@ -1,5 +1,4 @@
-//! Sets of a few ways each, with exact least-recently-used replacement. TLBs, page-walk caches and
-//! data caches consist of them.
+//! Sets with exact least-recently-used replacement, for TLBs, page-walk caches and data caches.
 //!
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to
 //! the front, and the tag at the end falls out.
@@ -124,8 +123,7 @@ impl LruSets {
         })
     }
 
-    /// After a miss: evicts the least recently used tag for which `choose` returns true instead of
-    /// `evicted`. Without such a tag it changes nothing.
+    /// After a miss: evicts the oldest tag that `choose` accepts, if any, instead of `evicted`.
     pub(crate) fn evict_instead(&mut self, set: usize, evicted: u32, choose: impl Fn(u32) -> bool) {
         let ways = self.set(set);
         if let Some(way) = ways.iter().rposition(|tag| *tag != EMPTY && choose(*tag)) {
@@ -136,7 +134,6 @@ impl LruSets {
         }
     }
 
-    /// Number of tags of a set for which `choose` returns true.
     pub(crate) fn count(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
         let ways = &lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
         let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));
@@ -181,8 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with the definition: a tag is there if fewer than `ways` other tags of its set
-        /// were used since.
+        /// A tag is there if fewer than `ways` other tags of its set were used since.
         #[test]
         fn as_the_definition_says(
             ways in 1u32..26,

@@ -41,8 +41,7 @@ pub struct MemorySpec {
 
 /// Neighbouring lines read in order before the prefetcher runs ahead.
 const LINES_TO_A_STREAM: u32 = 2;
-/// Lines of a base page. Prefetchers see physical addresses, and stay within 4 KiB even in huge
-/// pages.
+/// Lines of a base page. Prefetchers see physical addresses and stay within 4 KiB.
 const LINES_PER_PREFETCH_AREA: u64 = BASE_PAGE_BYTES / CACHE_LINE_BYTES;
 
 /// State of caches and memory. All times are in cycles since the start.
@@ -53,22 +52,18 @@ pub(crate) struct MemoryModel {
     frame_bytes: u64,
     /// Latency of each level, and mean latency of memory.
     latency: [f64; 4],
-    /// Latencies of memory.
     latencies: Latencies,
     /// Time of one line on the channel.
     line_cycles: f64,
     /// When the channel has transferred all requests, if they had been made at once.
     channel_free: f64,
-    /// When the access that caused the current loads entered the core. Neither its loads nor any
-    /// later access's are earlier.
+    /// When the access of the current loads entered the core; no later load is earlier.
     entered: f64,
-    /// Lines that the L1 cache is waiting for.
     fill_buffers: ResourceSlots<u64>,
     stream: ReadStream,
     walks_pass_first_level: bool,
 }
 
-/// The line that the program read last.
 #[derive(Clone, Copy, Debug)]
 struct ReadStream {
     line: u64,
@@ -79,7 +74,6 @@ struct ReadStream {
 }
 
 impl MemoryModel {
-    /// Memory of a program with frames of this size.
     pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
@@ -102,7 +96,6 @@ impl MemoryModel {
         }
     }
 
-    /// Changes the size of the program's frames.
     pub(crate) fn set_frames(&mut self, frame_bytes: u64) {
         self.frame_bytes = frame_bytes;
     }
@@ -147,7 +140,6 @@ impl MemoryModel {
         (level, self.demanded(line, level, start))
     }
 
-    /// Latency of a load.
     #[inline]
     fn takes(&mut self, level: MemoryLevel) -> f64 {
         match level {

@@ -62,8 +62,7 @@ pub enum AccessPattern {
         /// For each request, without the reads: parsing it, answering it, everything else.
         instructions: u32,
     },
-    /// Look-ups in a hash map of boxed keys and values, like a JVM's: bucket, node, and the objects
-    /// that the node refers to.
+    /// Look-ups in a hash map of boxed keys and values, like a JVM's: bucket, node, its objects.
     HashMap {
         /// For each look-up, without the reads.
         instructions: u32,

@@ -2,7 +2,6 @@
 
 use crate::rng::SimulationRng;
 
-/// A permutation of the numbers below `count`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     count: u64,
@@ -12,7 +11,6 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// A random permutation of `count` numbers (1 to 2^62).
     pub(crate) fn new(count: u64, rng: &mut SimulationRng) -> Self {
         let space = count.next_power_of_two().max(4);
         Self {

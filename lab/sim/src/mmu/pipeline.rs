@@ -1,10 +1,9 @@
 //! A core that runs ahead of what it waits for: it computes when each access is done.
 //!
-//! Instructions enter in order, at most the core's width per cycle, and leave in order. One can
-//! enter as long as the reorder buffer has room for it and everything from the oldest one under
-//! way. An access starts when it enters. If its address depends on the access before, it starts
-//! when that one has its data. It is translated first, with a page walk if needed, and then loads
-//! its line.
+//! Instructions enter in order, at most the core's width per cycle, and leave in order. The reorder
+//! buffer limits how far they run ahead of the oldest one under way. An access starts when it
+//! enters, or when the access that its address depends on has its data. It is translated first,
+//! with a page walk if needed, and then loads its line.
 //!
 //! Walks and loads that don't depend on each other therefore overlap, up to the number of walkers
 //! and fill buffers. These are granted in program order, but from when they are needed
@@ -47,7 +46,6 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// A core with `bytes` of memory, mapped by pages of this size.
     pub(crate) fn new(processor: &ProcessorSpec, bytes: u64, size: LeafSize) -> Self {
         Self {
             size,
@@ -97,20 +95,17 @@ impl Pipeline {
         self.own.min(self.host)
     }
 
-    /// Sets how many instructions per cycle enter where nothing delays them, instead of the core's
-    /// width.
+    /// Sets the instructions per cycle that enter undelayed, instead of the core's width.
     pub(crate) fn set_pace(&mut self, instructions_per_cycle: f64) {
         self.order.cycles_per_instruction = instructions_per_cycle.recip();
     }
 
-    /// Drops the translations of entries for which `keep` returns false; `keep` gets the first byte
-    /// of the entry and the byte after it.
+    /// Drops the entries for which `keep(first byte, byte after it)` returns false.
     pub(crate) fn flush(&mut self, keep: impl Fn(u64, u64) -> bool) {
         self.tlb.retain(keep);
         self.tables.flush();
     }
 
-    /// Cycles until everything so far is done.
     pub(crate) fn cycles(&self) -> f64 {
         self.order.done
     }
@@ -126,7 +121,6 @@ impl Pipeline {
         }
     }
 
-    /// Makes one access, after the instructions before it.
     #[inline]
     pub(crate) fn step(&mut self, access: PatternAccess, bits: &mut AccessBits) {
         self.counters.accesses += 1;
@@ -164,8 +158,7 @@ impl Pipeline {
         (self.tlb.look_up(offset, size), size)
     }
 
-    /// When an access has its translation, if it entered the core at `entered` and starts at
-    /// `start`.
+    /// When an access that entered at `entered` and starts at `start` has its translation.
     #[inline]
     fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
         let (found, size) = self.look_up(offset, bits);

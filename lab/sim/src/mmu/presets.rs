@@ -6,8 +6,7 @@
 //! equal in the generations after it. Latencies are typical of one socket of a server, and exact to
 //! 10 % at best. Memory latency differs as much between machines of one family.
 //!
-//! A preset marks as "not confirmed" what could not be looked up again. Such a value is from memory
-//! of the source named there, and is a guess until it is checked.
+//! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
 use super::caches::{CacheLevel, CacheReplacement};
 use super::group::{Group, GroupCondition, Groups};
@@ -47,7 +46,6 @@ const fn nested(walk_caches: WalkCacheSizes) -> NestedCaches {
     }
 }
 
-/// A second level that all page sizes share.
 const fn l2_tlb(
     entries: u32,
     ways: u32,
@@ -113,8 +111,7 @@ pub const HASWELL: ProcessorSpec = ProcessorSpec {
     },
 };
 
-/// Skylake server, 16 cores. Not confirmed: the 16 entries in 4 ways for pages of 1 GiB in the
-/// second level.
+/// Skylake server, 16 cores. Not confirmed: 16 entries in 4 ways for 1 GiB in the second level.
 pub const SKYLAKE: ProcessorSpec = ProcessorSpec {
     name: "skylake",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Skylake client and server: \
@@ -134,8 +131,7 @@ pub const SKYLAKE: ProcessorSpec = ProcessorSpec {
     ..HASWELL
 };
 
-/// Ice Lake server, 16 cores. Not confirmed: the ways of the second level that pages of 2 MiB and
-/// of 1 GiB may take.
+/// Ice Lake server, 16 cores. Not confirmed: second-level ways of pages of 2 MiB and 1 GiB.
 pub const ICE_LAKE: ProcessorSpec = ProcessorSpec {
     name: "ice-lake",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Ice Lake client: TLB \
@@ -256,9 +252,8 @@ pub const ZEN_5: ProcessorSpec = ProcessorSpec {
 const NEOVERSE_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(32, 16, 16);
 
 /// Neoverse V2 with granules of 4 KiB, as in a server of 72 cores. Not confirmed: all sizes of its
-/// TLBs, the ways that pages of 1 GiB take, and its walkers. The maker of the chip chooses the
-/// second-level cache: 2 MiB in Graviton 4 (Arm's learning path on the memory subsystem), 1 MiB
-/// here.
+/// TLBs, the ways for pages of 1 GiB, its walkers. The second-level cache is the chip maker's
+/// choice: 2 MiB in Graviton 4 (Arm's learning path on the memory subsystem), 1 MiB here.
 ///
 /// The contiguous bit makes groups of 16 entries of either level with this granule: 64 KiB and 32
 /// MiB (Arm Architecture Reference Manual, DDI 0487, "The Contiguous bit"; Linux, `CONT_PTE_SHIFT`
@@ -317,9 +312,8 @@ const XIANGSHAN_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(64, 16, 16);
 /// 16; caches of 64 KiB, 1 MiB and 16 MiB; 16 misses of the first. 3 GHz is the designers' aim
 /// (RISC-V Summit China, August 2024).
 ///
-/// Not found, and chosen: latencies of caches and memory as in Zen 4, which has caches of these
-/// sizes or of half or twice them; the latency of the second TLB level; the nested TLB; bandwidth
-/// and channels.
+/// Not found, and chosen: latencies as in Zen 4, which has caches of these sizes or of half or
+/// twice them; the latency of the second TLB level; the nested TLB; bandwidth and channels.
 ///
 /// Different here:
 /// - replacement is exact LRU instead of pseudo-LRU;
@@ -372,8 +366,7 @@ pub const PROCESSORS: [ProcessorSpec; 8] = [
     XIANGSHAN,
 ];
 
-/// Presets of the maker with this name (`vendor_id` in `/proc/cpuinfo`); all presets for a maker
-/// without one.
+/// Presets of the maker `vendor` (`vendor_id` in `/proc/cpuinfo`); all for a maker without one.
 pub fn made_by(vendor: &str) -> &'static [ProcessorSpec] {
     match vendor {
         "GenuineIntel" => &[HASWELL, SKYLAKE, ICE_LAKE, SAPPHIRE_RAPIDS],

@@ -1,5 +1,4 @@
-//! Sets of a few ways that prefer lines that were reused to lines that were used once. Last-level
-//! caches consist of them.
+//! Sets that prefer lines that were reused to lines used once. Last-level caches consist of them.
 //!
 //! Re-reference interval prediction of two bits (SRRIP with hit priority: A. Jaleel, K. Theobald,
 //! S. Steely, J. Emer, "High performance cache replacement using re-reference interval prediction",
@@ -57,15 +56,13 @@ impl RripSets {
         }
     }
 
-    /// Number of new tags after which a set has none of its earlier tags, however often those were
-    /// used.
+    /// Number of new tags after which a set has none of its earlier ones, however often used.
     pub(crate) fn renewed_after(&self) -> u32 {
         // Between two steps of ageing, at least one line is new.
         (u32::from(OLDEST) + 1) * self.per_set as u32
     }
 
-    /// Uses `tag`; true if it was there. If it was not and is inserted, it evicts the first of the
-    /// oldest.
+    /// Uses `tag`; true if it was there. If inserted, it evicts the first of the oldest.
     #[inline]
     pub(crate) fn access(&mut self, set: usize, tag: u32) -> bool {
         let ways = &mut self.ways[set * self.per_set..][..self.per_set];

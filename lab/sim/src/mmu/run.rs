@@ -13,7 +13,6 @@ use std::time::Duration;
 
 /// Start of the program's memory: a multiple of what one entry of the topmost table maps.
 const START: u64 = 0x7f00_0000_0000;
-/// Most memory of a run.
 const MAX_BYTES: u64 = 1 << 40;
 
 /// One thread that accesses memory by a pattern, and does nothing else, on its own core.
@@ -31,11 +30,9 @@ pub struct PatternRun {
 }
 
 impl PatternRun {
-    /// A run over `bytes` of memory (whole regions, at most 1 TiB), all mapped by pages of one
-    /// size.
+    /// A run over `bytes` of memory (whole regions, at most 1 TiB) under pages of one size.
     ///
     /// # Errors
-    ///
     /// What can't be simulated: see [`MmuError`].
     pub fn new(
         processor: &ProcessorSpec,
@@ -79,9 +76,8 @@ impl PatternRun {
         self
     }
 
-    /// Limits the program to `instructions_per_cycle` (over 0) where memory doesn't delay it,
-    /// because of dependences between instructions or mispredicted branches. At most the core's
-    /// width.
+    /// Limits the program to `instructions_per_cycle` (over 0, at most the core's width) where
+    /// memory doesn't delay it: dependences between instructions, mispredicted branches.
     pub fn with_pace(mut self, instructions_per_cycle: f64) -> Self {
         self.pipeline.set_pace(instructions_per_cycle);
         self

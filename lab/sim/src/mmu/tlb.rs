@@ -62,7 +62,6 @@ pub enum GiantPages {
 pub(crate) enum TlbLookup {
     L1,
     L2,
-    /// Nowhere: the page table must be walked.
     Nowhere,
 }
 
@@ -73,8 +72,7 @@ pub(crate) struct TlbEntryId {
     pub(crate) size: EntrySize,
 }
 
-/// Both levels. A looked-up page is in both afterwards. A page evicted from the second level may
-/// stay in the first.
+/// Both levels. A looked-up page is in both; one evicted from the second may stay in the first.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevelTlb {
     first: FirstLevel,
@@ -93,7 +91,6 @@ impl TwoLevelTlb {
         }
     }
 
-    /// The entry of this size that holds the byte at `offset`.
     #[inline]
     pub(crate) fn entry(&self, offset: u64, size: EntrySize) -> TlbEntryId {
         TlbEntryId {
@@ -119,8 +116,7 @@ impl TwoLevelTlb {
         }
     }
 
-    /// Looks up each of these sizes in order, without creating an entry, up to the first hit; also
-    /// returns its size.
+    /// Looks up these sizes up to the first hit, without creating an entry; also returns its size.
     pub(crate) fn look_up_known(
         &mut self,
         offset: u64,
@@ -139,8 +135,7 @@ impl TwoLevelTlb {
         Some((TlbLookup::L2, size))
     }
 
-    /// Drops every entry for which `keep` returns false; `keep` gets the entry's first byte and the
-    /// byte after it.
+    /// Drops the entries for which `keep(first byte, byte after it)` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
         let keep = |orders: EntryOrders, number: u32, size| {
             let bytes = orders.bytes(size);

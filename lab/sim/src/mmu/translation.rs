@@ -2,11 +2,10 @@
 //! [`ProcessorSpec`](super::ProcessorSpec) finds in its TLBs, which walks it makes and how long
 //! they take, and which access bits they set.
 //!
-//! The example `translation_speed` measured it on one core of a virtual AMD EPYC: 57 million random
-//! accesses a second over 16 GiB of base pages, 68 of huge pages, 37 over 1 TiB of base pages; of
-//! sequential ones a thousand million. Where each access waits for the one before (a few PDPTEs
-//! that are used in turn), that step runs beside independent ones. On its own it took a sixth of
-//! the time.
+//! The example `translation_speed` measured on one core of a virtual AMD EPYC, in million accesses
+//! a second: random ones 57 over 16 GiB of base pages, 68 of huge pages, 37 over 1 TiB of base
+//! pages; sequential ones 1,000. Where each access waits for the one before (a few PDPTEs that are
+//! used in turn), that step runs beside independent ones. On its own it took a sixth of the time.
 //!
 //! ```
 //! use hawkeye_sim::mmu::SKYLAKE;
@@ -42,28 +41,24 @@
 //!   level, or in memory. Both caches have exact LRU replacement among lines of page tables. Their
 //!   share beside the program's own data is [`TranslatorSpec::page_table_share_percent`].
 //! - A walk sets the access bit of the page that the program sees; a TLB hit does not.
-//! - Pages that one TLB entry holds as a [group](crate::mmu::Group) keep their entries in the table
-//!   ([`Mappings::set_groups`], [`Mappings::map_huge_group`]). A walk loads the entry of the page
-//!   that missed.
+//! - Pages that one TLB entry holds as a [group](crate::mmu::Group) keep their own table entries
+//!   ([`Mappings::set_groups`], [`Mappings::map_huge_group`]). A walk loads the missed page's.
 //! - Marked groups have one access bit. Groups that the processor sees by itself have one for each
 //!   page, and are one entry as long as all are set. Otherwise their pages are looked up one access
 //!   at a time: as the group, in case a TLB still has it, and then as themselves. A page that has
 //!   joined a group is no longer looked up by itself.
-//! - In a virtual machine a group is one entry if the host's pages are as large, or are such groups
-//!   too.
+//! - In a virtual machine a group is one entry if the host's pages are as large, or such groups.
 //!
 //! # Compared with the exact model
 //!
 //! The [exact model](super) runs one pattern over one page size:
 //!
-//! - There, the program's data uses the same caches as its page tables. Here, page tables have a
-//!   share of them.
-//! - There, walks have start times and overlap. Here, their lengths are added up, and [`ProgramWork`]
-//!   gives the share that the program waits for.
+//! - There, the program's data uses the same caches as page tables. Here, tables have a share.
+//! - There, walks have start times and overlap. Here, their lengths are added up, and
+//!   [`ProgramWork`] gives the share that the program waits for.
 //! - There, the first-level cache may have a table's line. Here, a load takes at least the time of
 //!   the second level.
-//! - There, caches have the ways of the processor. Here, their parts for page tables have sets of
-//!   four lines, and the same size.
+//! - There, caches have the processor's ways. Here, parts for tables have sets of four lines.
 //!
 //! Walks take within 20 % of what they take there (random reads over 1 and 16 GiB, every preset).
 //! TLB hits, walks, and the loads that a walk needs are the same in both

@@ -1,5 +1,4 @@
-//! Tags of a set in order of use, four to a vector. Every x86-64 and 64-bit Arm processor has such
-//! vectors.
+//! Tags of a set in order of use, in vectors of four, as every x86-64 and 64-bit Arm has.
 
 use bytemuck::Pod;
 use wide::{i32x4, u32x4};
@@ -18,7 +17,6 @@ pub(super) fn lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
     bytemuck::cast_slice_mut(vectors)
 }
 
-/// A set without tags.
 pub(super) const fn empty<const VECTORS: usize>() -> [u32x4; VECTORS] {
     [u32x4::new([EMPTY; LANES]); VECTORS]
 }
@@ -43,8 +41,7 @@ const STAYS: [u32x4; 32] = {
     stays
 };
 
-/// Uses a tag; true if it was there. It is first afterwards. If it was not there, the last one is
-/// evicted.
+/// Uses a tag, which is first afterwards; true if it was there, else it evicts the last.
 #[inline(always)]
 pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32) -> bool {
     let before = *ways;
@@ -99,11 +96,9 @@ fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
     (u32x4::new([first, a, b, c]), last)
 }
 
-/// A set and a tag in it.
 pub(super) type SetAndTag = (u32, u32);
 
-/// Uses the tags of items in order, moves the items that missed to the front, and returns their
-/// number.
+/// Uses the items' tags in order, moves missed items to the front, returns their number.
 #[inline(always)]
 pub(super) fn retain_missed<const VECTORS: usize, T: Copy>(
     sets: &mut [u32x4],

@@ -1,5 +1,4 @@
-//! Loads of a page walk: the tables of four levels, and the caches of their upper entries. In a
-//! virtual machine those of the host as well.
+//! Loads of a page walk: four levels of tables, caches of upper entries, and the host's.
 
 use super::caches::CACHE_LINE_BYTES;
 use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntries};
@@ -42,8 +41,7 @@ pub struct NestedCaches {
     pub walk_caches: WalkCacheSizes,
 }
 
-/// The page tables of an address space, the walk caches in front of them, and in a virtual machine
-/// the host's.
+/// The page tables of an address space (and its host) and the walk caches before them.
 #[derive(Clone, Debug)]
 pub(crate) struct PageTables {
     tables: LevelTables,
@@ -59,16 +57,14 @@ impl PageTables {
         }
     }
 
-    /// Makes them a guest's tables: the host maps all its memory and its tables by pages of this
-    /// size.
+    /// Makes them a guest's tables: the host maps its memory and tables by pages of this size.
     pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: LeafSize) -> Self {
         self.host = Some(HostTables::new(caches, backed_by, self.tables.end));
         self
     }
 
-    /// Walks for the byte at `offset`, mapped by a page of this size. Calls `load` for each cache
-    /// line that it loads, by its number in memory. Upper entries that it loads are cached
-    /// afterwards.
+    /// Walks for the byte at `offset`, mapped by a page of this size. Calls `load` with the number
+    /// of each cache line that it loads, and caches the upper entries among them.
     #[inline]
     pub(crate) fn walk(&mut self, offset: u64, size: LeafSize, load: &mut impl FnMut(u64)) {
         let leaf = size as usize;
@@ -99,12 +95,10 @@ struct LevelTables {
     upper: UpperEntries,
     /// First line of each level's tables.
     begins: [u64; LEVEL_SHIFTS.len()],
-    /// The line after all of them.
     end: u64,
 }
 
 impl LevelTables {
-    /// Tables for addresses below `bytes`; their lines start at `begin`.
     fn new(sizes: WalkCacheSizes, begin: u64, bytes: u64) -> Self {
         let mut end = begin;
         let begins = LEVEL_SHIFTS.map(|shift| {
@@ -119,8 +113,7 @@ impl LevelTables {
         }
     }
 
-    /// Number of levels to load for an address, including the leaf. Caches the entries that were
-    /// missing.
+    /// Number of levels to load, including the leaf. Caches the missing entries.
     #[inline]
     fn first_level(&mut self, address: u64, leaf: usize) -> usize {
         let mut entries = [0; MAX_LEVELS];
@@ -137,23 +130,19 @@ impl LevelTables {
     }
 }
 
-/// Position of a guest's page tables in its physical memory: far behind everything else, each level
-/// apart. First page of each level.
+/// First guest-physical page of each level of a guest's tables, far behind everything else.
 const GUEST_TABLES: [u64; LEVEL_SHIFTS.len()] = [
     1 << 30,
     (1 << 30) + (1 << 22),
     (1 << 30) + (1 << 22) + (1 << 13),
     (1 << 30) + (1 << 22) + (2 << 13),
 ];
-/// End of a guest's physical memory, in bytes.
 const GUEST_END: u64 = 1 << (12 + 31);
 
-/// The host's tables for a guest's memory, and the core's caches of them. The guest's memory begins
-/// with that of its program.
+/// The host's tables for a guest's memory (its program's first), and the core's caches of them.
 #[derive(Clone, Debug)]
 struct HostTables {
     backed_by: LeafSize,
-    /// Nested TLB, for the guest's page tables.
     tlb: Option<KeyCache>,
     tables: LevelTables,
 }

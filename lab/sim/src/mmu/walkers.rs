@@ -23,8 +23,7 @@ impl Walkers {
         }
     }
 
-    /// When a walk for this entry that is under way at `start` will be done; `start` if there is
-    /// none.
+    /// When a walk for this entry under way at `start` will be done; `start` if there is none.
     #[inline]
     pub(crate) fn wait(&self, entry: TlbEntryId, start: f64) -> f64 {
         self.walks.wait(entry, start)

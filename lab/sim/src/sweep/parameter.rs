@@ -244,7 +244,6 @@ fn keys(place: &Value) -> Vec<String> {
     }
 }
 
-/// An item by its name, or by its index from 0.
 fn item<'a>(items: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
     let named = |item: &Value| item.get("name").and_then(Value::as_str) == Some(key);
     let place = items.iter().position(named);

@@ -18,7 +18,6 @@ const READ: usize = 32;
 pub(super) struct RecordReader<R> {
     input: R,
     record: Vec<u8>,
-    /// Where the record that was read last begins.
     begin: u64,
     end: u64,
 }

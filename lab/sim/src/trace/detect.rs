@@ -34,9 +34,8 @@ pub(super) const TEXTS: [(TraceFormat, LineParser, &str); 3] = [
 impl TraceFormat {
     /// The format of a trace with this name and this beginning; `None` if it is no known trace.
     ///
-    /// Text has the format that parses its first access. Anything else is ChampSim's if two
-    /// conditions hold: every whole record in `begin` is valid, and the name says so or there are
-    /// at least two records.
+    /// Text has the format that parses its first access. Else it is ChampSim's if every whole
+    /// record in `begin` is valid, and the name says so or there are at least two records.
     pub fn detect(name: &str, begin: &[u8]) -> Option<Self> {
         let text = match std::str::from_utf8(begin) {
             Ok(text) => text,

@@ -8,7 +8,6 @@ pub(super) enum ParsedLine {
     Bad,
 }
 
-/// A format's line parser.
 pub(super) type LineParser = fn(&str) -> ParsedLine;
 
 /// Digits of this base and nothing else. (The standard parser accepts a sign too.)

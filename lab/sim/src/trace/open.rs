@@ -39,7 +39,6 @@ impl Trace<Box<dyn BufRead>> {
     /// Opens a file of any known format, compressed by xz or not.
     ///
     /// # Errors
-    ///
     /// The file can't be opened or read, or its format is not supported: see [`TraceError`].
     pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
         let file = File::open(path).map_err(|source| TraceError::Open {
@@ -53,7 +52,6 @@ impl Trace<Box<dyn BufRead>> {
     /// Like [`open`](Self::open), for any input with this name.
     ///
     /// # Errors
-    ///
     /// The same as [`open`](Self::open).
     pub fn detect(name: &str, input: impl BufRead + 'static, bad: BadRecords) -> Result<Self> {
         let (begin, input) = read_beginning(input)?;
@@ -84,7 +82,6 @@ fn detected(
     }
 }
 
-/// The beginning of some input, and the whole input.
 fn read_beginning<R: Read>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);

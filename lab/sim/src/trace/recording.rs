@@ -1,5 +1,4 @@
-//! This project's own recordings: coverage over time, as the manager saw it. Other tables of a
-//! recording are ignored.
+//! This project's recordings: coverage over time, as the manager saw it. Other tables are ignored.
 
 use super::error::Result;
 use super::reader::BadRecords;
@@ -20,7 +19,6 @@ impl CoverageRows {
     /// counted. Data that can't be decoded is an error nevertheless.
     ///
     /// # Errors
-    ///
     /// The file can't be opened, or is no recording that this version can read.
     pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
         Ok(Self {

@@ -6,12 +6,10 @@ use std::io::{BufRead, Read};
 /// Longest line; no trace format has longer ones.
 const MAX_BYTES: u64 = 4096;
 
-/// Reads lines into a buffer of its own.
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
     input: R,
     line: Vec<u8>,
-    /// Number of the line in the buffer.
     number: u64,
 }
 
@@ -72,7 +70,6 @@ pub(super) fn failed(position: TracePosition, source: std::io::Error) -> TraceEr
     }
 }
 
-/// The beginning of the bytes, in readable form.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
     const MOST: usize = 60;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]);

@@ -50,7 +50,6 @@ struct RecordedProcess {
     slots: BTreeMap<u64, TimeSlot>,
 }
 
-/// What was seen of a process in a span of time.
 #[derive(Debug, Default)]
 struct TimeSlot {
     last: Option<Duration>,
@@ -379,7 +378,6 @@ mod tests {
         );
     }
 
-    /// Seconds of own work, and of waiting.
     fn spent_s(workload: &WorkloadSpec) -> (f64, f64) {
         let phases = workload.processes[0].phases.iter();
         phases.fold((0.0, 0.0), |(own, waited), phase| match phase {

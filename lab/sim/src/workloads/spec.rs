@@ -38,8 +38,7 @@ pub struct GuestSpec {
     /// Processes that run in it.
     #[serde(rename = "process", default)]
     pub processes: Vec<Process>,
-    /// Workloads with programs that also run in it. The parser moves these programs to `processes`
-    /// and leaves this list empty.
+    /// Workloads with programs that also run in it. The parser moves these to `processes`.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<IncludedWorkload>,
 }
@@ -70,12 +69,10 @@ pub struct Process {
     /// Number of times that it goes through its phases.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// Its threads (1-1024). All of them do what the phases say, each on its own core, so work is
-    /// done that many times faster.
+    /// Its threads (1-1024). Each does what the phases say, on a core of its own.
     #[serde(default = "one")]
     pub threads: u32,
-    /// Each thread's proportional share of the cores when there are fewer cores than threads
-    /// (1-10000, like a cgroup's `cpu.weight`).
+    /// Each thread's share of the cores when they are too few (1-10000, as `cpu.weight`).
     #[serde(default = "usual_weight")]
     pub cpu_weight: u32,
     /// Whether the run can end before this program does: a server beside other programs.
@@ -97,8 +94,7 @@ pub struct Area {
     pub name: String,
     /// Its size, rounded up to whole regions of 2 MiB.
     pub size: ByteSize,
-    /// Its first byte, if the address is fixed: at the start of a region, after the areas before
-    /// it.
+    /// Its first byte, if fixed: at the start of a region, after the areas before it.
     #[serde(skip)]
     pub start: Option<u64>,
     /// Splits the area into many mappings side by side.
@@ -175,8 +171,7 @@ pub enum Phase {
         #[serde(rename = "stream")]
         streams: Vec<AccessStream>,
     },
-    /// Gives random pages back. In an area in pieces it unmaps whole mappings, and the next fill
-    /// maps them again.
+    /// Frees random pages. An area in pieces loses whole mappings, until the next fill.
     Free {
         /// Name of the area.
         area: String,
@@ -219,8 +214,7 @@ pub struct AccessStream {
     pub stores_percent: f64,
     /// The program's own work for each access, without translation, in cycles (at least 1).
     pub cycles: f64,
-    /// Share of walk time that it waits for, in per cent: 100 where each access depends on the one
-    /// before.
+    /// Share of walk time that it waits for, in per cent: 100 for dependent accesses.
     #[serde(default = "hundred")]
     pub waited_percent: f64,
 }
@@ -237,7 +231,6 @@ pub enum StreamPattern {
     Stride(u64),
 }
 
-/// Weight of a thread without a given one.
 pub(crate) const DEFAULT_CPU_WEIGHT: u32 = 100;
 
 fn one<T: From<u8>>() -> T {
@@ -261,8 +254,7 @@ fn every_page() -> u16 {
 }
 
 impl Process {
-    /// One program with one thread that starts at once and goes through its phases once. All else
-    /// has its default.
+    /// One program with one thread that starts at once; all else is default.
     pub(super) fn new(name: String, areas: Vec<Area>, phases: Vec<Phase>) -> Self {
         Self {
             name,

@@ -19,15 +19,13 @@ pub struct TraceReplay {
     pub path: PathBuf,
     /// How to handle records that are not of its format.
     pub bad: BadRecords,
-    /// The program's own work for each instruction, in cycles (0.01-1e6), without translation. Used
-    /// if the trace has instructions.
+    /// The program's own work for each instruction, in cycles (0.01-1e6), if the trace has any.
     pub cycles_per_instruction: f64,
     /// The program's own work for each access, in cycles, if the trace has no instructions.
     pub cycles_per_access: f64,
     /// Share of walk time that it waits for, in per cent.
     pub waited_percent: f64,
-    /// Number of equal consecutive accesses that each access stands for (1-1e9). A short or sampled
-    /// trace can thus stand for a long run.
+    /// Equal consecutive accesses that each access stands for (1-1e9), as for a sampled trace.
     pub scale: f64,
 }
 
@@ -70,12 +68,10 @@ pub enum TraceWorkloadError {
     Workload(#[from] WorkloadSpecError),
 }
 
-/// A workload that plays a trace `times` times (at least 1), and the number of lines or records
-/// left out.
+/// A workload that plays a trace `times` times (at least 1), and the number of records left out.
 ///
 /// # Errors
-/// The file can't be read or is no trace; it has no access to data; a value of `tape` is out of
-/// range.
+/// An unreadable file or no trace; no access to data; a value of `tape` out of range.
 pub fn traced(tape: TraceReplay, times: u32) -> Result<(WorkloadSpec, u64), TraceWorkloadError> {
     let (areas, skipped) = areas(&tape)?;
     let name = tape.path.file_name().unwrap_or(tape.path.as_os_str());

@@ -9,7 +9,6 @@ use hawkeye_sim::systems;
 use hawkeye_sim::workloads::WorkloadSpec;
 use std::time::Duration;
 
-/// A machine of 512 MiB.
 pub fn small() -> SimulationSetup {
     SimulationSetup {
         memory_bytes: 512 << 20,
@@ -37,12 +36,10 @@ pub fn run(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) -> Si
     simulate(&system, workload, setup).unwrap()
 }
 
-/// The first program after that.
 pub fn ran(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) -> ProgramFigures {
     run(system, workload, setup).figures.programs.swap_remove(0)
 }
 
-/// How long a program's second phase took.
 pub fn second_phase_s(program: &ProgramFigures) -> f64 {
     program.phases[1].end_s - program.phases[1].start_s
 }
@@ -52,7 +49,6 @@ pub fn engine(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) ->
     Engine::new(setup, &system, workload).unwrap()
 }
 
-/// The first process of a machine that has one.
 pub fn only(engine: &mut Engine) -> ProcessId {
     let processes = engine.processes(Duration::from_secs(3600));
     processes.done().expect("all have joined")[0]
@@ -75,8 +71,7 @@ pub fn accessing(ideal_s: f64, streams: &str) -> WorkloadSpec {
 
 pub const RANDOM: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]"#;
 pub const SEQUENTIAL: &str = r#"stream = [{ area = "heap", pattern = { stride = 8 }, cycles = 6.0, waited_percent = 10.0 }]"#;
-/// All accesses except one of 1,000 go to the last quarter. The others touch few of the other pages
-/// in a window.
+/// All but one access in 1,000 go to the last quarter, so few other pages are seen in a window.
 pub const HOT_AT_THE_TOP: &str = r#"stream = [
     { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 999.0, cycles = 150.0 },
     { area = "heap", part = [0.0, 0.75], pattern = "random", weight = 1.0, cycles = 150.0 },

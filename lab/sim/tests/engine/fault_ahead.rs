@@ -6,8 +6,7 @@ use hawkeye_sim::workloads::WorkloadSpec;
 
 const MIB: u64 = 1 << 20;
 
-/// Fills `pages` base pages of each region of 1 GiB, one every `page_ns` nanoseconds. Before that
-/// it waits until the manager allows prefaulting.
+/// Once prefaulting is allowed, fills `pages` of each region of 1 GiB, one every `page_ns` ns.
 fn filling(pages: u16, page_ns: f64) -> WorkloadSpec {
     let fill = format!(
         r#"{{ kind = "fill", area = "data", pages_per_region = {pages}, page_ns = {page_ns} }}"#
@@ -32,7 +31,6 @@ fn setup(fault_ahead: bool) -> SimulationSetup {
 fn a_program_that_goes_through_new_memory_waits_for_no_zeroing() {
     let workload = filling(512, 2000.0);
     let with = run("hawkeye", &workload, &setup(true));
-    // The same kernel without zeroing or prefaulting.
     let without = run("linux", &workload, &setup(false));
     let filled = with.figures.filled_ahead_bytes;
     assert!((900 * MIB..=1024 * MIB).contains(&filled), "{filled}");

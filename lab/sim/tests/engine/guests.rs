@@ -120,8 +120,7 @@ fn guests(guests: &[String]) -> WorkloadSpec {
     parse(&workload(guests))
 }
 
-/// Two guests of 200 MiB on a machine of 256 MiB: one fills its memory and gives it back, then the
-/// other fills its own.
+/// Two guests of 200 MiB on 256 MiB: one fills its memory and frees it, then the other fills.
 fn overcommitted() -> WorkloadSpec {
     let random = r#"{ area = "data", pattern = "random", cycles = 100.0 }"#;
     let guest = |start_s, phases: &[String]| guest(200, 2, start_s, 160, phases);
@@ -180,8 +179,7 @@ fn pages_in_swap_are_waited_for() {
     assert!((1.2..2.6).contains(&waited), "{waited}");
 }
 
-/// Workloads of two guests that fill, free and access, on a machine that is too small for them or
-/// not.
+/// Two guests that fill, free and access, on a machine that may be too small for them.
 fn programs() -> impl Strategy<Value = WorkloadSpec> {
     let phase = prop_oneof![
         (0.05f64..1.0).prop_map(free),

@@ -6,7 +6,6 @@ use hawkeye_sim::simulate::{SimulationSetup, manager};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::WorkloadSpec;
 
-/// Numbers of the regions that are huge after `count` promotions.
 fn first_promoted(
     system: &str,
     workload: &WorkloadSpec,

@@ -33,8 +33,7 @@ fn rounds_free_what_they_are_told_to() {
 fn rounds_go_through_all_of_the_area() {
     let free = r#"{ kind = "free", area = "data", share = 0.5, rounds = 50, page_ns = 1e6 }"#;
     let done = made("ingens-50", &format!("{FILL}, {free}"));
-    // Freeing takes 16 s. Meanwhile regions that are in use by more than half are promoted again
-    // and again.
+    // Freeing takes 16 s. Meanwhile regions in use by more than half are promoted again.
     let mib = done.phases[1].rss_bytes as f64 / MIB;
     assert!(mib > 110.0, "{mib}");
 }

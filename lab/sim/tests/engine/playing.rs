@@ -13,7 +13,6 @@ const REGION: u64 = 512 * PAGE;
 const HEAP: u64 = 0x5555_5560_0000;
 const STACK: u64 = 0x7fff_ffe0_0000;
 
-/// A lackey file with these lines.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).unwrap();
@@ -24,7 +23,6 @@ fn workload(tape: TraceReplay, times: u32) -> WorkloadSpec {
     traced(tape, times).unwrap().0
 }
 
-/// Loads of these addresses, with one instruction before each.
 fn loads(addresses: impl Iterator<Item = u64>) -> String {
     addresses.fold(String::new(), |mut text, address| {
         let _ = writeln!(text, "I  401000,4\n L {address:x},8");
@@ -110,7 +108,6 @@ fn managers_see_what_a_trace_touches() {
     }
 }
 
-/// More than fits into memory.
 #[test]
 fn what_is_swapped_out_is_brought_in_again() {
     let text = loads(scattered(12, 12_000));

@@ -67,7 +67,6 @@ fn neighbours_in_memory_are_one_entry_unmarked_on_zen() {
     assert!(zen < overhead(&lone) * 0.9, "{zen} {}", overhead(&lone));
 }
 
-/// A program that fills 1 GiB and then accesses it.
 fn filled() -> String {
     reader(1024, "", 1000.0, RANDOM)
 }

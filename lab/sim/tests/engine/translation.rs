@@ -14,8 +14,7 @@ fn random_accesses_gain_by_huge_pages_what_counters_say() {
     let [base, huge] = both(RANDOM);
     assert!(base.overhead_percent > 10.0, "{}", base.overhead_percent);
     assert!(huge.overhead_percent < 1.0, "{}", huge.overhead_percent);
-    // The time outside walks is the program's own work, and hits in the second level of the TLB: at
-    // most 7 of 60 cycles.
+    // Outside walks: own work, and hits in the second TLB level, at most 7 of 60 cycles.
     for ran in [base, huge] {
         let own = second_phase_s(&ran) * (1.0 - ran.overhead_percent / 100.0);
         assert!((2.0..2.25).contains(&own), "{own}");

@@ -66,7 +66,6 @@ fn order(index: u8) -> PageOrder {
         .unwrap_or(PageOrder::HUGE)
 }
 
-/// Sizes with a set bit.
 fn orders(bits: u8) -> PageOrders {
     MTHP_SIZES
         .iter()
@@ -157,8 +156,7 @@ proptest! {
         }
     }
 
-    /// Neighbouring faults that are handled together give the same result as one by one, to the
-    /// nanosecond.
+    /// Faults handled together give the same result as one by one, to the nanosecond.
     #[test]
     fn bulk_is_one_by_one(steps in prop::collection::vec(step(), 1..40), policy in prop::sample::select(&POLICIES[..]), memory in 4u64..24) {
         let (mut bulk, space) = build(policy, memory * HUGE).expect("a machine");

@@ -35,7 +35,6 @@ pub fn swapping(
     Ok((kernel, space))
 }
 
-/// `bytes` bytes, from `offset` into the mapping on.
 pub fn bytes_at(offset: u64, bytes: u64) -> Range<u64> {
     AT + offset..AT + offset + bytes
 }

@@ -45,15 +45,13 @@ fn swap_takes_what_was_not_accessed_and_gives_it_back() -> TestResult {
     // The faulting program waits for the device.
     assert!(back.time > 512 * Duration::from_micros(100));
     assert!(touched.time < back.time * 100);
-    // The content is still what was written.
     assert_eq!(kernel.check(), Ok(()));
     kernel.free(space, bytes_at(0, 96 * MIB))?;
     assert_eq!(kernel.figures().swapped_bytes, 0);
     Ok(())
 }
 
-/// Of two address spaces, the one that was filled first loses its memory first, whichever was
-/// created first. Memory that is accessed while it passes through the inactive list stays.
+/// The space filled first loses memory first, except what is accessed on the inactive list.
 #[test]
 fn the_oldest_memory_goes_first_unless_it_is_accessed() -> TestResult {
     let (mut kernel, young) = swapping(96 * MIB, 128 * MIB, LINUX_BASE)?;

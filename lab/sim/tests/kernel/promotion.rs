@@ -42,7 +42,6 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let done = kernel.recover(space, region(0))?;
     assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
     assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
-    // The zero pages can still be read and written.
     let read = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Read)?;
     assert_eq!(read.faults.total(), 0);
     let write = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Write)?;

@@ -24,7 +24,6 @@ fn only(sizes: PageOrders) -> FaultPolicy {
     }
 }
 
-/// Memory mapped by pages of a size, in KiB.
 fn kib(kernel: &SimulatedKernel, space: SpaceId, order: PageOrder) -> u64 {
     let mapped = kernel.mapped_by_size(space);
     mapped.map_or(0, |mapped| mapped.of(order) / KIB)
@@ -57,7 +56,6 @@ fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
     let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!((far.faults.of(K64), far.zeroed), (1, 16));
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
-    // All of it is present.
     let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), PageAccess::Write)?;
     assert_eq!(rest.faults.total(), 0);
     Ok(())

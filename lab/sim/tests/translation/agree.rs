@@ -60,7 +60,6 @@ fn with_groups(
     }
 }
 
-/// The presets, and variants that no preset has.
 fn processors() -> Vec<ProcessorSpec> {
     let mut large = TINY;
     large.l2_tlb.large = Some(SetShape::new(4, 2));
@@ -109,11 +108,9 @@ enum MappingStep {
     InvalidateHost,
 }
 
-/// A change of one region.
 #[derive(Clone, Debug)]
 enum MappingChange {
     MapPages([u64; 8], bool),
-    /// Maps all pages, and makes these groups of them one entry each.
     MapGroups(usize),
     SetGroups(usize),
     MapHuge,
@@ -161,7 +158,6 @@ fn tables() -> impl Strategy<Value = PageTableSetup> {
     prop_oneof![levels().prop_map(PageTableSetup::Native), nested]
 }
 
-/// Both models, with the same operations applied.
 struct ModelPair {
     fast: Translator,
     mappings: Mappings,

@@ -43,7 +43,6 @@ fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<M
     Ok(machine)
 }
 
-/// The same with base pages.
 fn native(spec: &TranslatorSpec) -> TestResult<Machine> {
     mapped(spec, LeafSize::Base, LeafSize::Giant)
 }
@@ -182,7 +181,6 @@ fn giant_pages_are_where_the_processor_has_them() -> TestResult {
         let lap: Vec<u64> = (0..gibs).map(|gib| gib << 18).collect();
         Ok(machine.load(&lap).walks() + machine.load(&lap).walks())
     };
-    // Four in the first level.
     assert_eq!(walks(GiantPages::Nowhere, 4)?, 4);
     assert_eq!(walks(GiantPages::Nowhere, 5)?, 10);
     assert_eq!(walks(GiantPages::Own(SetShape::new(16, 4)), 16)?, 16);

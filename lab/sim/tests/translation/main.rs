@@ -15,9 +15,7 @@ use hawkeye_sim::mmu::translation::{
 
 type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-/// Where programs have their memory; also that of a run of the exact model.
 const BEGIN: u64 = 0x7f00_0000_0000;
-/// All pages of a region.
 const FULL: [u64; 8] = [u64::MAX; 8];
 
 fn random(seed: u64) -> impl Iterator<Item = u64> {
@@ -29,7 +27,6 @@ fn region(number: u64) -> RegionAddr {
     RegionAddr::containing(BEGIN + number * (2 << 20))
 }
 
-/// Mappings, and a core with empty TLBs.
 struct Machine {
     mappings: Mappings,
     core: Translator,

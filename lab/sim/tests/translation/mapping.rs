@@ -52,7 +52,6 @@ impl PlainTranslator {
         });
     }
 
-    /// Keeps only groups with all pages present and alike.
     fn drop_unlike(&self, region: &mut PlainRegion) {
         let Some(group) = self.base_group else {
             return;
@@ -80,7 +79,6 @@ impl PlainTranslator {
         }
     }
 
-    /// Ends the group of huge pages that holds a region.
     fn end_huge_group(&mut self, begin: u64) {
         if !self.region(begin).in_huge_group {
             return;

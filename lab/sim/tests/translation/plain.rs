@@ -19,7 +19,6 @@ pub struct PlainRegion {
     pub size: Option<LeafSize>,
     pub host: EntrySize,
     pub in_huge_group: bool,
-    /// Groups of base pages, by number.
     pub groups: BTreeSet<u64>,
     pub present: BTreeSet<u64>,
     pub protected: BTreeSet<u64>,
@@ -109,7 +108,6 @@ impl PlainTranslator {
         self.numbers[level][&(address >> [30, 39, 48][level])]
     }
 
-    /// The entries that lead to a page, from the lowest level up.
     fn entries(&self, address: u64) -> [u32; 5] {
         let [chunk, block, top] = [0, 1, 2].map(|level| self.number_of(level, address));
         let index = |shift: u32, bits: u32| (address >> shift) as u32 & ((1 << bits) - 1);
@@ -162,7 +160,6 @@ impl PlainTranslator {
         true
     }
 
-    /// Looks up an address as this entry; returns the time that it takes.
     fn translate(
         &mut self,
         address: u64,
@@ -216,7 +213,6 @@ impl PlainTranslator {
         cycles
     }
 
-    /// Walks for an address, and sets its access bit.
     fn walk_counted(
         &mut self,
         address: u64,
@@ -235,8 +231,7 @@ impl PlainTranslator {
         cycles
     }
 
-    /// Position of the access bit of an address. In a marked group the first page's bit stands for
-    /// all.
+    /// Position of an access bit. In a marked group the first page's stands for all.
     pub fn bit_of(&self, leaf: LeafSize, address: u64) -> PlainPage {
         let region = &self.regions[&(address >> 21)];
         let number = address / leaf.bytes();
@@ -258,7 +253,6 @@ impl PlainTranslator {
         group.is_some_and(|group| region.groups.contains(&(page >> group.order)))
     }
 
-    /// Whether the processor sees the group of a page as one.
     fn is_seen(&self, page: u64) -> bool {
         let Some(group) = self.base_group else {
             return false;
@@ -269,7 +263,6 @@ impl PlainTranslator {
             || pages.all(|page| self.accessed.contains(&(LeafSize::Base, page)))
     }
 
-    /// Bytes of an entry, in the first level or in the second.
     fn bytes(&self, size: EntrySize, in_l1: bool) -> u64 {
         let group = match size {
             EntrySize::BaseGroup => self.base_group,
@@ -295,7 +288,6 @@ impl PlainTranslator {
         self.numbered(size, address, false)
     }
 
-    /// Uses the entry of an address in the first level.
     fn first_level(
         &mut self,
         size: EntrySize,
@@ -358,7 +350,6 @@ impl PlainTranslator {
         }
     }
 
-    /// Drops pages with bytes in a range.
     pub fn invalidate(&mut self, begin: u64, end: u64) {
         let pieces: BTreeMap<u64, u64> = self.numbers[0]
             .iter()
@@ -383,9 +374,7 @@ impl PlainTranslator {
         upper.for_each(|cache| cache.entries.clear());
     }
 
-    /// Drops everything except lines.
     pub fn invalidate_host(&mut self) {
-        // All addresses.
         self.invalidate(0, u64::MAX);
         let host = self.host_upper.iter_mut();
         host.for_each(|cache| cache.entries.clear());

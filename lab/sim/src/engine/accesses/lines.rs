@@ -8,7 +8,6 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
 
 impl StreamSampler {
-    /// Lines of memory that it touches in `time_s`, at `per_s` accesses per second.
     pub(in crate::engine) fn lines(&self, per_s: f64, time_s: f64) -> f64 {
         let used = self.used as f64 * LINES_PER_PAGE;
         match &self.shape {
@@ -28,8 +27,7 @@ impl StreamSampler {
         }
     }
 
-    /// Lines per access that it brings in because they don't stay in the cache for longer than
-    /// `stays_s`.
+    /// Lines per access that it brings in, because a line stays in the cache for only `stays_s`.
     pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
         match &self.shape {
             StreamShape::Random => {

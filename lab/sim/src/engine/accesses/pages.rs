@@ -8,8 +8,7 @@ use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use rand_distr::{Distribution, Poisson};
 
 impl StreamSampler {
-    /// Number of these pages of a region of the lot (by number) that one access touches for the
-    /// first time in a while.
+    /// Number of these pages (of region `number`) that one access touches first in a while.
     pub(in crate::engine) fn visits(&self, number: usize, pages: PageBits) -> f64 {
         let used = self.used.max(1) as f64;
         match &self.shape {
@@ -44,8 +43,7 @@ impl StreamSampler {
         pages
     }
 
-    /// For skewed popularity: these pages of a region, with the chance that one access goes to
-    /// each.
+    /// For skewed popularity: these pages with the chance that one access goes to each.
     fn zipf_chances<'a>(
         &self,
         chances: &'a [f32],
@@ -104,7 +102,6 @@ impl StreamSampler {
         let chance = match &self.shape {
             StreamShape::Random => touch_probability(accesses / self.used.max(1) as f64),
             StreamShape::Zipf { theta, total, .. } => {
-                // Accesses to pages not in use go to others.
                 let accesses = accesses * pages / self.used.max(1) as f64;
                 let groups = ranks(pages, *theta)
                     .map(|(chance, width)| width * touch_probability(accesses * chance / total));

@@ -4,7 +4,6 @@ use crate::bits::PageBits;
 use crate::workloads::{Area, ByteSize};
 use std::collections::BTreeSet;
 
-/// A stream over an area of `regions` regions that uses `pages` pages of each.
 pub(in crate::engine) fn source(
     pattern: StreamPattern,
     regions: u64,

@@ -1,5 +1,4 @@
-//! A guest's accesses as its host sees them: what its programs do to the pages that lie in its
-//! memory.
+//! A guest's accesses as its host sees them: what its programs do to the guest's memory.
 
 use super::guest::{GuestMachine, block_of_region, region_of_block};
 use crate::bits::PageBits;
@@ -17,7 +16,6 @@ const SHORT: u64 = 4;
 /// Time between two reports of accesses to reclaim.
 const MARK_EVERY: Duration = Duration::from_secs(1);
 
-/// Accesses to a pageblock of the guest's.
 #[derive(Clone, Copy, Debug, Default)]
 struct PageblockAccesses {
     pages: u16,

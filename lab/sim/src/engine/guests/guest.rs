@@ -21,7 +21,6 @@ const BEGIN: u64 = 0x1000_0000_0000;
 pub(in crate::engine) struct GuestMachine {
     pub(in crate::engine) id: ProcessId,
     pub(in crate::engine) name: String,
-    /// The machine that runs in it.
     pub(in crate::engine) machine: Box<Engine>,
     /// The host's address space for its memory; `None` once it was killed.
     pub(in crate::engine) space: Option<SpaceId>,
@@ -33,7 +32,6 @@ pub(in crate::engine) struct GuestMachine {
     /// Pageblocks of it that hold other pages since then, or that the host has remapped.
     pub(super) moved: BTreeSet<u32>,
     pub(super) mostly: LeafSize,
-    /// The host's latest figures of it.
     pub(super) last: SpaceFigures,
     pub(super) rss_peak_bytes: u64,
 }
@@ -80,13 +78,11 @@ impl Engine {
         Ok(())
     }
 
-    /// The guest that owns an address space.
     pub(in crate::engine) fn guest_in(&self, space: Option<SpaceId>) -> Option<usize> {
         let mut guests = self.guests.iter();
         guests.position(|guest| guest.space.is_some() && guest.space == space)
     }
 
-    /// The host kills a guest, and with it all that runs in it.
     pub(in crate::engine) fn end_guest(&mut self, guest: usize, now: Duration) {
         let Some(guest) = self.guests.get_mut(guest) else {
             return;
@@ -124,7 +120,6 @@ impl GuestMachine {
         self.moved.insert(block_of_region(region));
     }
 
-    /// The share of the host's cores that it would use now.
     pub(in crate::engine) fn demand(&self) -> CpuDemand {
         CpuDemand {
             threads: self.machine.busy_threads().min(self.machine.cores),
@@ -143,12 +138,10 @@ impl GuestMachine {
     }
 }
 
-/// The region of a guest's process at the host that holds a pageblock of the guest.
 pub(super) fn region_of_block(block: u32) -> RegionAddr {
     RegionAddr::containing(BEGIN + u64::from(block) * HUGE_PAGE_BYTES)
 }
 
-/// The pageblock of a guest that a region of its process at the host holds.
 pub(super) fn block_of_region(region: RegionAddr) -> u32 {
     ((region.start().saturating_sub(BEGIN)) / HUGE_PAGE_BYTES) as u32
 }

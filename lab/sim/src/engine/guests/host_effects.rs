@@ -14,8 +14,7 @@ use std::time::Duration;
 const EXIT: Duration = Duration::from_nanos(1_500);
 
 impl Engine {
-    /// Runs all guests for a step, in which each core of theirs has this share of one of the
-    /// host's.
+    /// Runs all guests for a step; each of their cores has this share of a host's core.
     pub(in crate::engine) fn run_guests(&mut self, step: Duration, shares: &[f64]) {
         for (number, share) in shares.iter().enumerate() {
             let alive = self.guests.get(number).filter(|guest| guest.is_alive());
@@ -52,8 +51,7 @@ impl Engine {
         }
     }
 
-    /// Applies at the host what a guest has done; a program of it waits for the time that this
-    /// takes.
+    /// Applies at the host what a guest has done; a program of it waits meanwhile.
     fn apply_at_host(&mut self, number: usize, payer: Option<usize>) {
         let Some(guest) = self.guests.get_mut(number) else {
             return;
@@ -128,7 +126,6 @@ impl Engine {
         Some(time)
     }
 
-    /// Reports to a guest's kernel which pages of a pageblock are in the host's swap.
     fn report_swapped_frames(&mut self, number: usize, block: u32) {
         let each = self.kernel.swapped_access_time() + EXIT;
         let Some(guest) = self.guests.get_mut(number) else {
@@ -166,8 +163,7 @@ impl Engine {
         }
     }
 
-    /// Whether pages of this machine are in swap, the host's included, and a program accesses
-    /// memory.
+    /// Whether pages are in swap, the host's included, and a program accesses memory.
     pub(in crate::engine) fn swaps(&self) -> bool {
         let mut programs = self.programs.iter();
         programs.any(|program| {

@@ -1,8 +1,7 @@
 //! Managers of one machine and of its guests take turns.
 //!
-//! A manager does what is due and then waits. Here it does so at an instant of simulated time and
-//! is busy for as long as its calls take. It is not called again before the machine has reached the
-//! time at which it wants to wake.
+//! A manager does what is due at an instant of simulated time, and is busy for its calls' time. It
+//! is called again when the machine has reached the time at which it wants to wake.
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
@@ -23,7 +22,6 @@ type Result<T, E = MachineError> = std::result::Result<T, E>;
 pub(in crate::engine) struct ManagerSchedule {
     /// The time at which its current calls end.
     pub(in crate::engine) busy_until: Duration,
-    /// The time at which it wants to wake.
     pub(in crate::engine) wakes_at: Duration,
 }
 
@@ -95,7 +93,6 @@ impl MachineView {
     }
 }
 
-/// Forwards the engine's own methods.
 macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         fn $name(&mut self, $($argument: $type),*) -> $result {

@@ -5,7 +5,6 @@ use crate::kernel::reclaim::regions_around;
 use crate::kernel::region::RegionMapping;
 use crate::kernel::space::AddressSpace;
 
-/// The rule that a region of an address space breaks, if it breaks one.
 pub(super) fn broken(
     space: &AddressSpace,
     number: u64,

@@ -10,8 +10,7 @@ use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl SimulatedKernel {
-    /// Makes the regions around this one a page of this size. Huge pages that already lie as needed
-    /// are not copied.
+    /// Makes one page of the regions around this; doesn't copy huge pages that lie as needed.
     pub(super) fn join(&mut self, at: RegionId, order: PageOrder) -> Result<Collapse> {
         let around = regions_around(at.region, order);
         let regions = around.map(|region| RegionId { region, ..at });

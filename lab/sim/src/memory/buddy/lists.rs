@@ -14,13 +14,11 @@ impl PhysicalMemory {
         }
     }
 
-    /// Content of a free block of order 9 or 10.
     pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> FrameContent {
         let zeroed = self.zeroes(block).full();
         FrameContent::zeroed_if(zeroed && (order == HUGE_ORDER || self.zeroes(block + 1).full()))
     }
 
-    /// Puts free pageblocks on their list.
     pub(in crate::memory) fn add_whole(&mut self, block: u32, order: u8) {
         let content = self.whole_content(block, order);
         let last = block + u32::from(order > HUGE_ORDER);
@@ -34,7 +32,6 @@ impl PhysicalMemory {
         list.blocks.insert(block);
     }
 
-    /// Takes free pageblocks from their list; `block` is the first of a pair.
     pub(in crate::memory) fn remove_whole(&mut self, block: u32) {
         let PageblockState::Free { order, .. } = self.blocks[block as usize] else {
             return;

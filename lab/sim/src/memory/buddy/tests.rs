@@ -100,7 +100,6 @@ fn step() -> impl Strategy<Value = BuddyStep> {
     ]
 }
 
-/// A second memory repeats by single frames what the first does by runs.
 struct MemoryPair {
     memory: PhysicalMemory,
     single: PhysicalMemory,

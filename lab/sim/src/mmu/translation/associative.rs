@@ -110,7 +110,6 @@ impl Associative {
         self.newer[0] = END;
     }
 
-    /// Makes a slot the most recently used one.
     #[inline]
     fn link(&mut self, slot: u8) {
         let newest = self.older[0];
@@ -127,7 +126,6 @@ impl Associative {
         self.older[newer as usize] = older;
     }
 
-    /// Removes a slot from its bucket.
     #[inline]
     fn unchain(&mut self, slot: u8) {
         let bucket = bucket(self.keys[slot as usize]);
@@ -155,7 +153,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compared with a list in order of use.
         #[test]
         fn as_a_plain_list(
             entries in 1u32..80,

@@ -1,5 +1,4 @@
-//! Numbers of pages, regions and pieces of 1 GiB in an address space, without gaps between the
-//! pieces. TLBs and tables use them as keys.
+//! Gapless numbers of pages, regions and pieces of 1 GiB in an address space: TLB and table keys.
 
 use super::table_caches::TableLine;
 
@@ -29,7 +28,6 @@ impl ChunkTables {
     }
 }
 
-/// Number of a base page, from the number of its piece and its position within it.
 #[inline]
 pub(super) const fn page_number(chunk: u32, address: u64) -> u32 {
     chunk << 18 | (address >> 12) as u32 & 0x3_ffff

@@ -26,7 +26,6 @@ const TABLES: [u32; MAX_LEVELS] = [
 /// Distinguishes entries that lead to page tables from those that lead to memory.
 const TABLE_KEY: u32 = 1 << 30;
 
-/// The host's tables and the core's caches of them.
 #[derive(Clone, Debug)]
 pub(super) struct HostWalker {
     levels: usize,
@@ -49,8 +48,8 @@ impl HostWalker {
         }
     }
 
-    /// Translates the address of the guest's table that holds entry `entry` of a level; `load`
-    /// loads a line.
+    /// Translates the address of the guest's table that holds a level's `entry`; `load` loads a
+    /// line.
     #[inline]
     pub(super) fn find_table(
         &mut self,
@@ -69,7 +68,6 @@ impl HostWalker {
         self.walk(HOST_TABLES, &entries, &keys, leaf, load);
     }
 
-    /// Translates the address of a page itself.
     #[inline]
     pub(super) fn find_page(
         &mut self,

@@ -12,7 +12,6 @@ pub(in crate::mmu) enum KeyCache {
 }
 
 impl KeyCache {
-    /// `None` for no entries.
     pub(in crate::mmu) fn new(entries: u32) -> Option<Self> {
         match entries {
             0 => None,

@@ -13,12 +13,9 @@ pub(super) use groups::GroupMembership;
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 
-/// Words of a region's bits, the first page lowest.
 const WORDS: usize = 8;
 const FULL: [u64; WORDS] = [u64::MAX; WORDS];
-/// Bits of an address.
 const ADDRESS_BITS: u32 = 57;
-/// One table above the page directories maps 512 pieces of 1 GiB.
 const CHUNKS_PER_BLOCK: usize = 512;
 const BLOCK_SHIFT: u32 = 39;
 
@@ -27,14 +24,12 @@ const BLOCK_SHIFT: u32 = 39;
 /// Memory is held in pieces of 1 GiB, 97 KiB for each piece with a mapping. Piece 0 and block 0 are
 /// empty, so that a look-up of an unmapped address takes no branch.
 ///
-/// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them, as a kernel
-/// does.
+/// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them.
 #[derive(Clone, Debug)]
 pub struct Mappings {
     groups: Groups,
     /// Sizes of entries in the second level.
     pub(super) orders: EntryOrders,
-    /// Sizes of entries in the first level.
     pub(super) l1_orders: EntryOrders,
     /// Bits of an address that select its entry in the first level, by [`EntrySize`].
     pub(super) l1_entries: [u64; 5],
@@ -44,7 +39,6 @@ pub struct Mappings {
     /// Groups of base pages by region, a bit each; empty if there are no groups.
     grouped: Vec<u128>,
     present: Vec<u64>,
-    /// Base pages that can't be stored to.
     protected: Vec<u64>,
     accessed: Vec<u64>,
     huge_accessed: Vec<u64>,
@@ -76,7 +70,6 @@ impl Mappings {
     /// such a processor: they take groups as they are here.
     ///
     /// # Errors
-    ///
     /// Impossible groups.
     pub fn with_groups(groups: Groups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
@@ -103,7 +96,6 @@ impl Mappings {
             numbers: vec![0; 1 << (ADDRESS_BITS - BLOCK_SHIFT)],
             tops: Vec::new(),
         };
-        // Piece 0 stays empty.
         mappings.push_chunk(ChunkTables::default());
         mappings
     }
@@ -238,8 +230,6 @@ impl AddressBlock<'_> {
         address >> BLOCK_SHIFT == self.number
     }
 
-    /// The base page that holds an address of this block; one of piece 0 if nothing is mapped
-    /// there.
     #[inline(always)]
     pub(super) fn page(&self, address: u64) -> u32 {
         let chunk = self.chunks[(address >> 30) as usize % CHUNKS_PER_BLOCK];

@@ -4,19 +4,16 @@ use super::access::{Access, STORE};
 use super::state::RegionTranslation;
 use super::table_caches::WalkCause;
 
-/// Most pages in a batch. Large enough to amortise the work per batch, small enough for the caches
-/// of the simulating core.
+/// Most pages in a batch: amortises the work per batch, and fits the simulating core's caches.
 pub(super) const BATCH: usize = 1024;
 /// Most walks of a batch: for each page one, and one prefetch.
 pub(super) const MAX_WALKS: usize = 2 * BATCH;
 
-/// A page that missed: its number, the mapping of its region (from bit 32), and its cause (from bit
-/// 40).
+/// A page that missed: its number, its region's mapping (from bit 32), its cause (from bit 40).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MissedPage(u64);
 
 impl MissedPage {
-    /// Stands for no page.
     pub(super) const NONE: Self = Self(0);
 
     #[inline]
@@ -93,8 +90,7 @@ impl WalkKind for MixedWalks {
     }
 }
 
-/// Mapping and cause of all pages, if they are the same. The pages that a stage leaves are of the
-/// same kind, so this is computed once.
+/// Mapping and cause of all pages, if the same: computed once, because stages keep them.
 pub(super) type UniformKind = Option<(RegionTranslation, WalkCause)>;
 
 pub(super) fn one_kind(pages: &[MissedPage]) -> UniformKind {
@@ -105,8 +101,7 @@ pub(super) fn one_kind(pages: &[MissedPage]) -> UniformKind {
     (other >> 32 == 0).then(|| (first.state(), first.cause()))
 }
 
-/// Moves the pages that missed to the front, and returns their number. Without a branch, because
-/// the result is unpredictable.
+/// Moves missed pages to the front; returns their number. No branch: it is unpredictable.
 #[inline(always)]
 pub(super) fn retain_missed(
     pages: &mut [MissedPage],
@@ -131,8 +126,7 @@ pub(super) struct HitWindow {
 impl HitWindow {
     pub(super) const NONE: Self = Self { mask: 0, base: 1 };
 
-    /// The window of an access to the entry that these bits of the address select; of loads only,
-    /// if stores would fault.
+    /// The window of an access to the entry of these bits; of loads only, if stores would fault.
     #[inline(always)]
     pub(super) fn new(access: Access, page: u64, writable: bool) -> Self {
         let load_or_store = !STORE;

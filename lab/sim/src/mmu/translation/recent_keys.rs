@@ -25,7 +25,6 @@ const fn ending(key: u32) -> usize {
 }
 
 impl RecentKeys {
-    /// Empty, with at least one place.
     pub(super) fn new(places: u32) -> Self {
         let places = places.clamp(1, u16::MAX.into()) as usize;
         let mut recent = Self {
@@ -109,7 +108,6 @@ impl RecentKeys {
         self.endings[ending(EMPTY)] = self.places as u16;
     }
 
-    /// Moves the known keys to the start of the row.
     fn begin_anew(&mut self) {
         let oldest = self.row.len() - self.places;
         self.row.copy_within(oldest.., 0);
@@ -144,7 +142,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compared with a list in order of use, one by one and in batches.
         #[test]
         fn as_a_plain_list(
             places in 1u32..80,

@@ -26,8 +26,7 @@ impl LeafSize {
     }
 }
 
-/// Size that one TLB entry holds, the smallest first: a page, or a [group](crate::mmu::Group) of
-/// pages.
+/// Size that one TLB entry holds, ascending: a page, or a [group](crate::mmu::Group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum EntrySize {
     /// 4 KiB.
@@ -86,8 +85,7 @@ impl From<LeafSize> for EntrySize {
     }
 }
 
-/// Binary logarithm of the number of base pages in an entry of each size: by [`EntrySize`], a byte
-/// each.
+/// log2 of the base pages in an entry of each size: by [`EntrySize`], a byte each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryOrders(u64);
 

@@ -84,8 +84,7 @@ impl TranslatorSpec {
     }
 }
 
-/// What a program does beside translation. By default it waits for every walk and has one cycle of
-/// work for each access.
+/// A program's work beside translation. By default: waits for every walk, one cycle per access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ProgramWork {
     /// Work for each access, in thousandths of a cycle.

@@ -42,7 +42,6 @@ impl RegionTranslation {
         Self(mapped | (host as u8) << HOST_SHIFT | flag)
     }
 
-    /// The same with another host.
     pub(super) const fn with_host(self, host: EntrySize) -> Self {
         Self(self.0 & !(SIZE << HOST_SHIFT) | (host as u8) << HOST_SHIFT)
     }
@@ -82,7 +81,6 @@ impl RegionTranslation {
         EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
     }
 
-    /// Size of its pages. Only for mapped regions.
     #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
         self.own().leaf()
@@ -93,7 +91,6 @@ impl RegionTranslation {
         EntrySize::from_bits((self.0 >> HOST_SHIFT) as u32)
     }
 
-    /// Size of the TLB entry that can hold a page of it.
     #[inline]
     pub(super) const fn entry(self) -> EntrySize {
         ENTRIES[(self.0 & 63) as usize]
@@ -105,7 +102,6 @@ impl RegionTranslation {
         self.0 & WHOLE != 0
     }
 
-    /// Whether some of its base pages are in groups, and some not.
     #[inline]
     pub(super) const fn has_some_groups(self) -> bool {
         self.0 & SOME_GROUPS != 0

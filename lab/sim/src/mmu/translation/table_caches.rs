@@ -38,7 +38,6 @@ impl TableLine {
 /// it loads those of the host.
 const MAX_LOADS: usize = MAX_WALKS * ((MAX_LEVELS + 1) * (MAX_LEVELS + 1) - 1);
 
-/// Cause of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WalkCause {
     Load = 0,
@@ -95,7 +94,6 @@ pub(super) struct TableCaches {
     last: TableCache,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
-    /// Loads of a batch that miss the second level.
     missed: Vec<WalkLoad>,
 }
 
@@ -141,8 +139,7 @@ impl TableCaches {
         })
     }
 
-    /// Makes the `count` loads that missed the second level in the last level. Counts them and its
-    /// hits, by cause.
+    /// Makes the `count` loads that missed the second level in the last; counts both by cause.
     #[inline(never)]
     fn load_missed(&mut self, count: usize, kind: &impl WalkKind) -> ([u64; 3], [u64; 3]) {
         let (mut missed, mut last) = (CauseCounts::default(), CauseCounts::default());

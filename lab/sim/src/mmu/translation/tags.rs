@@ -25,7 +25,6 @@ impl TaggedEntries {
         }
     }
 
-    /// Uses a page; true if it was there.
     #[inline]
     pub(in crate::mmu) fn access(&mut self, number: u32, size: EntrySize) -> bool {
         match self {

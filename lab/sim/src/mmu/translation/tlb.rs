@@ -32,7 +32,6 @@ impl FirstLevel {
         orders: EntryOrders,
     ) -> usize {
         match one_size(pages, kind) {
-            // Computed at compile time.
             Some(EntrySize::Base) => {
                 let tags = self.of_size(EntrySize::Base);
                 tags.retain_missed(pages, orders, |_| EntrySize::Base)
@@ -191,7 +190,6 @@ impl SecondLevel {
     }
 }
 
-/// Whether an entry of this number and size has bytes in `addresses`.
 pub(super) fn is_in(
     places: &[ChunkTables],
     orders: EntryOrders,

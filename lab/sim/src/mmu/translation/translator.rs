@@ -29,8 +29,7 @@ pub struct Translator {
     l2_hit_cycles: u64,
     prefetches: bool,
     missed_last: u32,
-    /// Pages of the current batch, with spare room; then those that the first level missed, and so
-    /// on.
+    /// Pages of the current batch, with spare room; after a level those that it missed.
     misses: Vec<MissedPage>,
     /// Pages that the second level missed, if there are prefetches.
     walks: Vec<MissedPage>,
@@ -41,7 +40,6 @@ impl Translator {
     /// A core with empty TLBs and caches.
     ///
     /// # Errors
-    ///
     /// A processor that can't be built, a share of page tables that is not 1-100 %, or a TLB with
     /// two sets: see [`MmuError`].
     pub fn new(spec: &TranslatorSpec) -> Result<Self, MmuError> {
@@ -138,14 +136,12 @@ impl Translator {
         self.walker.clear();
     }
 
-    /// Drops everything, host translations too: the host changed its mapping of the guest's memory
-    /// (INVEPT).
+    /// Drops everything, host translations too (INVEPT): the host changed its mapping.
     pub fn invalidate_host(&mut self) {
         self.invalidate_all();
         self.walker.clear_host();
     }
 
-    /// Stores the counters after a batch, and adds its cycles.
     fn count(&mut self, mut after: TranslationCounters, work: ProgramWork) {
         let batch = after.since(&self.counters);
         let translating = batch.walk_cycles() + batch.l2_hits() * self.l2_hit_cycles;

@@ -21,8 +21,7 @@ impl UpperEntries {
         Self([sizes.pde, sizes.pdpte, sizes.pml4e].map(KeyCache::new))
     }
 
-    /// Number of levels that a walk through these entries must load, including the leaf. Caches the
-    /// entries that were missing.
+    /// Number of levels that a walk loads, including the leaf. Caches the missing entries.
     #[inline(always)]
     pub(in crate::mmu) fn first_level(
         &mut self,
@@ -116,7 +115,6 @@ fn use_entry(cache: &mut Option<KeyCache>, entry: u32) -> bool {
     cache.as_mut().is_some_and(|cache| cache.access(entry))
 }
 
-/// Requests to caches of upper entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WalkStarts {
     /// Number of levels to load, by walk.

@@ -77,7 +77,6 @@ impl Walker {
         }
     }
 
-    /// The same without a host.
     fn walk_native(
         &mut self,
         kind: &impl WalkKind,
@@ -128,7 +127,6 @@ impl Walker {
         loads
     }
 
-    /// Cycles of these numbers of loads, by where the lines were.
     pub(super) fn cycles(&self, loads: &[u64; 3]) -> u64 {
         self.lines.cycles(loads)
     }
@@ -137,7 +135,6 @@ impl Walker {
         self.upper.clear();
     }
 
-    /// Drops upper entries and all host translations.
     pub(super) fn clear_host(&mut self) {
         self.upper.clear();
         if let Some(host) = &mut self.host {
@@ -156,8 +153,7 @@ fn load(
     levels: usize,
 ) {
     let (page, leaf, cause) = (walk.page(), kind.leaf(walk), kind.cause(walk));
-    // Whether upper tables are loaded is unpredictable; whether that would change anything is
-    // predictable.
+    // Whether upper tables are loaded is unpredictable; whether it changes anything is not.
     let [pdpte, pml4e, pml5e] = place.lines;
     let mut newest = loader.is_newest(pdpte) & loader.is_newest(pml4e);
     if levels == MAX_LEVELS {

@@ -24,7 +24,6 @@ impl<T: PartialEq + Copy> PlainLru<T> {
         self.entries.contains(&entry) && self.access(entry)
     }
 
-    /// At most `most` entries of a kind.
     pub(super) fn access_within(
         &mut self,
         entry: T,

@@ -9,13 +9,11 @@ use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
 impl Mappings {
-    /// Maps base pages of a region, given as one bit for each of its 512 pages, the first lowest.
-    /// Pages that were not present get their access bit set, as at a fault. All of them become
-    /// writable. Parts mapped by a larger page stay as they are. Pages that were not present are in
-    /// no group ([`set_groups`](Self::set_groups)).
+    /// Maps base pages of a region, a bit for each of its 512 pages, the first lowest. All become
+    /// writable. Pages that were not present get their access bit set, as at a fault, and are in no
+    /// group ([`set_groups`](Self::set_groups)). Parts mapped by a larger page stay as they are.
     ///
     /// # Errors
-    ///
     /// See [`MappingError`].
     pub fn map_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, false)
@@ -25,7 +23,6 @@ impl Mappings {
     /// page, all of it becomes read-only until it is mapped anew.
     ///
     /// # Errors
-    ///
     /// See [`MappingError`].
     pub fn map_protected(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, true)
@@ -66,7 +63,6 @@ impl Mappings {
     /// Unmaps base pages of a region. A huge page that loses only some of its pages is split first.
     ///
     /// # Errors
-    ///
     /// The region is in a page of 1 GiB.
     pub fn unmap_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         let Some(index) = self.known_region(region.start()) else {
@@ -87,11 +83,9 @@ impl Mappings {
         Ok(())
     }
 
-    /// Maps a region by a writable, accessed huge page, as a huge fault and a collapse do. It
-    /// replaces base pages there.
+    /// Maps a region by a writable, accessed huge page, in place of base pages.
     ///
     /// # Errors
-    ///
     /// See [`MappingError`].
     pub fn map_huge(&mut self, region: RegionAddr) -> Result<()> {
         let index = self.ensure_region(region.start())?;
@@ -105,8 +99,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// Splits a huge page into 512 base pages, each with its access bit. Without a huge page it
-    /// does nothing.
+    /// Splits a huge page, if there is one, into 512 base pages, each with its access bit.
     pub fn split(&mut self, region: RegionAddr) {
         if let Some(index) = self.known_region(region.start()) {
             if self.states[index].size() == Some(LeafSize::Huge) {
@@ -118,7 +111,6 @@ impl Mappings {
     /// Maps the 1 GiB that holds `address` by one writable, accessed page.
     ///
     /// # Errors
-    ///
     /// Something is mapped there; see [`MappingError`].
     pub fn map_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.chunk_regions(address)?;
@@ -138,7 +130,6 @@ impl Mappings {
     /// Unmaps everything in the 1 GiB that holds `address`.
     ///
     /// # Errors
-    ///
     /// See [`MappingError`].
     pub fn unmap_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.chunk_regions(address)?;
@@ -156,7 +147,6 @@ impl Mappings {
     /// ([`Translator::invalidate_host`](crate::mmu::translation::Translator::invalidate_host)).
     ///
     /// # Errors
-    ///
     /// See [`MappingError`].
     pub fn set_host(&mut self, region: RegionAddr, host: impl Into<EntrySize>) -> Result<()> {
         let host = host.into();
@@ -208,8 +198,7 @@ impl Mappings {
         self.update_state(index);
     }
 
-    /// Sets the bits of base pages: present, protected, accessed. None of these pages are in
-    /// groups.
+    /// Sets the bits of base pages in no group: present, protected, accessed.
     fn set_base(&mut self, index: usize, bits: [[u64; WORDS]; 3]) {
         let planes = [&mut self.present, &mut self.protected, &mut self.accessed];
         for (plane, bits) in planes.into_iter().zip(bits) {
@@ -220,7 +209,6 @@ impl Mappings {
         }
     }
 
-    /// Updates the state of a region of base pages from its bits.
     pub(super) fn update_state(&mut self, index: usize) {
         let present = words(&self.present, index);
         let size = (present != [0; WORDS]).then_some(EntrySize::Base);

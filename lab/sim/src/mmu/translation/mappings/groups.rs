@@ -13,8 +13,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 pub(in crate::mmu::translation) enum GroupMembership {
     /// The page is in no group.
     None,
-    /// The processor does not see the group as one yet: not all of its pages have their access bit
-    /// set.
+    /// Not one group to the processor yet: not all of its pages have their access bit set.
     Seeming,
     /// The group's entry holds the page.
     Member,
@@ -30,7 +29,6 @@ pub(crate) struct AccessBitMask {
 }
 
 impl AccessBitMask {
-    /// The bit of the page alone.
     pub(crate) const SINGLE: Self = Self {
         first: u32::MAX,
         bits: 1,
@@ -102,9 +100,8 @@ impl Mappings {
         self.update_state(index);
     }
 
-    /// The groups of a region's base pages that were [set](Self::set_groups) and have not ended.
-    /// For contiguous ones this includes those that the processor does not see as one, because the
-    /// access bits of their pages differ.
+    /// The groups of base pages that were [set](Self::set_groups) and have not ended, including
+    /// those that the processor does not see as one because access bits differ.
     pub fn base_groups(&self, region: RegionAddr) -> u128 {
         let index = self.index(region.start());
         match self.is_base(index) {
@@ -118,7 +115,6 @@ impl Mappings {
     /// each with its access bit. Without groups of huge pages, it maps one huge page.
     ///
     /// # Errors
-    ///
     /// See [`MappingError`](crate::mmu::translation::MappingError).
     pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<()> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
@@ -160,7 +156,6 @@ impl Mappings {
         state.size().is_some() && state.leaf() == EntrySize::Base.leaf()
     }
 
-    /// Ends invalid groups of a region of base pages, and updates its state.
     pub(super) fn update_groups(&mut self, index: usize) {
         let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
             return;
@@ -193,7 +188,6 @@ impl Mappings {
         };
     }
 
-    /// Whether the entry of its group holds a base page, in a region that has some groups.
     #[inline]
     pub(in crate::mmu::translation) fn membership(&self, page: u32) -> GroupMembership {
         let Some(group) = self.groups.base else {
@@ -211,8 +205,7 @@ impl Mappings {
         }
     }
 
-    /// To be called after the access bit of a page in a group was set: whether the processor now
-    /// sees the group as one.
+    /// After a page's access bit was set: whether the processor now sees its group as one.
     pub(in crate::mmu::translation) fn completes(&mut self, page: u32) -> bool {
         let seen = self.membership(page) == GroupMembership::Member;
         if seen {
@@ -227,7 +220,6 @@ impl Mappings {
         self.accessed[(first / 64) as usize] & bits == bits
     }
 
-    /// Groups with all pages mapped and equally protected.
     fn alike(&self, index: usize, group: Group) -> u128 {
         let (present, protected) = (words(&self.present, index), words(&self.protected, index));
         of_groups(group, |word, bits| {

@@ -57,10 +57,8 @@ impl Translator {
 
 #[derive(Default)]
 pub(super) struct EnteredBatch {
-    /// Number of accesses made.
     pub(super) accesses: usize,
     pub(super) pages: usize,
-    /// The fault of the next access, if any.
     pub(super) fault: Option<Fault>,
     /// Whether its only page is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,
@@ -108,9 +106,7 @@ fn enter_whole(
 }
 
 pub(super) struct EnteredPage {
-    /// Its page.
     pub(super) miss: MissedPage,
-    /// Accesses that hit the TLB entry that it needs.
     pub(super) window: HitWindow,
     /// Whether it is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,

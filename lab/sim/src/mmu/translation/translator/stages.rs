@@ -126,7 +126,6 @@ fn count_loads(walker: &Walker, loads: &WalkLoadCounts, counters: &mut Translati
     }
 }
 
-/// Counts walks, and sets the access bits of the pages that programs walked for.
 fn set_access_bits(
     walks: &[MissedPage],
     kind: UniformKind,
@@ -140,7 +139,6 @@ fn set_access_bits(
                 AccessBitMask::SINGLE
             });
             counters.first_touches += match state.own() {
-                // Computed at compile time.
                 EntrySize::Base => mark_each(&UniformWalks::<0>(cause), walks, mappings, single),
                 EntrySize::Huge => mark_each(&UniformWalks::<1>(cause), walks, mappings, single),
                 EntrySize::Giant => mark_each(&UniformWalks::<2>(cause), walks, mappings, single),
@@ -167,7 +165,6 @@ fn set_access_bits(
     }
 }
 
-/// Sets access bits; returns how many were clear.
 #[inline(never)]
 fn mark_each(
     kind: &impl WalkKind,
