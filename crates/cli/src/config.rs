@@ -25,7 +25,7 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{
     self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
 };
-use hawkeye_policy::prefault::FillThreads;
+use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::prezeroing::ZeroingBounds;
 use hawkeye_policy::{
     MemoryGuard, ProcessSelection, Rate, Rules, SamplingPace, UnmatchedAction, Watermarks,
@@ -66,7 +66,7 @@ pub struct Config {
     pub recording: Option<RecordingTarget>,
     /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
-    pub fill: FillSettings,
+    pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
     /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
     /// hold for the whole machine.
@@ -84,12 +84,12 @@ impl KeywordValue for ThpMode {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct FillSettings {
+pub struct PrefaultSettings {
     pub fault_ahead: bool,
     /// Regions per second at most; `None`: no limit.
     pub rate: Option<Rate>,
     /// Number of threads; `None`: the number of spare cores.
-    pub threads: Option<FillThreads>,
+    pub threads: Option<PrefaultThreads>,
     /// Every program on the machine gets huge pages at first faults while memory allows.
     pub huge_faults: bool,
 }
@@ -376,9 +376,9 @@ fn limited_path(
     (path, most_bytes)
 }
 
-fn prefault(s: &mut ConfigTable<'_, '_>) -> FillSettings {
-    let usual = FillSettings::default();
-    FillSettings {
+fn prefault(s: &mut ConfigTable<'_, '_>) -> PrefaultSettings {
+    let usual = PrefaultSettings::default();
+    PrefaultSettings {
         fault_ahead: s.or_default("mode", usual.fault_ahead),
         rate: s.optional("regions_per_s"),
         threads: s.optional("threads"),

@@ -1,13 +1,13 @@
 //! Options of `run` and `attach`.
 
-use crate::config::{DEFAULT_POLICY, FillSettings, KeywordValue};
+use crate::config::{DEFAULT_POLICY, KeywordValue, PrefaultSettings};
 use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
-use hawkeye_policy::prefault::FillThreads;
+use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, SettingError, Watermarks,
 };
@@ -96,8 +96,8 @@ pub struct ManageOptions {
     /// Prefault with N threads, 1 to 64.
     ///
     /// The default is one fewer than there are cores, at most 4.
-    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked(FillThreads::new))]
-    fill_threads: Option<FillThreads>,
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked(PrefaultThreads::new))]
+    fill_threads: Option<PrefaultThreads>,
 
     /// Huge pages at page faults, MACHINE-WIDE.
     ///
@@ -147,12 +147,12 @@ pub enum PrefaultMode {
 
 impl ManageOptions {
     /// Settings of prefault, and whether it is an error if memory can't be prefaulted.
-    pub fn fill_settings(&self, warm_bytes: u64) -> (FillSettings, bool) {
+    pub fn prefault_settings(&self, warm_bytes: u64) -> (PrefaultSettings, bool) {
         let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
         // A warm start is impossible without prefault.
         let required = self.fault_ahead == PrefaultMode::On || warm_bytes > 0;
         let wanted = required || (self.fault_ahead == PrefaultMode::Auto && several);
-        let settings = FillSettings {
+        let settings = PrefaultSettings {
             fault_ahead: wanted,
             rate: self.fill_rate,
             threads: self.fill_threads,
@@ -264,7 +264,7 @@ mod tests {
         }
         let (cpu, average) = (checked(CpuBudget::new), checked(CoverageAverage::new));
         let (rate, bloat) = (checked(Rate::per_second), checked(BloatThreshold::new));
-        let fill_threads = checked(FillThreads::new);
+        let fill_threads = checked(PrefaultThreads::new);
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
         assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());
         assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());

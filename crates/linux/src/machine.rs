@@ -11,7 +11,7 @@ use crate::memory::system_memory;
 use crate::page_sizes::size_choice::SizeChoice;
 use crate::prefault::controller::PrefaultController;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
-use crate::prefault::{FillStatistics, Prefaulter};
+use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
 use crate::processes::process_selector::ScanCosts;
@@ -131,7 +131,7 @@ impl LinuxMachine {
     }
 
     /// What was filled ahead so far; `None` if nothing is filled ahead.
-    pub fn fill_statistics(&self) -> Option<FillStatistics> {
+    pub fn prefault_statistics(&self) -> Option<PrefaultStatistics> {
         let following = self.prefault_controller.as_ref();
         following.map(|following| following.filler.statistics())
     }
@@ -493,7 +493,7 @@ impl Machine for LinuxMachine {
 
     fn own_costs(&self) -> OwnCosts {
         // The filler's zeroing is work that the programs would have done.
-        let filler = self.fill_statistics().unwrap_or_default();
+        let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
         OwnCosts {
             cpu: own.saturating_sub(filler.cpu),
@@ -557,12 +557,12 @@ impl Sampling for LinuxMachine {
 }
 
 impl Prefault for LinuxMachine {
-    fn take_filled(&mut self, process: ProcessId) -> u64 {
+    fn take_prefaulted(&mut self, process: ProcessId) -> u64 {
         let following = self.prefault_controller.as_ref();
-        following.map_or(0, |following| following.filler.take_filled(process))
+        following.map_or(0, |following| following.filler.take_prefaulted(process))
     }
 
-    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+    fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(following) = &self.prefault_controller {
             following.filler.set_room(process, room_bytes);
         }

@@ -13,11 +13,11 @@ pub(crate) mod controller;
 pub mod profile_store;
 
 mod fault_trace;
-mod fill;
-mod fill_calls;
-mod filler;
 mod mapping_cache;
 mod pool;
+mod prefault_calls;
+mod prefault_loop;
+mod prefault_method;
 mod rate_limit;
 mod spare_core;
 #[cfg(test)]
@@ -32,9 +32,9 @@ use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::BoundTarget;
 pub(crate) use fault_trace::FaultTrace;
 use fault_trace::Watchlist;
-use filler::Filler;
-use hawkeye_policy::prefault::FillThreads;
+use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, Rate};
+use prefault_loop::PrefaultLoop;
 use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the filler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FillStatistics {
+pub struct PrefaultStatistics {
     /// Regions filled.
     pub filled: u64,
     /// Regions that could not be filled.
@@ -69,28 +69,28 @@ pub struct FillStatistics {
 /// The running filler. Dropping it stops it.
 pub struct Prefaulter {
     // Its thread detaches the BPF programs when it ends.
-    thread: FillerThread,
+    thread: PrefaultThread,
     watchlist: Watchlist,
 }
 
 /// The filler while it loads its BPF programs, which takes about as long as the rest of the
 /// manager's start.
 pub struct StartingPrefaulter {
-    thread: FillerThread,
+    thread: PrefaultThread,
     watchlists: Receiver<Result<Watchlist>>,
 }
 
 /// The filler's thread. Dropping it ends the thread.
-struct FillerThread {
-    shared: Arc<FillerShared>,
+struct PrefaultThread {
+    shared: Arc<PrefaultShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct FillerShared {
+struct PrefaultShared {
     stop: AtomicBool,
     followed: Mutex<HashMap<ProcessId, FollowedProcess>>,
-    done: Mutex<FillStatistics>,
+    done: Mutex<PrefaultStatistics>,
 }
 
 #[derive(Clone)]
@@ -103,14 +103,14 @@ struct FollowedProcess {
     warm_regions: u64,
 }
 
-impl FillerShared {
+impl PrefaultShared {
     // A panic cannot leave either value half updated, so poisoning is ignored.
 
     fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn statistics_mut(&self) -> MutexGuard<'_, FillStatistics> {
+    fn statistics_mut(&self) -> MutexGuard<'_, PrefaultStatistics> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,12 +125,15 @@ impl Prefaulter {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<StartingPrefaulter> {
+    pub fn begin(
+        rate: Option<Rate>,
+        threads: Option<PrefaultThreads>,
+    ) -> Result<StartingPrefaulter> {
         let threads = threads.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism();
-            FillThreads::beside_a_program(cores.map_or(1, NonZero::get))
+            PrefaultThreads::beside_a_program(cores.map_or(1, NonZero::get))
         });
-        let shared = Arc::new(FillerShared::default());
+        let shared = Arc::new(PrefaultShared::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -138,7 +141,7 @@ impl Prefaulter {
             .spawn(move || {
                 // The thread that loads the programs keeps them: BPF's buffers belong to one
                 // thread.
-                match Filler::new(for_filler, rate, threads) {
+                match PrefaultLoop::new(for_filler, rate, threads) {
                     Ok((mut filler, watchlist)) => {
                         if tell.send(Ok(watchlist)).is_ok() {
                             filler.run();
@@ -150,7 +153,7 @@ impl Prefaulter {
                 }
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
-        let thread = FillerThread {
+        let thread = PrefaultThread {
             shared,
             thread: Some(thread),
         };
@@ -191,7 +194,7 @@ impl Prefaulter {
     }
 
     /// Bytes filled ahead of a process since the last call.
-    pub fn take_filled(&self, process: ProcessId) -> u64 {
+    pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
         let mut followed = self.thread.shared.followed();
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
@@ -205,7 +208,7 @@ impl Prefaulter {
     }
 
     /// What the filler has done so far.
-    pub fn statistics(&self) -> FillStatistics {
+    pub fn statistics(&self) -> PrefaultStatistics {
         *self.thread.shared.statistics_mut()
     }
 }
@@ -229,7 +232,7 @@ impl StartingPrefaulter {
     }
 }
 
-impl Drop for FillerThread {
+impl Drop for PrefaultThread {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         // The thread ends late while it loads its programs or gets no core.

@@ -132,12 +132,12 @@ pub trait FaultPageSizes {
 /// Filling memory before a process touches it.
 pub trait Prefault {
     /// Bytes that were filled for a process since the last call.
-    fn take_filled(&mut self, _process: ProcessId) -> u64 {
+    fn take_prefaulted(&mut self, _process: ProcessId) -> u64 {
         0
     }
 
     /// Sets how many more bytes may be filled for a process.
-    fn allow_fill(&mut self, _process: ProcessId, _room_bytes: u64) {}
+    fn allow_prefault(&mut self, _process: ProcessId, _room_bytes: u64) {}
 }
 
 /// Facts about processes that users ask for and policies do not use.

@@ -16,14 +16,14 @@
 //! ```
 //! Read `stream` first. `predictor` holds the streams of all processes.
 
-mod pending_fills;
+mod pending_prefaults;
 mod predictor;
 mod stream;
 mod threads;
 
-pub use predictor::{FillResult, FillTask, PrefaultPredictor};
+pub use predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};
 use stream::FaultStream;
-pub use threads::FillThreads;
+pub use threads::PrefaultThreads;
 
 use crate::page::RegionAddr;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub struct StreamAdvance {
 
 /// What may be filled around a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FillLimits {
+pub struct PrefaultLimits {
     /// The mapping, in bytes, if its memory may be huge. Nothing outside it is filled.
     pub mapped: Range<u64>,
     /// Regions that may be filled before a limit is reached (that of the machine or of a cgroup).

@@ -1,8 +1,8 @@
 //! Experiments on the running kernel. Each figure is measured in the same run as the figure that it
 //! is compared with. Nothing in here decides whether a figure is good enough.
 //!
-//! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up and
-//! restores it. `systems.rs` has the ways to get huge pages that are compared, `programs/` the
+//! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up
+//! and restores it. `systems.rs` has the ways to get huge pages that are compared, `programs/` the
 //! programs that run. `report.rs` has what is printed, `prelude.rs` what nearly all experiments
 //! use.
 

@@ -5,9 +5,10 @@
 //! by `-base`, `-groups` (of base pages, if the processor has any) or `-huge`, and then `-native`
 //! or `-nested`. A case is run if its name begins with one of those given; without any, all run.
 //!
-//! Random: loads of random words, with addresses drawn as needed. The policy part is included: every 30 s of the simulated program's time, the access
-//! bits of all regions are read and cleared, and HawkEye's access map takes them in. The example
-//! times such samples, and adds the share that belongs to the simulated time.
+//! Random: loads of random words, with addresses drawn as needed. The policy part is included:
+//! every 30 s of the simulated program's time, the access bits of all regions are read and cleared,
+//! and HawkEye's access map takes them in. The example times such samples, and adds the share that
+//! belongs to the simulated time.
 //!
 //! Sequential: all memory from start to end, one load of each line of 64 bytes.
 //!

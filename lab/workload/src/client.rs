@@ -76,7 +76,7 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
                 console.emit(&WorkloadEvent::Answered(client.latencies(pace)?))?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End) => return Ok(()),
-            Some(other) => console.refuse(other)?,
+            Some(other) => console.report_invalid_request(other)?,
         }
     }
 }

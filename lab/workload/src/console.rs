@@ -39,7 +39,7 @@ impl Console {
     }
 
     /// Answers a request that this workload does not carry out, or an invalid line.
-    pub(crate) fn refuse(&mut self, input: ConsoleInput) -> WorkloadResult<()> {
+    pub(crate) fn report_invalid_request(&mut self, input: ConsoleInput) -> WorkloadResult<()> {
         let message = match input {
             ConsoleInput::Request(request) => format!("this workload cannot {request}"),
             ConsoleInput::Bad(bad) => bad.to_string(),
@@ -61,9 +61,9 @@ impl Console {
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(request)) => match answer(request) {
                     Some(event) => self.emit(&event)?,
-                    None => self.refuse(ConsoleInput::Request(request))?,
+                    None => self.report_invalid_request(ConsoleInput::Request(request))?,
                 },
-                Some(bad) => self.refuse(bad)?,
+                Some(bad) => self.report_invalid_request(bad)?,
             }
         }
         Ok(())

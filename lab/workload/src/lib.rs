@@ -1,8 +1,8 @@
 //! Programs to manage, each a process of its own.
 //!
-//! A workload uses memory in a known way, checks its contents, and uses a line protocol: [`WorkloadEvent`]s
-//! as JSON objects on standard output, [`WorkloadRequest`]s as words on standard input. [`run`] is the
-//! workload's side, [`WorkloadProcess`] that of its starter.
+//! A workload uses memory in a known way, checks its contents, and uses a line protocol:
+//! [`WorkloadEvent`]s as JSON objects on standard output, [`WorkloadRequest`]s as words on standard
+//! input. [`run`] is the workload's side, [`WorkloadProcess`] that of its starter.
 
 mod access;
 mod bloat;

@@ -49,7 +49,7 @@ pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
         match console.next() {
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(()),
             ConsoleInput::Request(WorkloadRequest::Rss) => console.emit(&resident()?)?,
-            other => console.refuse(other)?,
+            other => console.report_invalid_request(other)?,
         }
     }
 }

@@ -126,7 +126,7 @@ impl SharingProcesses {
                 Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork(args)?,
                 Some(ConsoleInput::Request(WorkloadRequest::Stop)) => self.workers.clear(),
                 Some(ConsoleInput::Request(WorkloadRequest::Rss)) => console.emit(&resident()?)?,
-                Some(other) => console.refuse(other)?,
+                Some(other) => console.report_invalid_request(other)?,
             }
         }
         Ok(())

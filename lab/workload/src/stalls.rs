@@ -19,8 +19,8 @@ pub struct StallsArgs {
     /// Memory beside it that never becomes huge (`MADV_NOHUGEPAGE`), in MiB.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
     pub beside_mib: u64,
-    /// Memory of the same mapping that is touched page by page, in MiB; when all of it is present it
-    /// is given back.
+    /// Memory of the same mapping that is touched page by page, in MiB; when all of it is present
+    /// it is given back.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(2..=1 << 16))]
     pub touched_mib: u64,
     /// From one touch to the next, in microseconds.

@@ -249,7 +249,7 @@ impl EndCondition {
                 Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) => {
                     return Ok(false);
                 }
-                Some(other) => console.refuse(other)?,
+                Some(other) => console.report_invalid_request(other)?,
                 None => {}
             }
         }

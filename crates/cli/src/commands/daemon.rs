@@ -4,12 +4,12 @@ use super::prezeroing::{ManagerState, ZeroingController};
 use super::session::{ActiveSession, Session};
 use crate::config::Config;
 use crate::daemon;
-use crate::daemon::protocol::FillStatus;
+use crate::daemon::protocol::PrefaultStatus;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::memory::prezeroing::PrezeroingFiles;
-use hawkeye_linux::prefault::FillStatistics;
+use hawkeye_linux::prefault::PrefaultStatistics;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
@@ -99,7 +99,7 @@ impl DaemonOptions {
                 recording.write_new_rows(manager);
             }
             let machine = manager.machine();
-            seen.fill = machine.fill_statistics().map(fill_status);
+            seen.fill = machine.prefault_statistics().map(prefault_status);
             seen.slow_calls = machine.slow_calls();
             seen.pid = Some(std::process::id());
             seen.config_file.clone_from(&config_file.borrow());
@@ -139,8 +139,8 @@ impl DaemonOptions {
     }
 }
 
-fn fill_status(fill: FillStatistics) -> FillStatus {
-    FillStatus {
+fn prefault_status(fill: PrefaultStatistics) -> PrefaultStatus {
+    PrefaultStatus {
         filled: fill.filled,
         refused: fill.refused,
         ahead: fill.ahead,

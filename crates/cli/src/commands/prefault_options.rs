@@ -1,6 +1,6 @@
 //! Prefault for programs, and huge pages at page faults.
 
-use crate::config::FillSettings;
+use crate::config::PrefaultSettings;
 use anyhow::{Context, Result};
 use hawkeye_linux::machine_lease::thp_settings::{
     HugePageFaults, SettingsGuard, avoid_huge_zero_page,
@@ -21,7 +21,7 @@ pub struct PrefaultSession {
 
 impl PrefaultSession {
     /// Starts the filler in the background, so that it is ready when the rest is.
-    pub fn prepare(wanted: &FillSettings) -> Option<Result<StartingPrefaulter, LinuxError>> {
+    pub fn prepare(wanted: &PrefaultSettings) -> Option<Result<StartingPrefaulter, LinuxError>> {
         wanted
             .fault_ahead
             .then(|| Prefaulter::begin(wanted.rate, wanted.threads))
@@ -29,7 +29,7 @@ impl PrefaultSession {
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
     pub fn begin(
-        wanted: &FillSettings,
+        wanted: &PrefaultSettings,
         prepared: Option<Result<StartingPrefaulter, LinuxError>>,
         required: bool,
         warm_bytes: u64,

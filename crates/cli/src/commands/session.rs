@@ -42,7 +42,7 @@ impl Session {
         let policy = options::policy(&options.policy, &settings)?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        let (fill, fill_required) = options.fill_settings(warm_bytes);
+        let (fill, fill_required) = options.prefault_settings(warm_bytes);
         let config = Config {
             settings,
             khugepaged: KhugepagedMode::Off,
@@ -225,7 +225,7 @@ impl Session {
                     .into(),
             );
         }
-        let filled = machine.fill_statistics().unwrap_or_default();
+        let filled = machine.prefault_statistics().unwrap_or_default();
         let latest = journal.latest();
         let totals = journal.totals().clone();
         let summary = Summary {

@@ -1,7 +1,7 @@
 //! Values of the configuration: how each kind is written.
 
 use bytesize::ByteSize;
-use hawkeye_policy::prefault::FillThreads;
+use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Rate, UnmatchedAction,
 };
@@ -67,7 +67,7 @@ checked_numbers!(
     BloatThreshold: u16 => BloatThreshold::new,
     CoverageAverage: f64 => CoverageAverage::new,
     CpuBudget: f64 => CpuBudget::new,
-    FillThreads: u64 => FillThreads::new,
+    PrefaultThreads: u64 => PrefaultThreads::new,
     Rate: f64 => Rate::per_second,
 );
 

@@ -1,6 +1,6 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
-use super::protocol::{DaemonStatus, FillStatus, PrezeroingStatus};
+use super::protocol::{DaemonStatus, PrefaultStatus, PrezeroingStatus};
 use crate::view::{GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus};
 use hawkeye_manager::Totals;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -46,7 +46,7 @@ impl Collector for StatusCollector {
             encode_memory(out, memory)?;
         }
         if let Some(fill) = &self.0.fill {
-            encode_fill(out, fill)?;
+            encode_prefault(out, fill)?;
         }
         if let Some(zeroing) = &self.0.prezeroing {
             encode_prezeroing(out, zeroing)?;
@@ -117,7 +117,7 @@ fn encode_totals(out: &mut MetricEncoder<'_>, totals: &Totals) -> fmt::Result {
     }
 }
 
-fn encode_fill(out: &mut MetricEncoder<'_>, fill: &FillStatus) -> fmt::Result {
+fn encode_prefault(out: &mut MetricEncoder<'_>, fill: &PrefaultStatus) -> fmt::Result {
     write_metrics! { out,
         counter "filled_regions" = fill.filled,
             "Regions of 2 MiB prefaulted: zeroed and mapped before their first touch.";

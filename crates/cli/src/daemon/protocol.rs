@@ -82,7 +82,7 @@ pub struct DaemonStatus {
     #[serde(default)]
     pub config_file: Option<PathBuf>,
     /// State of prefault; `None` where nothing is prefaulted.
-    pub fill: Option<FillStatus>,
+    pub fill: Option<PrefaultStatus>,
     /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
     #[serde(default)]
     pub prezeroing: Option<PrezeroingStatus>,
@@ -99,7 +99,7 @@ pub struct DaemonStatus {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FillStatus {
+pub struct PrefaultStatus {
     /// Regions of 2 MiB that were filled before their first touch.
     pub filled: u64,
     pub refused: u64,

@@ -1,6 +1,6 @@
 //! Cached mappings of the processes that are filled ahead of: a read walks over all mappings.
 
-use super::fill::FillMethod;
+use super::prefault_method::PrefaultMethod;
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting};
 use crate::processes::mapping_records::mappings_of;
@@ -18,16 +18,16 @@ const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 pub(super) struct CachedMappings {
     pub(super) target: BoundTarget,
     /// Mappings with memory that may be huge.
-    mapped: Vec<FillableMapping>,
+    mapped: Vec<PrefaultableMapping>,
     at: Duration,
     /// Regions outside all of them, and when that was seen.
     outside: HashMap<RegionAddr, Duration>,
 }
 
 #[derive(Clone)]
-pub(super) struct FillableMapping {
+pub(super) struct PrefaultableMapping {
     pub(super) range: Range<u64>,
-    pub(super) method: FillMethod,
+    pub(super) method: PrefaultMethod,
 }
 
 impl CachedMappings {
@@ -35,7 +35,7 @@ impl CachedMappings {
         self.mapped.iter().map(|m| m.range.clone()).collect()
     }
 
-    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&FillableMapping> {
+    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&PrefaultableMapping> {
         self.mapped
             .iter()
             .find(|m| m.range.contains(&region.start()))
@@ -77,9 +77,9 @@ pub(super) fn refresh<'a>(
             .ok()?;
         let mappings = mappings_of(&records);
         let mapped = mappings.iter().filter_map(|mapping| {
-            Some(FillableMapping {
+            Some(PrefaultableMapping {
                 range: mapping.eligible().ok()?,
-                method: FillMethod::of(mapping.flags, &enabled),
+                method: PrefaultMethod::of(mapping.flags, &enabled),
             })
         });
         let mut known = CachedMappings {

@@ -1,11 +1,11 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
-use super::fill_calls::FillCalls;
+use super::prefault_calls::PrefaultCalls;
 use super::spare_core::SpareCores;
-use super::worker::{FillJob, FillOutcome, WorkerChannels, WorkerReport, run_worker};
+use super::worker::{PrefaultJob, PrefaultOutcome, WorkerChannels, WorkerReport, run_worker};
 use crate::error::{LinuxError, Result};
 use crate::stop::waker::Waker;
-use hawkeye_policy::prefault::FillThreads;
+use hawkeye_policy::prefault::PrefaultThreads;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -27,7 +27,7 @@ pub(super) struct PrefaultThreadPool {
     workers: Vec<WorkerHandle>,
     reports: Receiver<WorkerReport>,
     /// Outcomes of jobs done by the calling thread.
-    here: VecDeque<FillOutcome>,
+    here: VecDeque<PrefaultOutcome>,
     waker: Waker,
     stop: Arc<AtomicBool>,
     /// Whether there are cores for the workers, or for the calling thread where there are none.
@@ -35,7 +35,7 @@ pub(super) struct PrefaultThreadPool {
 }
 
 struct WorkerHandle {
-    jobs: Sender<FillJob>,
+    jobs: Sender<PrefaultJob>,
     under_way: usize,
     cpu: Duration,
     helper_cpu: Duration,
@@ -44,7 +44,7 @@ struct WorkerHandle {
 
 impl PrefaultThreadPool {
     /// Starts a worker for each thread, or none for one. Fails without threads or descriptors.
-    pub(super) fn start(threads: FillThreads) -> Result<Self> {
+    pub(super) fn start(threads: PrefaultThreads) -> Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut pool = Self {
             began: Instant::now(),
@@ -99,7 +99,7 @@ impl PrefaultThreadPool {
     }
 
     /// Whether a thread can take another job and has a core. `calls` are the calling thread's.
-    pub(super) fn is_ready(&mut self, calls: &mut FillCalls) -> bool {
+    pub(super) fn is_ready(&mut self, calls: &mut PrefaultCalls) -> bool {
         if self.has_workers() {
             return self.least_loaded().is_some();
         }
@@ -121,7 +121,7 @@ impl PrefaultThreadPool {
 
     /// Hands a job to a worker, or does it with `calls` where there are no workers.
     /// [`Self::outcome`] returns the result.
-    pub(super) fn assign(&mut self, job: FillJob, calls: &mut FillCalls) {
+    pub(super) fn assign(&mut self, job: PrefaultJob, calls: &mut PrefaultCalls) {
         let refused = match self.least_loaded() {
             None => Some(job),
             Some(worker) => {
@@ -138,7 +138,7 @@ impl PrefaultThreadPool {
     }
 
     /// The next outcome of a job that has ended, if there is one.
-    pub(super) fn next_outcome(&mut self) -> Option<FillOutcome> {
+    pub(super) fn next_outcome(&mut self) -> Option<PrefaultOutcome> {
         if let Some(outcome) = self.here.pop_front() {
             return Some(outcome);
         }
@@ -190,12 +190,12 @@ impl Drop for PrefaultThreadPool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fill::FillMethod;
+    use super::super::prefault_method::PrefaultMethod;
     use super::super::stuck_target::StuckTarget;
     use super::*;
     use crate::own_memory::OwnMemory;
     use crate::processes::process::ProcessHandle;
-    use hawkeye_policy::prefault::{FillLimits, FillTask, PrefaultPredictor};
+    use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor, PrefaultTask};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
@@ -204,23 +204,27 @@ mod tests {
     const REGIONS: u64 = 16;
 
     /// The tasks of a predictor for regions from `first` on.
-    fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<FillTask> {
+    fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<PrefaultTask> {
         let end = first.start() + REGIONS * HUGE_PAGE_BYTES;
         let mut predictor = PrefaultPredictor::default();
         predictor.request_warm_start(process.id, REGIONS);
         predictor.on_new_mapping(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
-        let around = FillLimits {
+        let around = PrefaultLimits {
             mapped: first.start()..end,
             room_regions: REGIONS,
         };
-        let next = || predictor.next_fill(Duration::ZERO, |_, _| Some(around.clone()));
-        let mut tasks: Vec<FillTask> = std::iter::from_fn(next).collect();
+        let next = || predictor.next_prefault(Duration::ZERO, |_, _| Some(around.clone()));
+        let mut tasks: Vec<PrefaultTask> = std::iter::from_fn(next).collect();
         tasks.sort_by_key(|task| task.region);
         tasks
     }
 
-    fn jobs(handle: &Arc<ProcessHandle>, tasks: &[FillTask], method: FillMethod) -> Vec<FillJob> {
-        let job = |task: &FillTask| FillJob {
+    fn jobs(
+        handle: &Arc<ProcessHandle>,
+        tasks: &[PrefaultTask],
+        method: PrefaultMethod,
+    ) -> Vec<PrefaultJob> {
+        let job = |task: &PrefaultTask| PrefaultJob {
             task: *task,
             handle: Arc::clone(handle),
             method,
@@ -228,8 +232,8 @@ mod tests {
         tasks.iter().map(job).collect()
     }
 
-    fn all_done(pool: &mut PrefaultThreadPool, jobs: Vec<FillJob>) -> Vec<FillOutcome> {
-        let mut calls = FillCalls::default();
+    fn all_done(pool: &mut PrefaultThreadPool, jobs: Vec<PrefaultJob>) -> Vec<PrefaultOutcome> {
+        let mut calls = PrefaultCalls::default();
         let count = jobs.len();
         let mut left = jobs.into_iter();
         let mut outcomes = Vec::new();
@@ -256,8 +260,8 @@ mod tests {
         names.flatten().filter(fills).count()
     }
 
-    fn threads(n: u64) -> FillThreads {
-        FillThreads::new(n).expect("the number of threads is valid")
+    fn threads(n: u64) -> PrefaultThreads {
+        PrefaultThreads::new(n).expect("the number of threads is valid")
     }
 
     #[test]
@@ -272,7 +276,7 @@ mod tests {
         assert_eq!(tasks.len() as u64, REGIONS);
         for count in [1, 3] {
             let mut pool = PrefaultThreadPool::start(threads(count)).expect("the threads start");
-            let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
+            let outcomes = all_done(&mut pool, jobs(&process, &tasks, PrefaultMethod::Read));
             let mut done: Vec<_> = outcomes.iter().map(|o| o.task.region).collect();
             done.sort();
             let wanted: Vec<_> = tasks.iter().map(|task| task.region).collect();
@@ -282,8 +286,8 @@ mod tests {
             assert_eq!(workers(), expected);
             assert_eq!(pool.cpu().is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
-            for job in jobs(&process, &tasks, FillMethod::Read) {
-                pool.assign(job, &mut FillCalls::default());
+            for job in jobs(&process, &tasks, PrefaultMethod::Read) {
+                pool.assign(job, &mut PrefaultCalls::default());
             }
             let begun = Instant::now();
             drop(pool);
@@ -308,9 +312,9 @@ mod tests {
         child.wait().expect("the child ends");
         let tasks = tasks(&process, RegionAddr::containing(1 << 40));
         let mut pool = PrefaultThreadPool::start(threads(1)).expect("the threads start");
-        let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
+        let outcomes = all_done(&mut pool, jobs(&process, &tasks, PrefaultMethod::Read));
         assert_eq!(outcomes.len(), tasks.len());
-        let gone = |o: &FillOutcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
+        let gone = |o: &PrefaultOutcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
         assert!(outcomes.iter().all(gone));
     }
 
@@ -320,13 +324,13 @@ mod tests {
         stuck: &Arc<ProcessHandle>,
         first: RegionAddr,
         count: u64,
-    ) -> (Vec<FillOutcome>, Duration) {
+    ) -> (Vec<PrefaultOutcome>, Duration) {
         let process =
             Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"));
         let (own, its) = (tasks(&process, first), tasks(stuck, first));
-        let mut all = jobs(stuck, &its[..1], FillMethod::Collapse);
-        all.extend(jobs(&process, &own[..3], FillMethod::Read));
-        all.extend(jobs(stuck, &its[1..2], FillMethod::Collapse));
+        let mut all = jobs(stuck, &its[..1], PrefaultMethod::Collapse);
+        all.extend(jobs(&process, &own[..3], PrefaultMethod::Read));
+        all.extend(jobs(stuck, &its[1..2], PrefaultMethod::Collapse));
         let mut pool = PrefaultThreadPool::start(threads(count)).expect("the threads start");
         let outcomes = all_done(&mut pool, all);
         let begun = Instant::now();
@@ -350,7 +354,8 @@ mod tests {
             let pid = stuck.handle.id.pid;
             let (its, own): (Vec<_>, Vec<_>) =
                 outcomes.iter().partition(|o| o.task.process.pid == pid);
-            let refused = |o: &&FillOutcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
+            let refused =
+                |o: &&PrefaultOutcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
             assert_eq!((its.len(), own.len()), (2, 3));
             assert!(its.iter().all(refused));
             assert!(own.iter().all(|o| o.result.is_ok()));

@@ -9,14 +9,14 @@ const LOOK_EVERY: u32 = 16;
 /// Free huge pages that are left to other programs.
 const LEFT_FREE: u64 = 64;
 
-pub(super) struct FillRateLimit {
+pub(super) struct PrefaultRateLimit {
     bucket: Option<TokenBucket>,
     /// Fills until the next look at free memory, and whether there was enough at the last one.
     until_look: u32,
     enough_free: bool,
 }
 
-impl FillRateLimit {
+impl PrefaultRateLimit {
     /// `rate`: at most this many regions per second.
     pub(super) fn new(rate: Option<Rate>) -> Self {
         Self {

@@ -50,7 +50,7 @@ impl WarmStart {
 
     /// The last whole region of each large range that is new in `mapped`, the largest range first.
     /// `mapped`: the process's mappings that may be huge.
-    pub(super) fn regions_to_fill(
+    pub(super) fn regions_to_prefault(
         &mut self,
         now: Duration,
         mapped: &[Range<u64>],
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn new_mappings_are_returned_once_the_largest_first() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
-        let mut look = |mapped: &[Range<u64>]| warm.regions_to_fill(Duration::ZERO, mapped);
+        let mut look = |mapped: &[Range<u64>]| warm.regions_to_prefault(Duration::ZERO, mapped);
         let all = [regions(100, 120), regions(200, 210), regions(300, 340)];
         assert_eq!(look(&all), [last(339), last(119)]);
         assert_eq!(look(&all), []);
@@ -112,17 +112,17 @@ mod tests {
         assert_eq!(look(&[regions(45, 155)]), []);
         // The fill was refused.
         warm.retry_later(last(149));
-        let again = warm.regions_to_fill(Duration::ZERO, &[regions(50, 150)]);
+        let again = warm.regions_to_prefault(Duration::ZERO, &[regions(50, 150)]);
         assert_eq!(again, [last(149)]);
     }
 
     #[test]
     fn a_young_process_is_checked_often() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
-        warm.regions_to_fill(Duration::ZERO, &[]);
+        warm.regions_to_prefault(Duration::ZERO, &[]);
         assert_eq!(warm.next_check(), SHORTEST_PAUSE);
         let hour = Duration::from_secs(3600);
-        warm.regions_to_fill(hour, &[]);
+        warm.regions_to_prefault(hour, &[]);
         assert_eq!(warm.next_check(), hour + LONGEST_PAUSE);
     }
 }

@@ -1,33 +1,33 @@
 //! A thread that fills the regions handed to it, one after the other.
 
-use super::fill::{FillMethod, fill};
-use super::fill_calls::FillCalls;
+use super::prefault_calls::PrefaultCalls;
+use super::prefault_method::{PrefaultMethod, fill};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, thread_cpu};
 use crate::processes::schedstat::SchedStat;
 use crate::stop::waker::Waker;
-use hawkeye_policy::prefault::FillTask;
+use hawkeye_policy::prefault::PrefaultTask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// A region to fill that was empty a moment ago.
-pub(super) struct FillJob {
-    pub(super) task: FillTask,
+pub(super) struct PrefaultJob {
+    pub(super) task: PrefaultTask,
     pub(super) handle: Arc<ProcessHandle>,
-    pub(super) method: FillMethod,
+    pub(super) method: PrefaultMethod,
 }
 
-pub(super) struct FillOutcome {
-    pub(super) task: FillTask,
+pub(super) struct PrefaultOutcome {
+    pub(super) task: PrefaultTask,
     pub(super) result: Result<()>,
     pub(super) took: Duration,
 }
 
-impl FillJob {
+impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
-    pub(super) fn run(self, calls: &mut FillCalls) -> FillOutcome {
+    pub(super) fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
         let begun = Instant::now();
         let result = if self.handle.is_alive() {
             fill(
@@ -39,7 +39,7 @@ impl FillJob {
         } else {
             Err(LinuxError::NoSuchProcess(self.handle.id.pid))
         };
-        FillOutcome {
+        PrefaultOutcome {
             task: self.task,
             result,
             took: begun.elapsed(),
@@ -49,7 +49,7 @@ impl FillJob {
 
 pub(super) struct WorkerReport {
     pub(super) worker: usize,
-    pub(super) outcome: FillOutcome,
+    pub(super) outcome: PrefaultOutcome,
     /// CPU time used so far.
     pub(super) cpu: Duration,
     /// CPU time used by its helpers.
@@ -60,7 +60,7 @@ pub(super) struct WorkerReport {
 
 pub(super) struct WorkerChannels {
     pub(super) worker: usize,
-    pub(super) jobs: Receiver<FillJob>,
+    pub(super) jobs: Receiver<PrefaultJob>,
     pub(super) reports: Sender<WorkerReport>,
     /// Wakes the thread that waits for reports.
     pub(super) waker: Waker,
@@ -71,7 +71,7 @@ pub(super) struct WorkerChannels {
 /// Works until the sender of jobs is dropped.
 pub(super) fn run_worker(line: WorkerChannels) {
     // If there can be no helper now, the first job tries again.
-    let mut calls = FillCalls::start().unwrap_or_default();
+    let mut calls = PrefaultCalls::start().unwrap_or_default();
     for job in &line.jobs {
         if line.stop.load(Ordering::Relaxed) {
             return;

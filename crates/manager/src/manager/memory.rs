@@ -80,14 +80,14 @@ impl MemoryWatch {
 
 impl<M: Machine> Manager<M> {
     /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
-    pub(super) fn allow_fill(&mut self) {
+    pub(super) fn allow_prefault(&mut self) {
         for &process in &self.processes {
             let room = if self.paused {
                 0
             } else {
                 self.memory.guard.room_bytes(process)
             };
-            self.machine.allow_fill(process, room);
+            self.machine.allow_prefault(process, room);
         }
     }
 
@@ -126,9 +126,9 @@ impl<M: Machine> Manager<M> {
         self.choose_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.
         for process in self.processes.clone() {
-            let filled_bytes = self.machine.take_filled(process);
+            let filled_bytes = self.machine.take_prefaulted(process);
             self.memory.account(process, i64_of(filled_bytes));
         }
-        self.allow_fill();
+        self.allow_prefault();
     }
 }

@@ -111,9 +111,9 @@ impl<M: Machine> Manager<M> {
         self.assess_memory(now);
         // The memory state just read includes what was filled until now.
         for &process in &self.processes {
-            self.machine.take_filled(process);
+            self.machine.take_prefaulted(process);
         }
-        self.allow_fill();
+        self.allow_prefault();
     }
 
     fn forget_ended(&mut self, now: Duration) {

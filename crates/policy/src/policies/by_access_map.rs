@@ -117,8 +117,8 @@ impl fmt::Display for AccessReason {
 /// - Overhead falls as regions are promoted. Each observation brings a new figure. Until then the
 ///   last one holds, also for a process that could not be read. A process that was read without a
 ///   figure is unknown from then on, and nothing of an unknown process is promoted.
-/// - Nothing of a process is promoted under [`ProcessRules::MIN_OVERHEAD_PERCENT`], or under its rule's
-///   minimum. Its weight counts towards its rank, not against that limit.
+/// - Nothing of a process is promoted under [`ProcessRules::MIN_OVERHEAD_PERCENT`], or under its
+///   rule's minimum. Its weight counts towards its rank, not against that limit.
 #[derive(Debug)]
 pub struct ByAccessMap {
     ranked_by: RankingCriterion,

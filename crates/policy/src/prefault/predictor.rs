@@ -1,7 +1,7 @@
 //! All streams of all processes, and which of them is filled next.
 
-use super::pending_fills::PendingFills;
-use super::{FaultStream, FillLimits, StreamAdvance};
+use super::pending_prefaults::PendingPrefaults;
+use super::{FaultStream, PrefaultLimits, StreamAdvance};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ const STREAMS_PER_PROCESS: usize = 16;
 
 /// The result of filling a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillResult {
+pub enum PrefaultResult {
     /// The region is a huge page now, and the program has not touched it.
     Done,
     /// The program was there first, wholly or partly.
@@ -27,15 +27,15 @@ pub struct PrefaultPredictor {
     /// Ordered by start: an id is not used twice.
     streams: BTreeMap<ProcessId, BTreeMap<StreamId, FaultStream>>,
     next_id: StreamId,
-    under_way: PendingFills,
+    under_way: PendingPrefaults,
     warm: BTreeMap<ProcessId, u64>,
-    unproven: BTreeMap<ProcessId, UnprovenFills>,
+    unproven: BTreeMap<ProcessId, UnprovenPrefaults>,
     unused: u64,
 }
 
 /// Regions filled for streams of a process that had not yet shown that they use them.
 #[derive(Clone, Copy, Debug)]
-struct UnprovenFills {
+struct UnprovenPrefaults {
     regions: u32,
     since: Duration,
 }
@@ -52,7 +52,7 @@ type StreamId = u64;
 
 /// A region to fill, or to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FillTask {
+pub struct PrefaultTask {
     /// The process.
     pub process: ProcessId,
     /// The region.
@@ -127,14 +127,14 @@ impl PrefaultPredictor {
 
     /// The next region to fill. The stream with the least left ahead of it comes first. Memory
     /// filled on request comes after all that is being touched. The region is under way until
-    /// [`Self::on_fill_result`] reports the result; any number may be, and none is handed out twice.
-    /// `around` returns what may be filled around a region, given the state of memory after all
-    /// fills so far. Where it returns `None` nothing is filled.
-    pub fn next_fill(
+    /// [`Self::on_prefault_result`] reports the result; any number may be, and none is handed out
+    /// twice. `around` returns what may be filled around a region, given the state of memory after
+    /// all fills so far. Where it returns `None` nothing is filled.
+    pub fn next_prefault(
         &mut self,
         now: Duration,
-        mut around: impl FnMut(ProcessId, RegionAddr) -> Option<FillLimits>,
-    ) -> Option<FillTask> {
+        mut around: impl FnMut(ProcessId, RegionAddr) -> Option<PrefaultLimits>,
+    ) -> Option<PrefaultTask> {
         let warm = |process| self.warm_regions_left(process) > self.under_way.count_of(process);
         let wanting = self.streams().filter(|(process, _, s)| {
             s.has_room()
@@ -168,7 +168,7 @@ impl PrefaultPredictor {
     }
 
     fn count_unproven(&mut self, now: Duration, process: ProcessId) {
-        let first = UnprovenFills {
+        let first = UnprovenPrefaults {
             regions: 0,
             since: now,
         };
@@ -180,13 +180,18 @@ impl PrefaultPredictor {
     }
 
     /// Takes in the result of a fill; returns whether its stream ends with it.
-    pub fn on_fill_result(&mut self, now: Duration, task: FillTask, what: FillResult) -> bool {
+    pub fn on_prefault_result(
+        &mut self,
+        now: Duration,
+        task: PrefaultTask,
+        what: PrefaultResult,
+    ) -> bool {
         let fill = self.under_way.end(task.process, task.region);
-        if what == FillResult::Refused {
+        if what == PrefaultResult::Refused {
             return self.forget_stream(task);
         }
         // A region filled for a program that is gone counts for no process.
-        if let Some(fill) = fill.filter(|fill| what == FillResult::Done && !fill.forgotten) {
+        if let Some(fill) = fill.filter(|fill| what == PrefaultResult::Done && !fill.forgotten) {
             self.count_warm_region(task.process);
             let proven = self.get(task).is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
@@ -194,7 +199,7 @@ impl PrefaultPredictor {
             }
         }
         if let Some(stream) = self.get_mut(task) {
-            stream.on_fill_result(task.region, what == FillResult::Done);
+            stream.on_fill_result(task.region, what == PrefaultResult::Done);
         }
         false
     }
@@ -205,7 +210,7 @@ impl PrefaultPredictor {
     }
 
     /// When to check next whether a program has reached a filled region, and which one.
-    pub fn next_progress_check(&self) -> Option<(Duration, FillTask)> {
+    pub fn next_progress_check(&self) -> Option<(Duration, PrefaultTask)> {
         let peeks = self.streams().filter_map(|(process, id, stream)| {
             let (at, region) = stream.progress_check()?;
             Some((at, task(process, id, region)))
@@ -214,20 +219,20 @@ impl PrefaultPredictor {
     }
 
     /// Takes in the result of that check.
-    pub fn on_progress_check(&mut self, now: Duration, task: FillTask, halfway: bool) {
+    pub fn on_progress_check(&mut self, now: Duration, task: PrefaultTask, halfway: bool) {
         if let Some(stream) = self.get_mut(task) {
             stream.on_progress_check(now, halfway);
         }
     }
 
     /// A filled region that its program has passed, to check whether it is in use.
-    pub fn next_use_check(&self) -> Option<FillTask> {
+    pub fn next_use_check(&self) -> Option<PrefaultTask> {
         let mut all = self.streams();
         all.find_map(|(process, id, stream)| Some(task(process, id, stream.region_to_check()?)))
     }
 
     /// Takes in the result of that check.
-    pub fn on_use_check(&mut self, task: FillTask, in_use: bool) {
+    pub fn on_use_check(&mut self, task: PrefaultTask, in_use: bool) {
         if in_use {
             self.unproven.remove(&task.process);
         }
@@ -280,7 +285,7 @@ impl PrefaultPredictor {
 
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
     /// further.
-    pub fn on_fill_lost(&mut self, task: FillTask) {
+    pub fn on_prefault_lost(&mut self, task: PrefaultTask) {
         if let Some(stream) = self.get(task) {
             self.unused += stream.unreached_regions();
             self.forget_stream(task);
@@ -317,24 +322,24 @@ impl PrefaultPredictor {
         })
     }
 
-    fn get(&self, task: FillTask) -> Option<&FaultStream> {
+    fn get(&self, task: PrefaultTask) -> Option<&FaultStream> {
         self.streams.get(&task.process)?.get(&task.stream)
     }
 
-    fn get_mut(&mut self, task: FillTask) -> Option<&mut FaultStream> {
+    fn get_mut(&mut self, task: PrefaultTask) -> Option<&mut FaultStream> {
         let streams = self.streams.get_mut(&task.process)?;
         streams.get_mut(&task.stream)
     }
 
     /// Returns whether the stream was there.
-    fn forget_stream(&mut self, task: FillTask) -> bool {
+    fn forget_stream(&mut self, task: PrefaultTask) -> bool {
         let streams = self.streams.get_mut(&task.process);
         streams.is_some_and(|streams| streams.remove(&task.stream).is_some())
     }
 }
 
-fn task(process: ProcessId, stream: StreamId, region: RegionAddr) -> FillTask {
-    FillTask {
+fn task(process: ProcessId, stream: StreamId, region: RegionAddr) -> PrefaultTask {
+    PrefaultTask {
         process,
         region,
         stream,

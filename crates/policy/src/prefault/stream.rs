@@ -1,6 +1,6 @@
 //! One stream of first touches and the window ahead of it.
 
-use super::{FillLimits, StreamAdvance};
+use super::{PrefaultLimits, StreamAdvance};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::i64_of;
 use std::collections::BTreeSet;
@@ -194,7 +194,7 @@ impl FaultStream {
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
-    pub fn region_due(&self, surroundings: &FillLimits) -> Option<RegionAddr> {
+    pub fn region_due(&self, surroundings: &PrefaultLimits) -> Option<RegionAddr> {
         if !self.has_room() || surroundings.room_regions == 0 {
             return None;
         }

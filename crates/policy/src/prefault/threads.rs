@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 
 /// Threads that fill at the same time (1 to 64).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FillThreads(u8);
+pub struct PrefaultThreads(u8);
 
-impl FillThreads {
+impl PrefaultThreads {
     /// Name of this setting in messages.
     pub const NAME: &'static str = "prefault threads";
     /// The upper limit is more than the memory of any machine can use.
@@ -45,15 +45,15 @@ mod tests {
 
     #[test]
     fn one_core_is_left_to_the_program_and_memory_is_the_limit() {
-        let usual = |cores| FillThreads::beside_a_program(cores).get();
+        let usual = |cores| PrefaultThreads::beside_a_program(cores).get();
         assert_eq!([0, 1, 2, 3, 5, 6, 128].map(usual), [1, 1, 1, 2, 4, 4, 4]);
     }
 
     #[test]
     fn zero_and_too_many_threads_are_refused() {
-        assert_eq!(FillThreads::new(64).map(FillThreads::get), Ok(64));
+        assert_eq!(PrefaultThreads::new(64).map(PrefaultThreads::get), Ok(64));
         for bad in [0, 65, 256 + 1] {
-            let error = FillThreads::new(bad).map_err(|error| error.to_string());
+            let error = PrefaultThreads::new(bad).map_err(|error| error.to_string());
             let sentence = format!("prefault threads must be 1 to 64, not {bad}");
             assert_eq!(error, Err(sentence));
         }

@@ -3,7 +3,7 @@
 
 use super::cgroup::MemoryCgroup;
 use super::prelude::*;
-use super::redis_server::{RedisMemory, RedisServer};
+use super::redis_server::{RedisMemoryUse, RedisServer};
 use crate::plot::{PlotLine, PlotPanel};
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ const AT_MOST: Duration = Duration::from_secs(900);
 #[derive(Default)]
 struct RefillRun {
     /// Time in seconds, and the memory then.
-    points: Vec<(f64, RedisMemory)>,
+    points: Vec<(f64, RedisMemoryUse)>,
     /// Number of phases that were completed.
     phases: usize,
     /// The error that ended it, if there was one.
@@ -164,7 +164,11 @@ impl RefillRun {
         Ok(())
     }
 
-    fn sample_memory(&mut self, server: &RedisServer, begun: Instant) -> BenchResult<RedisMemory> {
+    fn sample_memory(
+        &mut self,
+        server: &RedisServer,
+        begun: Instant,
+    ) -> BenchResult<RedisMemoryUse> {
         let memory = server.memory()?;
         self.points.push((begun.elapsed().as_secs_f64(), memory));
         Ok(memory)
@@ -175,8 +179,8 @@ impl RefillRun {
 mod tests {
     use super::*;
 
-    fn point(used_gib: u64, rss_gib: u64) -> (f64, RedisMemory) {
-        let memory = RedisMemory {
+    fn point(used_gib: u64, rss_gib: u64) -> (f64, RedisMemoryUse) {
+        let memory = RedisMemoryUse {
             used_bytes: used_gib << 30,
             rss_bytes: rss_gib << 30,
         };

@@ -16,13 +16,13 @@ pub struct RedisServer {
 
 /// Redis' memory, as reported by Redis and by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RedisMemory {
+pub struct RedisMemoryUse {
     /// Memory that Redis has allocated for its data, in bytes.
     pub used_bytes: u64,
     pub rss_bytes: u64,
 }
 
-impl RedisMemory {
+impl RedisMemoryUse {
     /// Share of the resident memory that is data, in per cent.
     pub fn useful_percent(&self) -> f64 {
         self.used_bytes as f64 * 100.0 / self.rss_bytes.max(1) as f64
@@ -128,11 +128,11 @@ impl RedisServer {
         rate.ok_or_else(|| impossible!("redis-benchmark printed no rate of GET requests"))
     }
 
-    pub fn memory(&self) -> BenchResult<RedisMemory> {
+    pub fn memory(&self) -> BenchResult<RedisMemoryUse> {
         let info = self.cli(&["INFO", "memory"])?;
         let used_bytes = field(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
         let gone = || impossible!("Redis did not report its memory: the server has ended");
-        Ok(RedisMemory {
+        Ok(RedisMemoryUse {
             used_bytes: used_bytes.ok_or_else(gone)?,
             rss_bytes: hawkeye_linux::processes::process::rss_bytes(self.pid())?,
         })

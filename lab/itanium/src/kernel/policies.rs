@@ -104,8 +104,8 @@ impl PageSizePolicy {
 /// A first touch: what a policy gets about the page and its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouchRequest {
-    /// The order that its mapping should have: as advised, or as [`PageSizeRules::heap_order`] decided. 0
-    /// without either.
+    /// The order that its mapping should have: as advised, or as [`PageSizeRules::heap_order`]
+    /// decided. 0 without either.
     pub preferred: u8,
     /// The largest order that the kernel may use.
     pub largest: u8,
@@ -246,8 +246,8 @@ pub trait PageSizeRules {
         None
     }
 
-    /// Number of references between two decisions by [`Self::should_be_large`], and the order of the large
-    /// pages. `None` if the policy does not use references.
+    /// Number of references between two decisions by [`Self::should_be_large`], and the order of
+    /// the large pages. `None` if the policy does not use references.
     fn reference_window(&self) -> Option<(u64, u8)> {
         None
     }

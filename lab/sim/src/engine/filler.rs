@@ -8,7 +8,7 @@
 use super::Engine;
 use super::program::Program;
 use crate::kernel::{KernelError, SimulatedKernel};
-use hawkeye_policy::prefault::{FillLimits, FillResult, FillTask, PrefaultPredictor};
+use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl SimulatedFiller {
         until: Duration,
     ) {
         let now = from.max(self.busy_until);
-        for (space, advance) in kernel.take_advances() {
+        for (space, advance) in kernel.take_stream_advances() {
             let heard = programs.iter().find(|p| p.space == space);
             if let Some(program) = heard {
                 self.predictor.on_fault_report(now, program.id, advance);
@@ -72,7 +72,7 @@ impl SimulatedFiller {
             let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
             match in_use {
                 Some(in_use) => self.predictor.on_use_check(task, in_use),
-                None => self.predictor.on_fill_lost(task),
+                None => self.predictor.on_prefault_lost(task),
             }
             return Some(took);
         }
@@ -84,7 +84,7 @@ impl SimulatedFiller {
             let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
                 Some(in_use) => self.predictor.on_progress_check(now, task, in_use),
-                None => self.predictor.on_fill_lost(task),
+                None => self.predictor.on_prefault_lost(task),
             }
             return Some(took);
         }
@@ -93,24 +93,24 @@ impl SimulatedFiller {
             return None;
         }
         let room = &self.room;
-        let task = self.predictor.next_fill(now, |process, head| {
+        let task = self.predictor.next_prefault(now, |process, head| {
             let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
             let program = programs.iter().find(|p| p.id == process)?;
             let mut lots = program.lots.iter();
             let lot = lots.find(|lot| lot.number(head).is_some())?;
-            Some(FillLimits {
+            Some(PrefaultLimits {
                 mapped: lot.bytes(),
                 room_regions,
             })
         })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
         let (what, took) = match kernel.fill_ahead(program.space, task.region) {
-            Ok(paid) => (FillResult::Done, paid),
+            Ok(paid) => (PrefaultResult::Done, paid),
             // Its program touched the region first.
-            Err(KernelError::NotCandidate(..)) => (FillResult::Occupied, LOOK),
-            Err(_) => (FillResult::Refused, LOOK),
+            Err(KernelError::NotCandidate(..)) => (PrefaultResult::Occupied, LOOK),
+            Err(_) => (PrefaultResult::Refused, LOOK),
         };
-        if what == FillResult::Done {
+        if what == PrefaultResult::Done {
             self.regions += 1;
             *self.filled.entry(task.process).or_default() += HUGE_PAGE_BYTES;
             // All other followed processes share the same limit.
@@ -118,11 +118,11 @@ impl SimulatedFiller {
                 *room = room.saturating_sub(1);
             }
             if program.update_mappings(kernel, task.region).is_err() {
-                self.predictor.on_fill_lost(task);
+                self.predictor.on_prefault_lost(task);
                 return Some(took);
             }
         }
-        self.predictor.on_fill_result(now, task, what);
+        self.predictor.on_prefault_result(now, task, what);
         Some(took)
     }
 }
@@ -134,7 +134,7 @@ const LOOK: Duration = Duration::from_micros(1);
 fn scan(
     kernel: &mut SimulatedKernel,
     programs: &[Program],
-    task: FillTask,
+    task: PrefaultTask,
     most: u16,
 ) -> (Option<bool>, Duration) {
     let program = programs.iter().find(|p| p.id == task.process);
@@ -151,7 +151,7 @@ impl Engine {
         };
         if busy >= self.cores {
             // Other threads use its core. Programs that advanced meanwhile are elsewhere by then.
-            self.kernel.take_advances();
+            self.kernel.take_stream_advances();
             return;
         }
         let until = self.now + step;

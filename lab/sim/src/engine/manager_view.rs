@@ -308,12 +308,12 @@ impl FaultPageSizes for Engine {
 }
 
 impl Prefault for Engine {
-    fn take_filled(&mut self, process: ProcessId) -> u64 {
+    fn take_prefaulted(&mut self, process: ProcessId) -> u64 {
         let filled = self.filler.as_mut().and_then(|f| f.filled.remove(&process));
         filled.unwrap_or(0)
     }
 
-    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+    fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(filler) = &mut self.filler {
             filler.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
         }

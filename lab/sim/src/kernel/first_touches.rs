@@ -141,7 +141,7 @@ impl SimulatedKernel {
     }
 
     /// The advances from region to region since the last call.
-    pub fn take_advances(&mut self) -> Vec<(SpaceId, StreamAdvance)> {
+    pub fn take_stream_advances(&mut self) -> Vec<(SpaceId, StreamAdvance)> {
         std::mem::take(&mut self.reports.frontier.advances)
     }
 }

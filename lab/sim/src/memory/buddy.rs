@@ -13,7 +13,10 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(super) enum PageblockState {
     /// Free as a whole, alone (order 9) or together with its buddy (10), and its zeroed frames.
-    Free { order: u8, zeroes: PageBits },
+    Free {
+        order: u8,
+        zeroes: PageBits,
+    },
     /// Allocated as one; the packed owner of its first frame.
     Owned(u64),
     Parts(Box<PartialPageblock>),

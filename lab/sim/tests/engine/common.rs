@@ -71,7 +71,7 @@ pub fn accessing(ideal_s: f64, streams: &str) -> WorkloadSpec {
 
 pub const RANDOM: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]"#;
 pub const SEQUENTIAL: &str = r#"stream = [{ area = "heap", pattern = { stride = 8 }, cycles = 6.0, waited_percent = 10.0 }]"#;
-/// All but one access in 1,000 go to the last quarter, so few other pages are seen in a window.
+/// 1 access in 1,000 is outside the last quarter: a window sees few other pages.
 pub const HOT_AT_THE_TOP: &str = r#"stream = [
     { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 999.0, cycles = 150.0 },
     { area = "heap", part = [0.0, 0.75], pattern = "random", weight = 1.0, cycles = 150.0 },

@@ -180,7 +180,7 @@ proptest! {
             }
             prop_assert_eq!(apply(&mut bulk, space, &step), apply(&mut single, space, &step));
             prop_assert_eq!(seen(&bulk, space), seen(&single, space));
-            prop_assert_eq!(bulk.take_advances(), single.take_advances());
+            prop_assert_eq!(bulk.take_stream_advances(), single.take_stream_advances());
             for content in FrameContent::BOTH {
                 for order in 0..ORDERS {
                     let of = |kernel: &SimulatedKernel| kernel.memory().free_blocks(content, order);

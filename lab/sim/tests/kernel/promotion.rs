@@ -58,7 +58,7 @@ fn what_is_filled_ahead_is_not_faulted_in() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LINUX_BASE)?;
     kernel.watch_first_touches(space);
     kernel.touch(space, bytes_at(0, 3 * HUGE), PageAccess::Write)?;
-    let advances = kernel.take_advances();
+    let advances = kernel.take_stream_advances();
     let last = advances
         .last()
         .map(|(_, advance)| (advance.region, advance.step, advance.dense));

@@ -55,7 +55,7 @@ impl ReadSchedule {
                 ConsoleInput::Request(WorkloadRequest::Quit) => return self.end(console),
                 ConsoleInput::End if self.running && self.ends_by_itself() => break,
                 ConsoleInput::End => return self.end(console),
-                other => console.refuse(other)?,
+                other => console.report_invalid_request(other)?,
             }
         }
         let now = Instant::now();

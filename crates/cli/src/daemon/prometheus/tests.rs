@@ -59,7 +59,7 @@ pub(crate) fn status() -> DaemonStatus {
         config_file: Some("/etc/hawkeye/hawkeye.toml".into()),
         page_sizes: None,
         slow_calls: 4,
-        fill: Some(FillStatus {
+        fill: Some(PrefaultStatus {
             filled: 640,
             refused: 2,
             ahead: 64,

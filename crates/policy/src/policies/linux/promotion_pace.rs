@@ -37,8 +37,8 @@ impl Default for PromotionPace {
     }
 }
 
-/// Keeps to a [`PromotionPace`]. A proposal is spent at once and given back when it failed, so that any
-/// number of proposals can be under way.
+/// Keeps to a [`PromotionPace`]. A proposal is spent at once and given back when it failed, so that
+/// any number of proposals can be under way.
 #[derive(Debug)]
 pub(super) enum KhugepagedPacer {
     Batches {

@@ -74,19 +74,19 @@ impl SimulatedFills {
         assert!(self.faults <= most, "{} faults", self.faults);
     }
 
-    fn next(&mut self) -> Option<FillTask> {
-        let around = FillLimits {
+    fn next(&mut self) -> Option<PrefaultTask> {
+        let around = PrefaultLimits {
             mapped: self.mapped.clone(),
             room_regions: self.room_regions,
         };
         let whole = |_, _| Some(around.clone());
-        self.predictor.next_fill(self.now, whole)
+        self.predictor.next_prefault(self.now, whole)
     }
 
     fn work(&mut self, regions: usize) {
         for _ in 0..regions {
             self.now += Duration::from_micros(350);
-            let due = |(at, _): &(Duration, FillTask)| self.peeks && *at <= self.now;
+            let due = |(at, _): &(Duration, PrefaultTask)| self.peeks && *at <= self.now;
             while let Some((_, task)) = self.predictor.next_progress_check().filter(due) {
                 let at = task.region.start() / HUGE_PAGE_BYTES;
                 let halfway = self.touched.contains(&at);
@@ -100,11 +100,11 @@ impl SimulatedFills {
             let what = if self.there.insert(at) {
                 self.filled.insert(at);
                 self.room_regions = self.room_regions.saturating_sub(1);
-                FillResult::Done
+                PrefaultResult::Done
             } else {
-                FillResult::Occupied
+                PrefaultResult::Occupied
             };
-            self.predictor.on_fill_result(self.now, task, what);
+            self.predictor.on_prefault_result(self.now, task, what);
         }
     }
 }

@@ -148,8 +148,8 @@ impl FaultPageSizes for MachineView {
 
 impl Prefault for MachineView {
     forward! {
-        fn take_filled(process: ProcessId) -> u64;
-        fn allow_fill(process: ProcessId, room_bytes: u64) -> ();
+        fn take_prefaulted(process: ProcessId) -> u64;
+        fn allow_prefault(process: ProcessId, room_bytes: u64) -> ();
     }
 }
 

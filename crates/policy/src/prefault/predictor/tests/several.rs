@@ -19,22 +19,22 @@ impl SimulatedFills {
     }
 
     /// All regions handed out before any result, at most `most`.
-    fn all(&mut self, most: usize) -> Vec<FillTask> {
+    fn all(&mut self, most: usize) -> Vec<PrefaultTask> {
         std::iter::from_fn(|| self.next()).take(most).collect()
     }
 
-    fn done(&mut self, task: FillTask) {
+    fn done(&mut self, task: PrefaultTask) {
         assert!(
             !self
                 .predictor
-                .on_fill_result(self.now, task, FillResult::Done)
+                .on_prefault_result(self.now, task, PrefaultResult::Done)
         );
         self.room_regions = self.room_regions.saturating_sub(1);
     }
 }
 
-fn places(tasks: &[FillTask]) -> Vec<u64> {
-    let place = |task: &FillTask| task.region.start() / HUGE_PAGE_BYTES - FIRST;
+fn places(tasks: &[PrefaultTask]) -> Vec<u64> {
+    let place = |task: &PrefaultTask| task.region.start() / HUGE_PAGE_BYTES - FIRST;
     tasks.iter().map(place).collect()
 }
 
@@ -119,7 +119,7 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let mut tasks = pool.all(5);
     let refused = tasks.remove(2);
     let (now, predictor) = (pool.now, &mut pool.predictor);
-    assert!(predictor.on_fill_result(now, refused, FillResult::Refused));
+    assert!(predictor.on_prefault_result(now, refused, PrefaultResult::Refused));
     assert_eq!((predictor.regions_ahead(), predictor.under_way()), (0, 4));
     assert_eq!(pool.next(), None);
     // Meanwhile another stream of the same process begins, further on.
@@ -130,7 +130,7 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let last = tasks.remove(0);
     let ends = pool
         .predictor
-        .on_fill_result(pool.now, last, FillResult::Refused);
+        .on_prefault_result(pool.now, last, PrefaultResult::Refused);
     assert!(!ends, "the stream had ended already");
     assert_eq!(places(&pool.all(1)), [at + 501]);
     assert_eq!(pool.predictor.under_way(), 1);
@@ -150,7 +150,7 @@ fn a_region_under_way_is_handed_out_once() {
         panic!("expected one task")
     };
     pool.predictor
-        .on_fill_result(now, first, FillResult::Occupied);
+        .on_prefault_result(now, first, PrefaultResult::Occupied);
     assert_eq!(places(&pool.all(2)), [at + 1, at + 2]);
 }
 
@@ -167,7 +167,7 @@ fn fills_under_way_stay_within_the_memory_limit() {
     // Two fills are under way, with room for two.
     assert_eq!(pool.next(), None);
     pool.predictor
-        .on_fill_result(pool.now, second, FillResult::Occupied);
+        .on_prefault_result(pool.now, second, PrefaultResult::Occupied);
     assert_eq!(places(&pool.all(100)), [at + 4]);
     pool.done(third);
     assert_eq!(pool.next(), None);
@@ -185,12 +185,12 @@ fn a_warm_start_fills_at_most_what_was_requested() {
     while let Some(task) = tasks.pop_front() {
         // The program was there first, now and then.
         let what = if task.region.start() / HUGE_PAGE_BYTES % 3 == 0 {
-            FillResult::Occupied
+            PrefaultResult::Occupied
         } else {
             assert!(filled.insert(task.region), "a region was filled twice");
-            FillResult::Done
+            PrefaultResult::Done
         };
-        pool.predictor.on_fill_result(pool.now, task, what);
+        pool.predictor.on_prefault_result(pool.now, task, what);
         let wanted = pool.predictor.warm_regions_left(process(1));
         tasks.extend(pool.all(3 - tasks.len()));
         assert!(pool.predictor.under_way() <= wanted);
@@ -215,8 +215,12 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
         assert_eq!(pool.next(), None);
         assert_eq!(pool.predictor.under_way(), 4, "fills under way still count");
         for (n, task) in tasks.into_iter().enumerate() {
-            let what = [FillResult::Done, FillResult::Refused, FillResult::Occupied][n % 3];
-            assert!(!pool.predictor.on_fill_result(pool.now, task, what));
+            let what = [
+                PrefaultResult::Done,
+                PrefaultResult::Refused,
+                PrefaultResult::Occupied,
+            ][n % 3];
+            assert!(!pool.predictor.on_prefault_result(pool.now, task, what));
         }
         let predictor = &pool.predictor;
         assert_eq!((predictor.under_way(), predictor.regions_ahead()), (0, 0));
@@ -249,7 +253,7 @@ fn faults_beside(workers: usize) -> u64 {
     const FILL: u64 = 4;
     let mut pool = SimulatedFills::new(1000);
     let mut there = BTreeSet::new();
-    let mut working: VecDeque<(u64, FillTask)> = VecDeque::new();
+    let mut working: VecDeque<(u64, PrefaultTask)> = VecDeque::new();
     let mut faulting = None;
     let (mut at, mut faults) = (FIRST, 0);
     for tick in 0.. {
@@ -257,11 +261,11 @@ fn faults_beside(workers: usize) -> u64 {
             working.pop_front();
             let fresh = there.insert(task.region.start() / HUGE_PAGE_BYTES);
             let what = if fresh {
-                FillResult::Done
+                PrefaultResult::Done
             } else {
-                FillResult::Occupied
+                PrefaultResult::Occupied
             };
-            pool.predictor.on_fill_result(pool.now, task, what);
+            pool.predictor.on_prefault_result(pool.now, task, what);
         }
         pool.now += Duration::from_micros(60);
         if faulting.is_some_and(|end| end <= tick) {

@@ -70,7 +70,7 @@ impl Mappings {
         };
         match self.states[index].size() {
             None => return Ok(()),
-            Some(LeafSize::Giant) => return Err(giant(region)),
+            Some(LeafSize::Giant) => return Err(giant_page_error(region)),
             Some(LeafSize::Huge) => self.split_index(index),
             Some(LeafSize::Base) => {}
         }
@@ -91,7 +91,7 @@ impl Mappings {
         let index = self.ensure_region(region.start())?;
         let state = self.states[index];
         if state.size() == Some(LeafSize::Giant) {
-            return Err(giant(region));
+            return Err(giant_page_error(region));
         }
         self.end_huge_group(index);
         self.states[index] = RegionTranslation::new(Some(EntrySize::Huge), state.host(), true);
@@ -218,6 +218,6 @@ impl Mappings {
     }
 }
 
-fn giant(region: RegionAddr) -> MappingError {
+fn giant_page_error(region: RegionAddr) -> MappingError {
     MappingError::Giant(region.start())
 }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 /// How a region is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillMethod {
+pub enum PrefaultMethod {
     /// A remote read faults in a huge page, as the owner's own fault would. Other faults of the
     /// process go on meanwhile. It requires a mapping that gets huge pages at faults, and
     /// `use_zero_page` 0.
@@ -19,7 +19,7 @@ pub enum FillMethod {
     Collapse,
 }
 
-impl FillMethod {
+impl PrefaultMethod {
     /// The method for a mapping with these `VM_*` bits. `enabled` is the value of the THP setting
     /// that applies.
     pub fn of(vma_flags: u64, enabled: &str) -> Self {
@@ -46,12 +46,12 @@ pub(super) fn fill(
     calls: &mut TargetCalls,
     process: &ProcessHandle,
     region: RegionAddr,
-    method: FillMethod,
+    method: PrefaultMethod,
 ) -> Result<()> {
     calls.map_page(process, region.start())?;
     match method {
-        FillMethod::Read => Ok(()),
-        FillMethod::Collapse => {
+        PrefaultMethod::Read => Ok(()),
+        PrefaultMethod::Collapse => {
             refuse_shared(calls, process.id, region)?;
             calls.collapse(process, region).map(drop)
         }
@@ -115,7 +115,7 @@ mod tests {
             ForkResult::Parent { child } => child,
         };
         // The helper is a fork as well, and ends here.
-        let fill = |mut calls| fill(&mut calls, &process, region, FillMethod::Collapse);
+        let fill = |mut calls| fill(&mut calls, &process, region, PrefaultMethod::Collapse);
         let filled = fill(TargetCalls::default());
         kill(child, Signal::SIGKILL).expect("the child can be killed");
         waitpid(child, None).expect("the child ends");
@@ -127,10 +127,16 @@ mod tests {
 
     #[test]
     fn the_thp_setting_for_page_faults_is_read() {
-        assert_eq!(FillMethod::of(0, "always"), FillMethod::Read);
-        assert_eq!(FillMethod::of(0, "madvise"), FillMethod::Collapse);
-        assert_eq!(FillMethod::of(vm::HUGEPAGE, "madvise"), FillMethod::Read);
-        assert_eq!(FillMethod::of(vm::HUGEPAGE, "never"), FillMethod::Collapse);
+        assert_eq!(PrefaultMethod::of(0, "always"), PrefaultMethod::Read);
+        assert_eq!(PrefaultMethod::of(0, "madvise"), PrefaultMethod::Collapse);
+        assert_eq!(
+            PrefaultMethod::of(vm::HUGEPAGE, "madvise"),
+            PrefaultMethod::Read
+        );
+        assert_eq!(
+            PrefaultMethod::of(vm::HUGEPAGE, "never"),
+            PrefaultMethod::Collapse
+        );
     }
 
     /// Memory of this process with a whole region that nothing has touched.
@@ -158,7 +164,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {
             let mut calls = TargetCalls::default();
-            let _ = tell.send(fill(&mut calls, &own(), region, FillMethod::Read));
+            let _ = tell.send(fill(&mut calls, &own(), region, PrefaultMethod::Read));
         });
         let filled = told.recv_timeout(Duration::from_secs(20));
         let reported = watcher.next_fault();
@@ -186,7 +192,7 @@ mod tests {
             return;
         };
         let mut calls = TargetCalls::default();
-        let refused = fill(&mut calls, &handle, region, FillMethod::Collapse);
+        let refused = fill(&mut calls, &handle, region, PrefaultMethod::Collapse);
         let range = region.start()..region.end();
         let found = crate::sample::pagemap::population(handle.id.pid, &[range]);
         kill(stranger, Signal::SIGKILL).expect("the child can be killed");

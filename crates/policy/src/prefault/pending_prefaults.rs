@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 
 /// Regions that were handed out and have no result yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PendingFills(BTreeMap<(ProcessId, RegionAddr), PendingFill>);
+pub(super) struct PendingPrefaults(BTreeMap<(ProcessId, RegionAddr), PendingPrefault>);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingFill {
+pub(super) struct PendingPrefault {
     /// For a stream that had not yet shown that it uses what is filled.
     pub(super) unproven: bool,
     /// For a program that is gone or was replaced by another one.
     pub(super) forgotten: bool,
 }
 
-impl PendingFills {
+impl PendingPrefaults {
     pub(super) fn begin(&mut self, process: ProcessId, region: RegionAddr, unproven: bool) {
-        let fill = PendingFill {
+        let fill = PendingPrefault {
             unproven,
             forgotten: false,
         };
@@ -26,7 +26,11 @@ impl PendingFills {
     }
 
     /// Takes in a result; `None` if the region was not under way.
-    pub(super) fn end(&mut self, process: ProcessId, region: RegionAddr) -> Option<PendingFill> {
+    pub(super) fn end(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Option<PendingPrefault> {
         self.0.remove(&(process, region))
     }
 
@@ -54,7 +58,7 @@ impl PendingFills {
         u32::try_from(unproven).unwrap_or(u32::MAX)
     }
 
-    fn fills(&self, process: ProcessId) -> impl Iterator<Item = &PendingFill> {
+    fn fills(&self, process: ProcessId) -> impl Iterator<Item = &PendingPrefault> {
         let all = self.0.iter();
         let of_process = all.filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)

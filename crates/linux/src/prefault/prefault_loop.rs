@@ -1,20 +1,22 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
 use super::fault_trace::{FaultTrace, Watchlist};
-use super::fill_calls::FillCalls;
 use super::mapping_cache::{CachedMappings, read_region, refresh};
 use super::pool::PrefaultThreadPool;
-use super::rate_limit::FillRateLimit;
+use super::prefault_calls::PrefaultCalls;
+use super::rate_limit::PrefaultRateLimit;
 use super::suppressed::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
-use super::worker::{FillJob, FillOutcome};
-use super::{FillerShared, FollowedProcess};
+use super::worker::{PrefaultJob, PrefaultOutcome};
+use super::{FollowedProcess, PrefaultShared};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
 use crate::sample::page_tables::PageTableReader;
-use hawkeye_policy::prefault::{FillLimits, FillResult, FillTask, FillThreads, PrefaultPredictor};
+use hawkeye_policy::prefault::{
+    PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreads,
+};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -29,9 +31,9 @@ const A_FILL: Duration = Duration::from_millis(1);
 /// A region in which fewer base pages than this hold data is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 
-pub(super) struct Filler {
+pub(super) struct PrefaultLoop {
     began: Instant,
-    shared: Arc<FillerShared>,
+    shared: Arc<PrefaultShared>,
     fault_trace: FaultTrace,
     tables: PageTableReader,
     predictor: PrefaultPredictor,
@@ -41,16 +43,16 @@ pub(super) struct Filler {
     /// Processes that do not use what is filled.
     suppressed: SuppressedProcesses,
     pool: PrefaultThreadPool,
-    calls: FillCalls,
+    calls: PrefaultCalls,
     trace_backoff: TraceBackoff,
-    limits: FillRateLimit,
+    limits: PrefaultRateLimit,
 }
 
-impl Filler {
+impl PrefaultLoop {
     pub(super) fn new(
-        shared: Arc<FillerShared>,
+        shared: Arc<PrefaultShared>,
         rate: Option<Rate>,
-        threads: FillThreads,
+        threads: PrefaultThreads,
     ) -> Result<(Self, Watchlist)> {
         let (frontier, watchlist) = FaultTrace::attach()?;
         let filler = Self {
@@ -63,9 +65,9 @@ impl Filler {
             warm: HashMap::new(),
             suppressed: SuppressedProcesses::default(),
             pool: PrefaultThreadPool::start(threads)?,
-            calls: FillCalls::start()?,
+            calls: PrefaultCalls::start()?,
             trace_backoff: TraceBackoff::default(),
-            limits: FillRateLimit::new(rate),
+            limits: PrefaultRateLimit::new(rate),
         };
         Ok((filler, watchlist))
     }
@@ -209,7 +211,7 @@ impl Filler {
             let calls = self.calls.next_call();
             let known = refresh(&mut self.known, &self.tables, calls, *process, None, now);
             let mapped = known.map(CachedMappings::ranges).unwrap_or_default();
-            for last in warm.regions_to_fill(now, &mapped) {
+            for last in warm.regions_to_prefault(now, &mapped) {
                 self.predictor.on_new_mapping(now, *process, last);
             }
         }
@@ -220,7 +222,7 @@ impl Filler {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
             let Some(empty) = self.empty_pages(task, most) else {
-                self.predictor.on_fill_lost(task);
+                self.predictor.on_prefault_lost(task);
                 continue;
             };
             tracing::trace!(
@@ -244,13 +246,13 @@ impl Filler {
                     self.predictor
                         .on_progress_check(now, task, empty < PAGES_PER_REGION)
                 }
-                None => self.predictor.on_fill_lost(task),
+                None => self.predictor.on_prefault_lost(task),
             }
         }
     }
 
     /// Zero-filled base pages of a region, at most `enough`. `None`: not huge, or unreadable.
-    fn empty_pages(&mut self, task: FillTask, enough: u16) -> Option<u16> {
+    fn empty_pages(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
         let target = &self.known.get(&task.process)?.target;
         let empty = self.tables.scan_zeros(target, task.region, enough);
         empty.ok().flatten()
@@ -266,14 +268,14 @@ impl Filler {
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.known);
         let calls = self.calls.next_call();
-        let task = self.predictor.next_fill(now, |process, head| {
+        let task = self.predictor.next_prefault(now, |process, head| {
             let followed = shared.followed().get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;
             }
             let known = refresh(known, tables, calls, process, Some(head), now)?;
             let mapped = known.mapping_of(head)?;
-            Some(FillLimits {
+            Some(PrefaultLimits {
                 mapped: mapped.range.clone(),
                 room_regions: followed.room_regions,
             })
@@ -290,25 +292,32 @@ impl Filler {
     }
 
     /// The job that fills a region, if the region is empty.
-    fn prepare(&mut self, task: FillTask) -> Result<FillJob, FillResult> {
+    fn prepare(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
         let handle = match self.shared.followed().get(&task.process) {
             Some(FollowedProcess { handle, .. }) => Arc::clone(handle),
-            None => return Err(FillResult::Refused),
+            None => return Err(PrefaultResult::Refused),
         };
-        let known = self.known.get(&task.process).ok_or(FillResult::Refused)?;
-        let mapped = known.mapping_of(task.region).ok_or(FillResult::Refused)?;
+        let known = self
+            .known
+            .get(&task.process)
+            .ok_or(PrefaultResult::Refused)?;
+        let mapped = known
+            .mapping_of(task.region)
+            .ok_or(PrefaultResult::Refused)?;
         match read_region(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
-            Ok(Some(_)) => return Err(FillResult::Occupied),
-            Err(_) => return Err(FillResult::Refused),
+            Ok(Some(_)) => return Err(PrefaultResult::Occupied),
+            Err(_) => return Err(PrefaultResult::Refused),
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
             Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
-            Err(error) if error.errno() == Some(Errno::EBUSY) => return Err(FillResult::Occupied),
-            _ => return Err(FillResult::Refused),
+            Err(error) if error.errno() == Some(Errno::EBUSY) => {
+                return Err(PrefaultResult::Occupied);
+            }
+            _ => return Err(PrefaultResult::Refused),
         }
-        Ok(FillJob {
+        Ok(PrefaultJob {
             task,
             handle,
             method: mapped.method,
@@ -318,7 +327,7 @@ impl Filler {
     fn handle_outcomes(&mut self) {
         while let Some(outcome) = self.pool.next_outcome() {
             let what = self.classify_outcome(&outcome);
-            if what == FillResult::Done {
+            if what == PrefaultResult::Done {
                 let mut done = self.shared.statistics_mut();
                 done.longest = done.longest.max(outcome.took);
             }
@@ -327,19 +336,19 @@ impl Filler {
     }
 
     /// Judges an outcome by whether a huge page is there now.
-    fn classify_outcome(&mut self, outcome: &FillOutcome) -> FillResult {
-        let FillTask {
+    fn classify_outcome(&mut self, outcome: &PrefaultOutcome) -> PrefaultResult {
+        let PrefaultTask {
             process, region, ..
         } = outcome.task;
         if let Err(error) = &outcome.result {
             tracing::debug!("region {region} of process {process} was not filled: {error}");
         }
         let Some(known) = self.known.get(&process) else {
-            return FillResult::Refused;
+            return PrefaultResult::Refused;
         };
         let now = read_region(&mut self.tables, &known.target, region);
         match (&outcome.result, now) {
-            (Ok(()), Ok(Some(now))) if now.is_huge() => FillResult::Done,
+            (Ok(()), Ok(Some(now))) if now.is_huge() => PrefaultResult::Done,
             // The owner was faster, or is collapsing the same region.
             (
                 Err(LinuxError::Call {
@@ -347,14 +356,14 @@ impl Filler {
                     ..
                 }),
                 _,
-            ) => FillResult::Occupied,
-            _ => FillResult::Refused,
+            ) => PrefaultResult::Occupied,
+            _ => PrefaultResult::Refused,
         }
     }
 
     /// Counts the result of a fill and reports it to the predictor.
-    fn record_fill_result(&mut self, task: FillTask, what: FillResult) {
-        if what == FillResult::Done {
+    fn record_fill_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
+        if what == PrefaultResult::Done {
             self.shared.statistics_mut().filled += 1;
             // Other followed processes may have the same limit.
             for (process, followed) in self.shared.followed().iter_mut() {
@@ -365,8 +374,8 @@ impl Filler {
             self.limits.give_back();
         }
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
-        let ended = self.predictor.on_fill_result(self.now(), task, what);
-        if what == FillResult::Refused {
+        let ended = self.predictor.on_prefault_result(self.now(), task, what);
+        if what == PrefaultResult::Refused {
             self.shared.statistics_mut().refused += 1;
             // Only once: the other regions under way will be refused as well.
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
