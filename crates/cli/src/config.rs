@@ -396,8 +396,8 @@ fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEvents {
 
 fn prezeroing(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let usual = PrezeroingSettings::default();
-    let pages = s.or_default("pages_per_s", usual.bounds.usual());
-    let most = s.or_default("most_pages_per_s", usual.bounds.most().max(pages));
+    let pages = s.or_default("pages_per_s", usual.bounds.half_busy_rate());
+    let most = s.or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
     let bounds = ZeroingBounds::new(pages, most);
     let keys = [
         (ZeroingBounds::USUAL, "pages_per_s"),

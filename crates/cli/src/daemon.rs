@@ -35,7 +35,7 @@ use crate::config::{Config, DEFAULT_SOCKET};
 use crate::view::{self, ManagerView};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::instance::state_dir;
-use hawkeye_manager::{Event, Machine, Manager, WakeReason};
+use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager};
 use http::MetricsServer;
 use journal_writer::JournalWriter;
 use protocol::{DaemonRequest, DaemonStatus, Reply};
@@ -99,7 +99,7 @@ impl DaemonServices {
             if let Some(journal) = &mut self.journal {
                 journal.write_new_entries(manager);
             }
-            let seen = manager.journal().written();
+            let seen = manager.journal().written_entries();
             self.journal = write_journal(new.journal.clone(), seen)?;
         }
         self.config = new;
@@ -120,9 +120,9 @@ impl DaemonServices {
         mut each_step: impl FnMut(&mut Manager<M>, &mut DaemonStatus),
     ) {
         loop {
-            match manager.step() {
-                WakeReason::Stop => break,
-                WakeReason::Reload => {
+            match manager.run_due_work() {
+                LoopWakeReason::Stop => break,
+                LoopWakeReason::Reload => {
                     let refused = reload(manager, self).err().map(|error| {
                         tracing::error!(
                             "configuration not reloaded, the old one stays in force: {error:#}"
@@ -131,7 +131,7 @@ impl DaemonServices {
                     });
                     manager.record_event(Event::Reloaded { refused });
                 }
-                WakeReason::Deadline | WakeReason::Called | WakeReason::Joined => {}
+                LoopWakeReason::Deadline | LoopWakeReason::Called | LoopWakeReason::Joined => {}
             }
             each_step(manager, &mut self.latest_status);
             self.serve_requests(manager);

@@ -61,7 +61,7 @@ impl ProgressLine {
         let latest = manager.journal().latest();
         let totals = manager.journal().totals();
         let held = manager
-            .held()
+            .promotion_held_by()
             .map_or_else(String::new, |hold| format!("; promotion held: {hold}"));
         self.line.show(&format!(
             "hawkeye {:>4.0} s  {} resident, {} huge; promoted {}, split {}{held}",

@@ -8,7 +8,7 @@ mod strip;
 pub use status::ManagerView;
 pub use strip::{AddressStrip, StripColumn, strip};
 
-use hawkeye_manager::{RecentRates, Totals};
+use hawkeye_manager::{JournalTotals, RecentRates};
 use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct ManagerStatus {
     pub manager_cpu_percent: f64,
     /// The longest call into another process so far.
     pub longest_call_ms: f64,
-    pub totals: Totals,
+    pub totals: JournalTotals,
     #[serde(default)]
     pub pace: RecentRates,
     pub managed: usize,
@@ -160,7 +160,7 @@ pub struct ProcessExplanation {
     /// What prevents all promotions in it at the moment, a clause each; empty: nothing does.
     pub kept_by: Vec<String>,
     /// The latest actions on it, oldest first.
-    pub latest: Vec<EntryView>,
+    pub latest: Vec<JournalEntryView>,
 }
 
 /// The last sample of a process, with counts of its regions by state.
@@ -212,7 +212,7 @@ pub struct RegionExplanation {
     /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
     /// The latest actions on the region, oldest first.
-    pub latest: Vec<EntryView>,
+    pub latest: Vec<JournalEntryView>,
     /// Actions before this time are no longer in the journal: seconds since management began.
     #[serde(default)]
     pub remembered_since_s: f64,
@@ -279,7 +279,7 @@ impl fmt::Display for RegionState {
 
 /// An entry of the journal, for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EntryView {
+pub struct JournalEntryView {
     pub at_s: f64,
     pub region: Option<u64>,
     /// What happened, as a clause without addresses.

@@ -25,8 +25,9 @@ use crate::stop::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
-    Footprint, LatePromotion, LateResults, Machine, MachineError, OwnCosts, Prefault, Progress,
-    PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+    LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault, ProcessFootprint,
+    PromotionResult, RecoveryResult, Sampling, SliceProgress, TimedOutCallResults,
+    TimedOutPromotionResult, ZeroScanResult,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION,
@@ -242,26 +243,26 @@ impl Machine for LinuxMachine {
         self.began.elapsed()
     }
 
-    fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+    fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         loop {
             let timeout = deadline.saturating_sub(self.now());
             let others = self.scope.descriptors();
             if others.is_empty() {
-                return WakeReason::Stop;
+                return LoopWakeReason::Stop;
             }
             match (self.signals.wait(&others, timeout), &mut self.scope) {
-                (WaitResult::TimedOut, _) => return WakeReason::Deadline,
-                (WaitResult::Readable, ManagedTarget::Family(_)) => return WakeReason::Stop,
+                (WaitResult::TimedOut, _) => return LoopWakeReason::Deadline,
+                (WaitResult::Readable, ManagedTarget::Family(_)) => return LoopWakeReason::Stop,
                 (WaitResult::Readable, ManagedTarget::Processes(_)) => {}
                 (WaitResult::Readable, ManagedTarget::Machine { waker, selector }) => {
                     if selector.read_exec_reports() {
-                        return WakeReason::Joined;
+                        return LoopWakeReason::Joined;
                     }
                     if waker.clear() {
-                        return WakeReason::Called;
+                        return LoopWakeReason::Called;
                     }
                 }
-                (WaitResult::Signal(libc::SIGHUP), _) => return WakeReason::Reload,
+                (WaitResult::Signal(libc::SIGHUP), _) => return LoopWakeReason::Reload,
                 // As in `perf stat`, the program decides what a signal means, and the manager waits
                 // for its end. The terminal has already sent it SIGINT.
                 (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
@@ -270,12 +271,12 @@ impl Machine for LinuxMachine {
                         let _ = kill(pid, Signal::SIGTERM);
                     }
                 }
-                (WaitResult::Signal(_), _) => return WakeReason::Stop,
+                (WaitResult::Signal(_), _) => return LoopWakeReason::Stop,
             }
         }
     }
 
-    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
         let deadline = self.instant(until);
         let following = self.prefault_controller.as_ref();
@@ -317,7 +318,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn take_late_results(&mut self) -> LateResults {
+    fn take_late_results(&mut self) -> TimedOutCallResults {
         let mut ended = Vec::new();
         for finished in self.calls.take_finished() {
             let process = finished.process;
@@ -336,7 +337,7 @@ impl Machine for LinuxMachine {
             if outcome.is_ok() {
                 self.update_profile(process, |seen| seen.promoted += 1);
             }
-            ended.push(LatePromotion {
+            ended.push(TimedOutPromotionResult {
                 process,
                 region,
                 outcome,
@@ -345,7 +346,7 @@ impl Machine for LinuxMachine {
         }
         let waiting = self.calls.unanswered();
         let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
-        LateResults {
+        TimedOutCallResults {
             ended,
             waiting: waiting.collect(),
         }
@@ -415,7 +416,7 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScan> {
+    ) -> Called<ZeroScanResult> {
         let member = self.members.get_mut(process)?;
         let begun = Instant::now();
         let found = self
@@ -425,7 +426,7 @@ impl Machine for LinuxMachine {
         let zero_pages = found
             .map_err(|error| error.for_process(process))?
             .unwrap_or(0);
-        Ok(ZeroScan { zero_pages, took })
+        Ok(ZeroScanResult { zero_pages, took })
     }
 
     fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
@@ -450,7 +451,7 @@ impl Machine for LinuxMachine {
                 .split(&member.handle, region, &mut self.calls)?;
             longest_call = longest_call.max(call);
             let left = self.sampler.read_region(member, region).map_err(failed)?;
-            if !left.is_some_and(|left| self.recovery.was_not_split(&left)) {
+            if !left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {
                 break left;
             }
             tries += 1;
@@ -470,13 +471,13 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
         let counted = self.run_slice(process, until, |sampler, member, turn| {
             sampler.huge_bytes(member, turn.deadline)
         })?;
         let huge_bytes = match counted {
-            Progress::Done(bytes) => bytes,
-            Progress::Unfinished(wait) => return Ok(Progress::Unfinished(wait)),
+            SliceProgress::Done(bytes) => bytes,
+            SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
         let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
         if let Some(looks) = &mut self.sizing.looks {
@@ -485,17 +486,17 @@ impl Machine for LinuxMachine {
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
         });
-        Ok(Progress::Done(Footprint {
+        Ok(SliceProgress::Done(ProcessFootprint {
             rss_bytes,
             huge_bytes,
         }))
     }
 
-    fn own_costs(&self) -> OwnCosts {
+    fn own_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
-        OwnCosts {
+        ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
             longest_call: self.calls.longest_call(),
         }
@@ -528,8 +529,8 @@ impl Sampling for LinuxMachine {
             sampler.sample(member, turn)
         })?;
         let mut sample = match sampled {
-            Progress::Done(sample) => sample,
-            Progress::Unfinished(wait) => return Ok(Progress::Unfinished(wait)),
+            SliceProgress::Done(sample) => sample,
+            SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
         let member = self.members.get_mut(process)?;
         sample.terms = member.terms;
@@ -538,7 +539,7 @@ impl Sampling for LinuxMachine {
             recorder.record_sample(&sample);
         }
         self.refused_bytes = self.refused_bytes.max(self.members.excluded_bytes());
-        Ok(Progress::Done(sample))
+        Ok(SliceProgress::Done(sample))
     }
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
@@ -564,7 +565,7 @@ impl Prefault for LinuxMachine {
 
     fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(following) = &self.prefault_controller {
-            following.filler.set_room(process, room_bytes);
+            following.filler.set_prefault_room(process, room_bytes);
         }
     }
 }

@@ -7,7 +7,7 @@ pub mod thp_settings;
 use crate::error::Result;
 use crate::machine::KernelBackend;
 use crate::machine_lease::instance::{ManagerLock, state_dir};
-use crate::machine_lease::thp_settings::SettingsGuard;
+use crate::machine_lease::thp_settings::KernelSettingsGuard;
 use crate::probe::{self, KernelDecision, ProbeExtent};
 use crate::sample::sampler::damon::{Damon, DamonError};
 
@@ -16,7 +16,7 @@ use crate::sample::sampler::damon::{Damon, DamonError};
 #[derive(Debug)]
 pub struct MachineLease {
     // Fields drop in this order: the settings are put back before the lock is released.
-    settings: SettingsGuard,
+    settings: KernelSettingsGuard,
     _instance: ManagerLock,
     decision: KernelDecision,
 }
@@ -30,9 +30,10 @@ impl MachineLease {
     pub fn begin(purpose: &str) -> Result<Self> {
         let state = state_dir();
         let instance = ManagerLock::claim(&state, purpose)?;
-        let settings = SettingsGuard::start(&state)?;
+        let settings = KernelSettingsGuard::start(&state)?;
         stop_leftover_damon();
-        let decision = probe::choose(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+        let decision =
+            probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
         Ok(Self {
             settings,
             _instance: instance,
@@ -51,7 +52,7 @@ impl MachineLease {
     }
 
     /// The settings that may be changed while the machine is managed.
-    pub fn settings(&mut self) -> &mut SettingsGuard {
+    pub fn settings(&mut self) -> &mut KernelSettingsGuard {
         &mut self.settings
     }
 }

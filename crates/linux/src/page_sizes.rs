@@ -80,7 +80,7 @@ pub struct SizeSetting {
 }
 
 /// Sizes with a switch of their own under `thp`, ascending; none on kernels before 6.8.
-pub fn all(thp: &Path) -> PageOrders {
+pub fn sizes_with_switch(thp: &Path) -> PageOrders {
     let entries = fs::read_dir(thp).into_iter().flatten().flatten();
     let order = |name: &str| {
         let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
@@ -103,7 +103,7 @@ fn folder(thp: &Path, order: PageOrder) -> PathBuf {
 }
 
 /// The setting of a size and its effect; `None` if there is no such size.
-pub fn state(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
+pub fn size_setting(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
     let setting = read_setting(&setting_file(thp, order)).ok()?;
     let for_all = || read_setting(&thp.join("enabled")).ok()?.parse().ok();
     let given_to = match setting.as_str() {
@@ -120,17 +120,17 @@ pub fn state(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
 }
 
 /// The states of all sizes.
-pub fn states(thp: &Path) -> Vec<SizeSetting> {
-    all(thp)
+pub fn size_settings(thp: &Path) -> Vec<SizeSetting> {
+    sizes_with_switch(thp)
         .iter()
-        .filter_map(|order| state(thp, order))
+        .filter_map(|order| size_setting(thp, order))
         .collect()
 }
 
 /// Sizes below that of a huge page.
-pub fn small(thp: &Path) -> PageOrders {
+pub fn sizes_below_huge(thp: &Path) -> PageOrders {
     let is_small = |order: &PageOrder| *order < PageOrder::HUGE;
-    all(thp).iter().filter(is_small).collect()
+    sizes_with_switch(thp).iter().filter(is_small).collect()
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
         folder.file("hugepages-8kB/shmem_enabled", words);
         let inherits = "always [inherit] madvise never\n";
         folder.file("hugepages-2048kB/enabled", inherits);
-        let found = states(&folder.0);
+        let found = size_settings(&folder.0);
         let summary = |s: &SizeSetting| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
         let expected = [
             (16, "never".into(), Some(ThpMode::Nobody)),
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
         let before_6_12 = found[0].counters.nr_anon;
         assert_eq!(before_6_12, None);
-        assert_eq!(small(&folder.0).to_string(), "16 KiB");
-        assert!(all(Path::new("/nonexistent")).is_empty());
+        assert_eq!(sizes_below_huge(&folder.0).to_string(), "16 KiB");
+        assert!(sizes_with_switch(Path::new("/nonexistent")).is_empty());
     }
 }

@@ -31,7 +31,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::BoundTarget;
 pub(crate) use fault_trace::FaultTrace;
-use fault_trace::Watchlist;
+use fault_trace::FaultTraceWatchlist;
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, Rate};
 use prefault_loop::PrefaultLoop;
@@ -70,24 +70,24 @@ pub struct PrefaultStatistics {
 pub struct Prefaulter {
     // Its thread detaches the BPF programs when it ends.
     thread: PrefaultThread,
-    watchlist: Watchlist,
+    watchlist: FaultTraceWatchlist,
 }
 
 /// The filler while it loads its BPF programs, which takes about as long as the rest of the
 /// manager's start.
 pub struct StartingPrefaulter {
     thread: PrefaultThread,
-    watchlists: Receiver<Result<Watchlist>>,
+    watchlists: Receiver<Result<FaultTraceWatchlist>>,
 }
 
 /// The filler's thread. Dropping it ends the thread.
 struct PrefaultThread {
-    shared: Arc<PrefaultShared>,
+    shared: Arc<PrefaultSharedState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct PrefaultShared {
+struct PrefaultSharedState {
     stop: AtomicBool,
     followed: Mutex<HashMap<ProcessId, FollowedProcess>>,
     done: Mutex<PrefaultStatistics>,
@@ -103,7 +103,7 @@ struct FollowedProcess {
     warm_regions: u64,
 }
 
-impl PrefaultShared {
+impl PrefaultSharedState {
     // A panic cannot leave either value half updated, so poisoning is ignored.
 
     fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
@@ -133,7 +133,7 @@ impl Prefaulter {
             let cores = std::thread::available_parallelism();
             PrefaultThreads::beside_a_program(cores.map_or(1, NonZero::get))
         });
-        let shared = Arc::new(PrefaultShared::default());
+        let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -163,8 +163,9 @@ impl Prefaulter {
         })
     }
 
-    /// Follows a process from now on. Nothing may be filled for it until [`Self::set_room`], except
-    /// that `warm_regions` of its large mappings are filled as soon as they exist.
+    /// Follows a process from now on. Nothing may be filled for it until
+    /// [`Self::set_prefault_room`], except that `warm_regions` of its large mappings are filled as
+    /// soon as they exist.
     ///
     /// # Errors
     /// The process has ended, or too many are followed already.
@@ -201,7 +202,7 @@ impl Prefaulter {
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
-    pub fn set_room(&self, process: ProcessId, room_bytes: u64) {
+    pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
         if let Some(followed) = self.thread.shared.followed().get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }

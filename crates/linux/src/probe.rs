@@ -18,9 +18,9 @@ mod probe_child;
 pub mod small_pages;
 pub mod touch_costs;
 
-pub use check_result::CheckResult;
+pub use check_result::KernelCheckResult;
 pub use decide::{Capability, KernelDecision, decide};
-pub use facts::{KernelFacts, MarkEffect, ProbeExtent, gather};
+pub use facts::{KernelFacts, ProbeExtent, SplitMarkEffect, gather};
 
 use crate::error::{LinuxError, Result};
 use crate::machine::KernelBackend;
@@ -36,7 +36,7 @@ use std::time::Duration;
 /// # Errors
 /// - `HAWKEYE_SAMPLER` names none of them, or one that was not seen to work.
 /// - `HAWKEYE_TEST_COSTS` does not name a file of costs.
-pub fn choose(facts: &KernelFacts) -> Result<KernelDecision> {
+pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
     let mut decision = by_sampler(facts)?;
     let given = test_costs::configured()?.and_then(|costs| costs.first_touch_ns);
     if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{machine, start, workloads};
 use hawkeye_linux::{LinuxMachine, ManagedProcessView};
-use hawkeye_manager::{Machine, MachineError, Progress, Sampling, WakeReason};
+use hawkeye_manager::{LoopWakeReason, Machine, MachineError, Sampling, SliceProgress};
 use hawkeye_policy::{ProcessId, ProcessRules, ProcessSample, ProcessSelection, RuleAction};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
     loop {
         let until = machine.now() + Duration::from_secs(1);
         match machine.sample(process, until)? {
-            Progress::Done(sample) => return Ok(sample),
-            Progress::Unfinished(wait) => sleep(wait),
+            SliceProgress::Done(sample) => return Ok(sample),
+            SliceProgress::Unfinished(wait) => sleep(wait),
         }
     }
 }
@@ -142,11 +142,11 @@ fn at_most_max_processes_are_managed() {
 fn a_bell_wakes_a_manager_without_processes() {
     let (mut machine, waker) = machine(workloads(RuleAction::Exclude));
     let soon = machine.now() + Duration::from_millis(10);
-    assert_eq!(machine.wait_until(soon), WakeReason::Deadline);
+    assert_eq!(machine.wait_until(soon), LoopWakeReason::Deadline);
     waker.wake();
     let much_later = machine.now() + Duration::from_secs(600);
-    assert_eq!(machine.wait_until(much_later), WakeReason::Called);
+    assert_eq!(machine.wait_until(much_later), LoopWakeReason::Called);
     let ringer = std::thread::spawn(move || waker.wake());
-    assert_eq!(machine.wait_until(much_later), WakeReason::Called);
+    assert_eq!(machine.wait_until(much_later), LoopWakeReason::Called);
     ringer.join().unwrap();
 }

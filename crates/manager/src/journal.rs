@@ -36,7 +36,7 @@ pub struct FootprintPoint {
 
 /// Sums over all events, for all processes that were ever managed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct JournalTotals {
     /// Regions promoted.
     pub promoted: u64,
     /// Huge pages split.
@@ -80,7 +80,7 @@ pub struct Journal {
     /// Only every n-th footprint is kept; this is n.
     thinning: u64,
     footprints_seen: u64,
-    totals: Totals,
+    totals: JournalTotals,
     by_process: HashMap<ProcessId, ProcessTotals>,
     last_trouble: Option<(Duration, String)>,
     latest: FootprintPoint,
@@ -194,13 +194,13 @@ impl Journal {
     }
 
     /// Number of entries ever written.
-    pub fn written(&self) -> u64 {
+    pub fn written_entries(&self) -> u64 {
         self.written
     }
 
     /// The entries after the first `seen` ever written, oldest first, as far as they are still
     /// kept.
-    pub fn since(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
+    pub fn entries_after(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
         let new = self.written.saturating_sub(seen);
         let kept = self.entries.len();
         let new = usize_of(new);
@@ -233,7 +233,7 @@ impl Journal {
     }
 
     /// Sums over all events.
-    pub fn totals(&self) -> &Totals {
+    pub fn totals(&self) -> &JournalTotals {
         &self.totals
     }
 }
@@ -268,12 +268,15 @@ mod tests {
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         let oldest = journal.entries().next().map(|entry| entry.at);
         assert_eq!(oldest, Some(Duration::from_secs(10)));
-        assert_eq!(journal.since(journal.written()).count(), 0);
-        let last: Vec<_> = journal.since(journal.written() - 2).map(|e| e.at).collect();
+        assert_eq!(journal.entries_after(journal.written_entries()).count(), 0);
+        let last: Vec<_> = journal
+            .entries_after(journal.written_entries() - 2)
+            .map(|e| e.at)
+            .collect();
         let end = MAX_ENTRIES as u64 + 10;
         assert_eq!(last, [end - 2, end - 1].map(Duration::from_secs));
         assert_eq!(
-            journal.since(3).count(),
+            journal.entries_after(3).count(),
             MAX_ENTRIES,
             "dropped entries are left out"
         );

@@ -9,7 +9,8 @@
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```
 //!
-//! Read [`machine`], then [`manager::Manager::step`]. [`settings`] contains what users can set.
+//! Read [`machine`], then [`manager::Manager::run_due_work`]. [`settings`] contains what users can
+//! set.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -26,11 +27,14 @@ pub mod manager;
 pub mod settings;
 
 pub use hawkeye_policy::Event;
-pub use journal::{FootprintPoint, Journal, JournalEntry, ProcessTotals, RecentRates, Totals};
+pub use journal::{
+    FootprintPoint, Journal, JournalEntry, JournalTotals, ProcessTotals, RecentRates,
+};
 pub use machine::{
-    Explain, FaultPageSizes, Footprint, LatePromotion, LateResults, LearnedSizes, Machine,
-    MachineError, OwnCosts, Prefault, ProcessDescription, Progress, PromotionResult,
-    RecoveryResult, Sampling, UnresponsiveProcess, WakeReason, ZeroScan,
+    Explain, FaultPageSizes, LearnedSizes, LoopWakeReason, Machine, MachineError, ManagementCosts,
+    Prefault, ProcessDescription, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
+    SliceProgress, TimedOutCallResults, TimedOutPromotionResult, UnresponsiveProcess,
+    ZeroScanResult,
 };
 pub use manager::{LastSample, LastSamples, Manager};
 pub use settings::Settings;

@@ -9,8 +9,9 @@ mod outcome;
 
 pub use error::MachineError;
 pub use outcome::{
-    Footprint, LatePromotion, LateResults, LearnedSizes, OwnCosts, ProcessDescription, Progress,
-    PromotionResult, RecoveryResult, UnresponsiveProcess, WakeReason, ZeroScan,
+    LearnedSizes, LoopWakeReason, ManagementCosts, ProcessDescription, ProcessFootprint,
+    PromotionResult, RecoveryResult, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
+    UnresponsiveProcess, ZeroScanResult,
 };
 
 use hawkeye_policy::{
@@ -22,7 +23,7 @@ use std::time::Duration;
 /// The result of a call on a machine.
 pub type Called<T> = Result<T, MachineError>;
 /// The result of a call that may have to be continued later.
-pub type Partial<T> = Called<Progress<T>>;
+pub type Partial<T> = Called<SliceProgress<T>>;
 
 /// A machine under management.
 pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
@@ -30,11 +31,11 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     fn now(&self) -> Duration;
 
     /// Lets the machine run until `deadline`, or less when something needs attention before.
-    fn wait_until(&mut self, deadline: Duration) -> WakeReason;
+    fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason;
 
     /// The current managed processes, in order of arrival. Admits processes that have joined until
     /// `until`.
-    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>>;
+    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>>;
 
     /// Memory in use, and the memory pressure on tasks.
     fn memory(&mut self) -> Called<MemoryState>;
@@ -48,7 +49,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     }
 
     /// Resident and huge memory of a process. Works until `until`.
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint>;
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint>;
 
     /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`]. Refuses
     /// if fewer than `expected_present` base pages are left in the region. A page of several
@@ -68,18 +69,18 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScan>;
+    ) -> Called<ZeroScanResult>;
 
     /// Splits a huge page and gives its zero-filled base pages back.
     fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult>;
 
     /// Results of calls for which the loop did not wait.
-    fn take_late_results(&mut self) -> LateResults {
-        LateResults::default()
+    fn take_late_results(&mut self) -> TimedOutCallResults {
+        TimedOutCallResults::default()
     }
 
     /// Cost of management so far.
-    fn own_costs(&self) -> OwnCosts;
+    fn own_costs(&self) -> ManagementCosts;
 }
 
 /// How a machine observes accesses to memory.

@@ -13,27 +13,27 @@ mod refresh;
 mod sampling;
 mod slice_queue;
 mod slowdown;
-mod unanswered;
+mod unanswered_calls;
 
 pub use last_samples::{LastSample, LastSamples};
-pub use promotion::PromotionState;
-use unanswered::UnansweredCalls;
+pub use promotion::PromotionPacing;
+use unanswered_calls::UnansweredTargetCalls;
 
 use crate::journal::Journal;
-use crate::machine::{Machine, MachineError, UnresponsiveProcess, WakeReason};
+use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess};
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
     PromotionBudget, PromotionLimits, SettingError, WatermarkTable,
 };
 use memory::MemoryWatch;
-use recovery::RecoveryState;
+use recovery::RecoveryPacing;
 use refresh::RefreshSchedule;
 use sampling::SamplingSchedule;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Manages a machine by a policy, one [`step`](Self::step) after the other.
+/// Manages a machine by a policy, one [`run_due_work`](Self::run_due_work) after the other.
 pub struct Manager<M> {
     machine: M,
     policy: Box<dyn Policy>,
@@ -44,14 +44,14 @@ pub struct Manager<M> {
     /// The current processes, in order of arrival.
     processes: Vec<ProcessId>,
     fault_sizes: HashMap<ProcessId, PageOrders>,
-    unanswered: UnansweredCalls,
+    unanswered: UnansweredTargetCalls,
     refresh: RefreshSchedule,
     // Each of these receives events from `dispatch`.
     memory: MemoryWatch,
     limits: PromotionLimits,
     sampling: SamplingSchedule,
-    promotion: PromotionState,
-    recovery: RecoveryState,
+    promotion: PromotionPacing,
+    recovery: RecoveryPacing,
     last_seen: LastSamples,
     journal: Journal,
 }
@@ -76,13 +76,13 @@ impl<M: Machine> Manager<M> {
             paused: false,
             processes: Vec::new(),
             fault_sizes: HashMap::new(),
-            unanswered: UnansweredCalls::default(),
+            unanswered: UnansweredTargetCalls::default(),
             refresh: RefreshSchedule::default(),
             memory: MemoryWatch::new(guard),
             limits: PromotionLimits::new(settings.bloat),
             sampling: SamplingSchedule::new(&settings),
-            promotion: PromotionState::new(PromotionBudget::new(settings.max_promotions, rate)),
-            recovery: RecoveryState::new(settings.bloat),
+            promotion: PromotionPacing::new(PromotionBudget::new(settings.max_promotions, rate)),
+            recovery: RecoveryPacing::new(settings.bloat),
             last_seen: LastSamples::default(),
             journal: Journal::default(),
             machine,
@@ -102,7 +102,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Does what is due, then waits at most until the next look, a second later.
-    pub fn step(&mut self) -> WakeReason {
+    pub fn run_due_work(&mut self) -> LoopWakeReason {
         let now = self.machine.now();
         self.finish_late_calls(now);
         self.refresh_if_due(now);
@@ -118,7 +118,7 @@ impl<M: Machine> Manager<M> {
         if self.recovery.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
         }
-        let next_look = self.memory.guard.next_read();
+        let next_look = self.memory.guard.next_memory_read_at();
         wake_at = next_look.map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them.
         let hands_off = self.paused || self.settings.measure_only;
@@ -128,7 +128,7 @@ impl<M: Machine> Manager<M> {
         }
         let now = self.machine.now();
         if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
-            let looks = self.memory.guard.next_read();
+            let looks = self.memory.guard.next_memory_read_at();
             let looks = looks.unwrap_or(self.refresh.next);
             wake_at = self.refresh.due().min(looks).max(now);
         }
@@ -207,12 +207,12 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Why nothing is promoted at present, if so.
-    pub fn held(&self) -> Option<&PromotionBlock> {
+    pub fn promotion_held_by(&self) -> Option<&PromotionBlock> {
         self.memory.held.as_ref()
     }
 
     /// The guard, which decides from memory use on promotion and recovery.
-    pub fn guard(&self) -> &MemoryGuard {
+    pub fn memory_guard(&self) -> &MemoryGuard {
         &self.memory.guard
     }
 
@@ -227,7 +227,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The pace of promotion.
-    pub fn promotion_state(&self) -> &PromotionState {
+    pub fn promotion_state(&self) -> &PromotionPacing {
         &self.promotion
     }
 
@@ -237,7 +237,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The processes that do not answer, as of the last check.
-    pub fn unanswered(&self) -> &HashMap<ProcessId, UnresponsiveProcess> {
+    pub fn unresponsive_processes(&self) -> &HashMap<ProcessId, UnresponsiveProcess> {
         &self.unanswered.reported
     }
 

@@ -3,7 +3,7 @@
 
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_test_support::builders::{
-    GIB, MIB, base, frequent_sampling, machine, manage, program, s,
+    GIB, MIB, base, frequent_sampling, machine, manager_of, program, s,
 };
 use hawkeye_test_support::machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
@@ -17,12 +17,12 @@ const REGIONS: u32 = 1000;
 
 fn managing(processes: u64, work: Duration) -> Manager<ScriptedMachine> {
     let mut machine = machine(TOTAL_BYTES);
-    machine.work_for(work, Duration::ZERO);
+    machine.set_call_durations(work, Duration::ZERO);
     for _ in 0..processes {
         start(&mut machine, REGIONS / processes as u32);
     }
     machine.schedule(s(0.0), others(0));
-    manage(machine, "hawkeye-g", frequent_sampling())
+    manager_of(machine, "hawkeye-g", frequent_sampling())
 }
 
 fn start(machine: &mut ScriptedMachine, regions: u32) {
@@ -44,10 +44,10 @@ fn assert_reads_in_time(machine: &ScriptedMachine) {
 fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     let mut manager = managing(1, Duration::from_micros(524_288 * 16));
     // Until the middle of the clear.
-    while manager.machine().cleared() == 0 && manager.machine().now() <= s(4.0) {
-        manager.step();
+    while manager.machine().programs_with_cleared_bits() == 0 && manager.machine().now() <= s(4.0) {
+        manager.run_due_work();
     }
-    let cleared = manager.machine().cleared();
+    let cleared = manager.machine().programs_with_cleared_bits();
     assert_eq!(cleared, 0, "the window is still opening");
     let from = manager.machine().now();
     for ms in 1..=FREE_BYTES / 1_000_000 {
@@ -55,7 +55,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
         machine.schedule(at, others(ms * 1_000_000));
     }
     while manager.machine().last_listing() < from {
-        manager.step();
+        manager.run_due_work();
         assert!(manager.machine().now() < from + s(2.0));
     }
     let machine = manager.machine();
@@ -69,7 +69,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
 fn a_thousand_processes_hold_no_look_up() {
     let mut manager = managing(1000, 2 * MS);
     while manager.journal().totals().samples < 2000 {
-        manager.step();
+        manager.run_due_work();
         assert!(manager.machine().now() < s(240.0));
     }
     assert_reads_in_time(manager.machine());
@@ -79,15 +79,15 @@ fn a_thousand_processes_hold_no_look_up() {
 fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     let mut manager = managing(1, 2 * MS);
     while manager.machine().now() < s(2.0) {
-        manager.step();
+        manager.run_due_work();
     }
     // One second of work.
     let machine = manager.machine_mut();
-    machine.work_for(2 * MS, MS);
+    machine.set_call_durations(2 * MS, MS);
     (1..1000).for_each(|_| start(machine, 0));
     let begun = machine.now();
     while manager.machine().joined() < 1000 {
-        manager.step();
+        manager.run_due_work();
         assert!(manager.machine().now() < begun + s(20.0));
     }
     assert_reads_in_time(manager.machine());
@@ -101,7 +101,7 @@ fn a_window_in_which_nobody_answered_is_made_up_for() {
         .schedule(s(0.0), ScriptedChange::LateSamples(1));
     // Long before the period of 5 s is over.
     while manager.machine().now() < s(2.0) {
-        manager.step();
+        manager.run_due_work();
     }
     assert!(manager.journal().totals().samples > 0);
 }

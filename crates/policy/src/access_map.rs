@@ -19,7 +19,7 @@ pub fn bucket_of(coverage: u16) -> u8 {
 
 /// A region that waits in an access map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct WaitingMapRegion {
     /// The region.
     pub region: RegionAddr,
     /// The bucket it waits in (0-9).
@@ -87,7 +87,7 @@ impl AccessMap {
         let mut known = std::mem::take(&mut self.entries).into_iter().peekable();
         let mut entries: Vec<MapEntry> = Vec::with_capacity(samples.len());
         let mut risen = Vec::new();
-        for sample in ascending(samples).iter() {
+        for sample in samples_by_address(samples).iter() {
             while let Some(gone) = known.next_if(|e| e.region < sample.region) {
                 self.unlink(&gone);
             }
@@ -103,7 +103,7 @@ impl AccessMap {
             }
             let average = self
                 .average
-                .next(before.and_then(|e| e.average), sample.accessed);
+                .average_after_window(before.and_then(|e| e.average), sample.accessed);
             let coverage = CoverageAverage::whole_pages(average);
             let bucket = (coverage > 0).then(|| bucket_of(coverage));
             let mut entry = MapEntry {
@@ -152,18 +152,20 @@ impl AccessMap {
 
     /// The highest bucket in which a region waits (0-9).
     pub fn highest_bucket(&self) -> Option<u8> {
-        (0..BUCKETS).rev().find(|b| self.waiting_in(*b) > 0)
+        (0..BUCKETS)
+            .rev()
+            .find(|b| self.count_waiting_in_bucket(*b) > 0)
     }
 
     /// The region that [`Self::pop_highest`] would take.
-    pub fn peek(&self) -> Option<Candidate> {
+    pub fn peek_highest(&self) -> Option<WaitingMapRegion> {
         self.highest_bucket().and_then(|b| self.bucket(b).next())
     }
 
     /// Takes the head of the highest bucket in which a region waits. The region waits again only
     /// after a sample that still shows it.
-    pub fn pop_highest(&mut self) -> Option<Candidate> {
-        let candidate = self.peek()?;
+    pub fn pop_highest(&mut self) -> Option<WaitingMapRegion> {
+        let candidate = self.peek_highest()?;
         let index = self.find(candidate.region)?;
         let entry = self.entries.get_mut(index)?;
         entry.waiting = false;
@@ -189,7 +191,7 @@ impl AccessMap {
     }
 
     /// The regions that wait in a bucket (0-9), head to tail.
-    pub fn bucket(&self, bucket: u8) -> impl Iterator<Item = Candidate> + '_ {
+    pub fn bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
         let waiting = self
             .buckets
             .get(usize::from(bucket))
@@ -199,12 +201,12 @@ impl AccessMap {
     }
 
     /// The region as a candidate; `None` where it doesn't wait.
-    pub fn candidate(&self, region: RegionAddr) -> Option<Candidate> {
+    pub fn candidate(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
         let entry = self.entries.get(self.find(region)?)?;
         if !entry.waiting {
             return None;
         }
-        Some(Candidate {
+        Some(WaitingMapRegion {
             region,
             bucket: entry.bucket?,
             coverage: CoverageAverage::whole_pages(entry.average?),
@@ -213,15 +215,16 @@ impl AccessMap {
     }
 
     /// Number of regions that wait in a bucket (0-9).
-    pub fn waiting_in(&self, bucket: u8) -> usize {
+    pub fn count_waiting_in_bucket(&self, bucket: u8) -> usize {
         self.buckets
             .get(usize::from(bucket))
             .map_or(0, BTreeMap::len)
     }
 
     /// Number of regions that are taken before this one.
-    pub fn ahead_of(&self, candidate: &Candidate) -> u64 {
-        let higher = (candidate.bucket + 1..BUCKETS).map(|bucket| self.waiting_in(bucket));
+    pub fn count_regions_ahead_of(&self, candidate: &WaitingMapRegion) -> u64 {
+        let higher =
+            (candidate.bucket + 1..BUCKETS).map(|bucket| self.count_waiting_in_bucket(bucket));
         let here = self.buckets.get(usize::from(candidate.bucket));
         let here = here.map_or(0, |bucket| {
             let regions = bucket.values();
@@ -258,7 +261,7 @@ impl AccessMap {
     }
 }
 
-fn ascending(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
+fn samples_by_address(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
     if samples.is_sorted_by_key(|s| s.region) {
         return Cow::Borrowed(samples);
     }

@@ -38,7 +38,7 @@ impl CoverageAverage {
     /// The average after a window in which `accessed` base pages were accessed (0-512; more counts
     /// as 512). Without a `previous` average the result is the window alone. Starting from 0 would
     /// make every new region look colder than it is.
-    pub fn next(self, previous: Option<f64>, accessed: u16) -> f64 {
+    pub fn average_after_window(self, previous: Option<f64>, accessed: u16) -> f64 {
         let newest = f64::from(accessed.min(PAGES_PER_REGION));
         match previous {
             Some(previous) => previous + self.weight_new * (newest - previous),
@@ -77,17 +77,21 @@ mod tests {
     #[test]
     fn a_steady_coverage_is_reached_without_loss() {
         let average = CoverageAverage::default();
-        let end = (0..100).fold(average.next(None, 0), |a, _| average.next(Some(a), 512));
+        let end = (0..100).fold(average.average_after_window(None, 0), |a, _| {
+            average.average_after_window(Some(a), 512)
+        });
         assert_eq!(CoverageAverage::whole_pages(end), 512);
         // The released code's integers would stop short of 512 here.
-        let steady = (0..100).fold(average.next(None, 7), |a, _| average.next(Some(a), 7));
+        let steady = (0..100).fold(average.average_after_window(None, 7), |a, _| {
+            average.average_after_window(Some(a), 7)
+        });
         assert_eq!(CoverageAverage::whole_pages(steady), 7);
     }
 
     proptest! {
         #[test]
         fn the_average_stays_between_old_and_new(weight in 0.01..=1.0f64, old in 0.0..=512.0f64, new in 0u16..=512) {
-            let next = CoverageAverage::new(weight)?.next(Some(old), new);
+            let next = CoverageAverage::new(weight)?.average_after_window(Some(old), new);
             let new = f64::from(new);
             prop_assert!(next >= old.min(new) - 1e-9 && next <= old.max(new) + 1e-9);
         }

@@ -25,7 +25,7 @@ pub enum BatchDecision {
 /// short calls halve it. After a batch that failed because memory is short the pause is one
 /// interval. It also doubles after [`Self::PATIENCE`] such batches in a row.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Backoff {
+pub struct CallBatchBackoff {
     /// The pause, in intervals (0, or a power of two up to 128).
     intervals: u32,
     longest: Option<Duration>,
@@ -35,7 +35,7 @@ pub struct Backoff {
     ready_at: Duration,
 }
 
-impl Backoff {
+impl CallBatchBackoff {
     const MAX_INTERVALS: u32 = 128;
 
     /// Linux defers compaction for longer and longer, and remembers which blocks it cannot empty.
@@ -107,7 +107,7 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn batch(backoff: &mut Backoff, calls: &[u64]) -> Duration {
+    fn batch(backoff: &mut CallBatchBackoff, calls: &[u64]) -> Duration {
         for call in calls {
             let stop = backoff.after_call(MS(*call)) == BatchDecision::StopBatch;
             assert_eq!(stop, *call > 30, "a call of {call} ms");
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn long_calls_double_the_pause_and_short_batches_halve_it() {
-        let mut backoff = Backoff::default();
+        let mut backoff = CallBatchBackoff::default();
         assert!(backoff.ready(Duration::ZERO));
         let calls: [(&[u64], u64); 10] = [
             (&[3, 14], 0),
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_only_after_a_final_failure_of_compaction() {
-        let mut backoff = Backoff::default();
+        let mut backoff = CallBatchBackoff::default();
         let mut short = |calls: &[u64]| {
             for call in calls {
                 let _: BatchDecision = backoff.after_call(MS(*call));
@@ -151,7 +151,7 @@ mod tests {
             backoff.end_batch(at(1));
             backoff.pause()
         };
-        for _ in 0..Backoff::PATIENCE {
+        for _ in 0..CallBatchBackoff::PATIENCE {
             assert_eq!(short(&[]), MS(100));
         }
         for pause in [200, 400, 800] {
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(short(&[1, 1, 20]), MS(100));
         }
         // The first of the row was the last with a successful call.
-        for _ in 1..Backoff::PATIENCE {
+        for _ in 1..CallBatchBackoff::PATIENCE {
             assert_eq!(short(&[]), MS(100));
         }
         assert_eq!(short(&[]), MS(200));
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_at_most_128_intervals() {
-        let mut backoff = Backoff::default();
+        let mut backoff = CallBatchBackoff::default();
         for _ in 0..20 {
             batch(&mut backoff, &[31]);
         }

@@ -7,6 +7,6 @@ mod promotions;
 mod rate;
 
 pub use cpu::CpuBudget;
-pub use promotions::{BudgetExhausted, PromotionBudget};
+pub use promotions::{PromotionBudget, PromotionBudgetExhausted};
 pub(crate) use rate::TokenReserve;
 pub use rate::{Rate, TokenBucket};

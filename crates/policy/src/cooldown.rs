@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Refused candidates and when they may be tried again: after 30 s, doubled for each further
 /// refusal, up to 16 times 30 s.
 #[derive(Clone, Debug)]
-pub struct Cooldown {
+pub struct RefusalCooldown {
     first: Duration,
     refused: HashMap<(ProcessId, RegionAddr), RefusalState>,
 }
@@ -20,7 +20,7 @@ struct RefusalState {
     next: Duration,
 }
 
-impl Cooldown {
+impl RefusalCooldown {
     /// Duration of the first refusal unless set (30 s).
     pub const DEFAULT_FIRST: Duration = Duration::from_secs(30);
     /// The longest cool-down, as a multiple of the first.
@@ -71,7 +71,12 @@ impl Cooldown {
     }
 
     /// Until when the region is left alone; `None` if it is not.
-    pub fn until(&self, process: ProcessId, region: RegionAddr, now: Duration) -> Option<Duration> {
+    pub fn cooling_until(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+        now: Duration,
+    ) -> Option<Duration> {
         let until = self.refused.get(&(process, region))?.until;
         (now < until).then_some(until)
     }
@@ -99,7 +104,7 @@ impl Cooldown {
     }
 }
 
-impl Default for Cooldown {
+impl Default for RefusalCooldown {
     fn default() -> Self {
         Self::new(Self::DEFAULT_FIRST)
     }
@@ -112,7 +117,7 @@ mod tests {
 
     #[test]
     fn each_refusal_lasts_twice_as_long_up_to_sixteen_times() {
-        let mut cooldown = Cooldown::default();
+        let mut cooldown = RefusalCooldown::default();
         let (p, r) = (process(1), region(1));
         let mut now = at(100);
         for seconds in [30, 60, 120, 240, 480, 480, 480] {
@@ -120,8 +125,8 @@ mod tests {
             cooldown.refuse(p, r, now);
             now += at(seconds);
             assert!(!cooldown.allows(p, r, now - Duration::from_nanos(1)));
-            assert_eq!(cooldown.until(p, r, now - at(1)), Some(now));
-            assert_eq!(cooldown.until(p, r, now), None);
+            assert_eq!(cooldown.cooling_until(p, r, now - at(1)), Some(now));
+            assert_eq!(cooldown.cooling_until(p, r, now), None);
         }
         assert!(cooldown.allows(p, r, now));
         let other = cooldown.allows(p, region(2), at(0));
@@ -130,7 +135,7 @@ mod tests {
 
     #[test]
     fn ended_processes_and_expired_entries_are_dropped() {
-        let mut cooldown = Cooldown::default();
+        let mut cooldown = RefusalCooldown::default();
         cooldown.refuse(process(1), region(1), at(0));
         cooldown.refuse(process(2), region(1), at(0));
         cooldown.retain_processes(|p| p == process(2));

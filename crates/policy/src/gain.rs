@@ -1,7 +1,7 @@
 //! What a process would gain if all of its memory were huge.
 
 use crate::observation::{ProcessSample, RegionSample};
-use crate::saturating_cast::per;
+use crate::saturating_cast::ratio_or_zero;
 
 /// Share of its CPU time that a process would save, in per cent (0-100), if all its accessed
 /// regions under base pages were huge. `None` where its overhead is unknown.
@@ -24,7 +24,7 @@ pub fn expected_gain_percent(
     let all = sample.regions.iter().fold(0.0, sum);
     let gained = sample.regions.iter().filter(|r| promotable(r));
     let gained = gained.fold(0.0, sum);
-    Some(per(overhead.savable_percent() * gained, all))
+    Some(ratio_or_zero(overhead.savable_percent() * gained, all))
 }
 
 #[cfg(test)]

@@ -37,22 +37,22 @@ impl HugeLimits {
                 process,
                 huge_bytes,
                 ..
-            } => self.change(process, |_| huge_bytes),
+            } => self.change_huge_bytes(process, |_| huge_bytes),
             // Smaller pages do not count, and larger ones were huge before.
             Event::Promoted {
                 process,
                 order: PageOrder::HUGE,
                 ..
-            } => self.change(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
+            } => self.change_huge_bytes(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
             Event::Recovered { process, .. } => {
-                self.change(process, |had| had.saturating_sub(HUGE_PAGE_BYTES));
+                self.change_huge_bytes(process, |had| had.saturating_sub(HUGE_PAGE_BYTES));
             }
             _ => {}
         }
     }
 
     /// A process that was never sampled has no promotions, so it need not be known.
-    fn change(&mut self, process: ProcessId, huge_bytes: impl FnOnce(u64) -> u64) {
+    fn change_huge_bytes(&mut self, process: ProcessId, huge_bytes: impl FnOnce(u64) -> u64) {
         if let Some(holding) = self.processes.get_mut(&process) {
             holding.huge_bytes = huge_bytes(holding.huge_bytes);
         }
@@ -65,14 +65,16 @@ impl HugeLimits {
         };
         match (holding.rule, holding.limit_bytes) {
             (Some(rule), Some(limit)) => {
-                self.rule_bytes(rule).saturating_add(HUGE_PAGE_BYTES) <= limit
+                self.huge_bytes_under_rule(rule)
+                    .saturating_add(HUGE_PAGE_BYTES)
+                    <= limit
             }
             _ => true,
         }
     }
 
     /// Huge memory of all processes under this rule, in bytes.
-    pub fn rule_bytes(&self, rule: usize) -> u64 {
+    pub fn huge_bytes_under_rule(&self, rule: usize) -> u64 {
         let of_rule = self.processes.values().filter(|h| h.rule == Some(rule));
         of_rule.fold(0, |sum, holding| sum.saturating_add(holding.huge_bytes))
     }
@@ -126,7 +128,7 @@ mod tests {
         limits.apply(&promoted(process(1), region(0)));
         limits.retain_processes(|p| p == process(1));
         assert!(limits.allows(process(1)));
-        assert_eq!(limits.rule_bytes(0), 3 * HUGE_PAGE_BYTES);
+        assert_eq!(limits.huge_bytes_under_rule(0), 3 * HUGE_PAGE_BYTES);
     }
 
     #[test]
@@ -135,8 +137,8 @@ mod tests {
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows(process(1)));
-        assert_eq!(limits.rule_bytes(0), 0);
-        limits.change(process(1), |_| HUGE_PAGE_BYTES);
+        assert_eq!(limits.huge_bytes_under_rule(0), 0);
+        limits.change_huge_bytes(process(1), |_| HUGE_PAGE_BYTES);
         let after_freeing = limits.allows(process(1));
         assert!(after_freeing);
     }
@@ -160,7 +162,7 @@ mod tests {
                     _ => {}
                 }
                 for rule in 0..2 {
-                    prop_assert!(limits.rule_bytes(rule) <= limit * HUGE_PAGE_BYTES);
+                    prop_assert!(limits.huge_bytes_under_rule(rule) <= limit * HUGE_PAGE_BYTES);
                 }
             }
         }

@@ -70,11 +70,11 @@ pub mod size_choice;
 mod testing;
 pub mod watermarks;
 
-pub use access_map::{AccessMap, Candidate};
+pub use access_map::{AccessMap, WaitingMapRegion};
 pub use average::CoverageAverage;
-pub use backoff::{Backoff, BatchDecision};
-pub use budget::{BudgetExhausted, CpuBudget, PromotionBudget, Rate, TokenBucket};
-pub use cooldown::Cooldown;
+pub use backoff::{BatchDecision, CallBatchBackoff};
+pub use budget::{CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, TokenBucket};
+pub use cooldown::RefusalCooldown;
 pub use errno::Errno;
 pub use error::SettingError;
 pub use event::{Event, PromotionEffect};
@@ -102,9 +102,9 @@ pub use requests::{FaultSizes, Promotion};
 pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };
-pub use sampling_pace::{SamplingPace, SlowdownBudget, StretchReason};
+pub use sampling_pace::{SamplingPace, SamplingSlowdownBudget, StretchReason};
 pub use selection::ProcessSelection;
 pub use shared_regions::{MAX_SHARED_PAGES, SharedRegions};
 pub use watermarks::{
-    MemoryGuard, MemoryScope, PromotionBlock, Shortage, WatermarkTable, Watermarks,
+    MemoryGuard, MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks,
 };

@@ -1,6 +1,6 @@
 //! Limits that keep a region from being promoted under any policy.
 
-use crate::cooldown::Cooldown;
+use crate::cooldown::RefusalCooldown;
 use crate::event::Event;
 use crate::huge_limit::HugeLimits;
 use crate::observation::{Observation, ProcessId};
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct PromotionLimits {
     /// Regions that the kernel refused.
-    pub cooldown: Cooldown,
+    pub cooldown: RefusalCooldown,
     /// Regions that other processes share.
     pub shared: SharedRegions,
     /// Regions that recovery has split.
@@ -61,7 +61,7 @@ impl PromotionLimits {
     }
 
     /// Whether the region may be promoted.
-    pub fn allow(&self, promotion: &Promotion, now: Duration) -> bool {
+    pub fn may_promote_within_limits(&self, promotion: &Promotion, now: Duration) -> bool {
         let Promotion {
             process, region, ..
         } = *promotion;

@@ -1,7 +1,7 @@
 //! Properties of a machine that decide the choice of page sizes.
 
 use crate::page::{PageOrder, PageOrders};
-use crate::saturating_cast::per;
+use crate::saturating_cast::ratio_or_zero;
 use std::time::Duration;
 
 /// Properties that do not change while a machine is managed.
@@ -45,11 +45,11 @@ impl MachineShape {
     /// Value of one byte while it is held, in cores. All memory is worth as much as all cores. So
     /// one per cent more memory must save one per cent of the CPU time.
     pub fn cores_per_byte(&self) -> f64 {
-        per(self.cores, self.memory_bytes as f64)
+        ratio_or_zero(self.cores, self.memory_bytes as f64)
     }
 
     /// The size of the TLB entries that hold pages of this size.
-    pub fn entry_order(&self, order: PageOrder) -> PageOrder {
+    pub fn tlb_entry_order(&self, order: PageOrder) -> PageOrder {
         self.tlb.up_to(order).largest().unwrap_or(PageOrder::BASE)
     }
 }
@@ -64,12 +64,15 @@ mod tests {
             tlb: PageOrders::HUGE.with(PageOrder::CONTIGUOUS),
             ..MachineShape::default()
         };
-        let by = |order| PageOrder::new(order).map(|order| arm.entry_order(order));
+        let by = |order| PageOrder::new(order).map(|order| arm.tlb_entry_order(order));
         assert_eq!(by(2), Some(PageOrder::BASE));
         assert_eq!(by(5), Some(PageOrder::CONTIGUOUS));
         assert_eq!(by(18), Some(PageOrder::HUGE));
         let intel = MachineShape::default();
-        assert_eq!(intel.entry_order(PageOrder::CONTIGUOUS), PageOrder::BASE);
+        assert_eq!(
+            intel.tlb_entry_order(PageOrder::CONTIGUOUS),
+            PageOrder::BASE
+        );
     }
 
     #[test]

@@ -45,12 +45,12 @@ impl ZeroingBounds {
     }
 
     /// The rate while processors are half busy.
-    pub fn usual(self) -> u32 {
+    pub fn half_busy_rate(self) -> u32 {
         self.usual
     }
 
     /// The rate while all processors are idle.
-    pub fn most(self) -> u32 {
+    pub fn all_idle_rate(self) -> u32 {
         self.most
     }
 
@@ -117,7 +117,7 @@ impl ZeroingRateControl {
 
     /// The rate from now on. It stays as it is where the new one hardly differs. Where idle time is
     /// not known, it is at most the usual rate.
-    pub fn decide(&mut self, seen: &ZeroingConditions) -> ZeroingRate {
+    pub fn decide_rate(&mut self, seen: &ZeroingConditions) -> ZeroingRate {
         let decided = self.rate_for(seen);
         let rate = match (self.last, decided) {
             (Some(ZeroingRate::PagesPerS(last)), ZeroingRate::PagesPerS(new))
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn first(seen: ZeroingConditions) -> ZeroingRate {
-        ZeroingRateControl::new(ZeroingBounds::default()).decide(&seen)
+        ZeroingRateControl::new(ZeroingBounds::default()).decide_rate(&seen)
     }
 
     #[test]
@@ -207,11 +207,14 @@ mod tests {
     #[test]
     fn small_changes_keep_the_rate() {
         let mut pace = ZeroingRateControl::new(ZeroingBounds::default());
-        assert_eq!(pace.decide(&idle(0.75)), ZeroingRate::PagesPerS(30_000));
-        assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(30_000));
-        assert_eq!(pace.decide(&idle(0.9)), ZeroingRate::PagesPerS(42_000));
-        assert_eq!(pace.decide(&idle(0.0)), ZeroingRate::Busy);
-        assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(34_000));
+        assert_eq!(
+            pace.decide_rate(&idle(0.75)),
+            ZeroingRate::PagesPerS(30_000)
+        );
+        assert_eq!(pace.decide_rate(&idle(0.8)), ZeroingRate::PagesPerS(30_000));
+        assert_eq!(pace.decide_rate(&idle(0.9)), ZeroingRate::PagesPerS(42_000));
+        assert_eq!(pace.decide_rate(&idle(0.0)), ZeroingRate::Busy);
+        assert_eq!(pace.decide_rate(&idle(0.8)), ZeroingRate::PagesPerS(34_000));
     }
 
     #[test]
@@ -220,7 +223,10 @@ mod tests {
         assert!(ZeroingBounds::new(10_000, 9_999).is_err());
         assert!(ZeroingBounds::new(10_000, 10_000_001).is_err());
         let usual = ZeroingBounds::default();
-        assert_eq!(ZeroingBounds::new(usual.usual(), usual.most()), Ok(usual));
+        assert_eq!(
+            ZeroingBounds::new(usual.half_busy_rate(), usual.all_idle_rate()),
+            Ok(usual)
+        );
     }
 
     proptest! {
@@ -234,9 +240,9 @@ mod tests {
             let bounds = ZeroingBounds::new(usual, usual + more).expect("the bounds are in order");
             let mut pace = ZeroingRateControl::new(bounds);
             let seen = ZeroingConditions { free, zeroed, short, idle };
-            match pace.decide(&seen) {
+            match pace.decide_rate(&seen) {
                 ZeroingRate::PagesPerS(pages) => {
-                    prop_assert!(!short && (LEAST..=bounds.most()).contains(&pages));
+                    prop_assert!(!short && (LEAST..=bounds.all_idle_rate()).contains(&pages));
                 }
                 ZeroingRate::Short => prop_assert!(short),
                 ZeroingRate::Busy => prop_assert!(idle.is_some_and(|idle| idle < BUSY)),

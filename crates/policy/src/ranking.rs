@@ -1,7 +1,7 @@
 //! Which processes are managed when more of them qualify than there are slots.
 
 use crate::observation::ProcessId;
-use crate::saturating_cast::per;
+use crate::saturating_cast::ratio_or_zero;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct SlotCandidate {
     pub process: ProcessId,
     /// Its user's number.
     pub user: u32,
-    /// Its own memory, in bytes (see [`own_bytes`]).
+    /// Its own memory, in bytes (see [`unshared_anonymous_bytes`]).
     pub own_bytes: u64,
     /// CPU time it uses, in cores.
     pub cores: f64,
@@ -77,7 +77,7 @@ pub fn choose_processes(contenders: &[SlotCandidate], slots: usize) -> Vec<Proce
 /// the oldest process. Each of the others counts with an equal part of it, plus what it has beyond.
 /// If the smallest has grown since the fork, the estimate is too low for processes that also grew
 /// since.
-pub fn own_bytes(family: &[u64]) -> Vec<u64> {
+pub fn unshared_anonymous_bytes(family: &[u64]) -> Vec<u64> {
     let shared = family.iter().copied().min().unwrap_or(0);
     let part = shared / family.len().max(1) as u64;
     let own = |(place, bytes): (usize, &u64)| match place {
@@ -111,7 +111,8 @@ impl CpuUse {
         age: Duration,
         used: Duration,
     ) -> f64 {
-        let cores = |used: Duration, over: Duration| per(used.as_secs_f64(), over.as_secs_f64());
+        let cores =
+            |used: Duration, over: Duration| ratio_or_zero(used.as_secs_f64(), over.as_secs_f64());
         let cores = match self.0.get(&process) {
             Some(before) => {
                 let passed = now.saturating_sub(before.at);
@@ -188,11 +189,14 @@ mod tests {
 
     #[test]
     fn memory_shared_by_forks_counts_for_the_oldest() {
-        let forks = own_bytes(&[64 * MIB; 64]);
+        let forks = unshared_anonymous_bytes(&[64 * MIB; 64]);
         assert_eq!((forks[0], forks[1], forks[63]), (64 * MIB, MIB, MIB));
-        assert_eq!(own_bytes(&[500, 530, 500, 500]), [500, 155, 125, 125]);
-        assert_eq!(own_bytes(&[7]), [7]);
-        assert!(own_bytes(&[]).is_empty());
+        assert_eq!(
+            unshared_anonymous_bytes(&[500, 530, 500, 500]),
+            [500, 155, 125, 125]
+        );
+        assert_eq!(unshared_anonymous_bytes(&[7]), [7]);
+        assert!(unshared_anonymous_bytes(&[]).is_empty());
     }
 
     #[test]
@@ -249,7 +253,7 @@ mod tests {
 
         #[test]
         fn a_forks_own_memory_is_at_most_its_anonymous_memory(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
-            for (own, all) in own_bytes(&family).iter().zip(&family) {
+            for (own, all) in unshared_anonymous_bytes(&family).iter().zip(&family) {
                 prop_assert!(own <= all);
             }
         }

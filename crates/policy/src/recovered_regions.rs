@@ -47,7 +47,7 @@ impl RecoveredRegions {
                 continue;
             };
             for sample in &sampled.regions {
-                if sample.is_huge() || qualifies(self.threshold, sample) {
+                if sample.is_huge() || may_promote_again(self.threshold, sample) {
                     regions.remove(&sample.region);
                 }
             }
@@ -66,7 +66,7 @@ impl RecoveredRegions {
 
 /// A promotion must add fewer zero base pages than the threshold for a split, and the region must
 /// have left the lowest bucket (50 base pages).
-fn qualifies(threshold: BloatThreshold, sample: &RegionSample) -> bool {
+fn may_promote_again(threshold: BloatThreshold, sample: &RegionSample) -> bool {
     PAGES_PER_REGION.saturating_sub(sample.present) < threshold.zero_pages()
         && bucket_of(sample.accessed) >= 1
 }

@@ -8,8 +8,8 @@ use crate::observation::{Observation, ProcessId};
 use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
-use crate::watermarks::Shortage;
-use scan_queue::ScanQueue;
+use crate::watermarks::MemoryShortage;
+use scan_queue::ZeroScanQueue;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl fmt::Display for BloatReason {
 #[derive(Clone, Debug)]
 pub struct RecoveryPlanner {
     threshold: BloatThreshold,
-    owners: ProcessStates<ScanQueue>,
+    owners: ProcessStates<ZeroScanQueue>,
 }
 
 impl RecoveryPlanner {
@@ -100,7 +100,8 @@ impl RecoveryPlanner {
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
-        self.owners.observe(observation, ScanQueue::after_sample);
+        self.owners
+            .observe(observation, ZeroScanQueue::after_sample);
     }
 
     /// Sets the share of its cycles that a process spends in page walks, in per cent (0-100).
@@ -125,7 +126,7 @@ impl RecoveryPlanner {
                 if let Some(owner) = self.owners.get_mut(process) {
                     owner.add(region, true);
                 } else {
-                    let mut owner = ScanQueue::default();
+                    let mut owner = ZeroScanQueue::default();
                     owner.add(region, true);
                     self.owners.push(process, owner);
                 }
@@ -170,7 +171,7 @@ impl RecoveryPlanner {
 
     /// Whether a huge page with `zero_pages` zero base pages (0-512) should be split, and why.
     /// `shortage` is the cause of the recovery, for the record.
-    pub fn split_reason(&self, zero_pages: u16, shortage: Shortage) -> Option<Reason> {
+    pub fn split_reason(&self, zero_pages: u16, shortage: MemoryShortage) -> Option<Reason> {
         let threshold = self.threshold.zero_pages();
         (zero_pages >= threshold).then(|| {
             Reason::new(BloatReason {

@@ -4,9 +4,9 @@
 //! The paper leaves open how to find, without counters, a process that suffers from translation
 //! (section 4, HawkEye-PMU against HawkEye-G). Over a second, random and sequential access look the
 //! same. Here a few regions at a time are cleared *with* their TLB entries, and read several times
-//! within milliseconds ([`probe_plan`]). Every page found marked is a page walk. Only a random part
-//! of the process is sampled. So rates show that are far above what a hypervisor lets through (it
-//! intercepts each first touch), and the process hardly slows down.
+//! within milliseconds ([`region_probe_plan`]). Every page found marked is a page walk. Only a
+//! random part of the process is sampled. So rates show that are far above what a hypervisor lets
+//! through (it intercepts each first touch), and the process hardly slows down.
 //!
 //! Marked pages are classified by how they lie ([`touch_shape`]). Walks of streams of neighbours,
 //! strides and scattered pages differ in cost ([`costs`]), which is measured on the machine at
@@ -22,12 +22,12 @@
 pub mod costs;
 pub mod estimate;
 mod expected_rates;
-pub mod probe_plan;
+pub mod region_probe_plan;
 pub mod touch_shape;
 
 pub use costs::{DistanceCost, FootprintCosts, WalkCosts};
 pub use estimate::{
     OverheadEstimate, OverheadEstimator, RegionAccessBits, RegionWalks, WORTH_CORES,
 };
-pub use probe_plan::{INTERCEPTED, ProbePlan, ProbeSettings, RoundPlan};
+pub use region_probe_plan::{INTERCEPTED, ProbeRoundPlan, RegionProbePlan, RegionProbeSettings};
 pub use touch_shape::{PageBitmap, TouchShape};

@@ -80,14 +80,14 @@ impl Default for SamplingPace {
 /// the cost of the last clear has flowed in again. All of it is counted against one thread, which
 /// is the worst case.
 #[derive(Clone, Copy, Debug)]
-pub struct SlowdownBudget {
+pub struct SamplingSlowdownBudget {
     left: TokenReserve,
     /// First touches since the last clear that were already drawn, and the amount drawn for them.
     drawn_touches: u64,
     drawn_s: f64,
 }
 
-impl SlowdownBudget {
+impl SamplingSlowdownBudget {
     /// Seconds available at the start, so that a first window may come at once.
     const SAVED_S: f64 = 30.0;
 
@@ -109,18 +109,18 @@ impl SlowdownBudget {
         self.drawn_touches = self.drawn_touches.max(touches);
         let cost_s = new as f64 * each.as_secs_f64() / cpu_cores.clamp(WORTH_CORES, 1.0);
         self.drawn_s += cost_s;
-        self.left.draw(now, cost_s);
+        self.left.draw_tokens(now, cost_s);
     }
 
     /// When bits may be cleared again: `now`, or when the cost of the touches since the last clear
     /// has flowed in again.
     pub fn ready_at(&self, now: Duration) -> Duration {
         self.left
-            .reaches(now, self.drawn_s.min(self.left.capacity()))
+            .reaches_level_at(now, self.drawn_s.min(self.left.capacity()))
     }
 
     /// Bits were cleared: touches count from 0.
-    pub fn record_clear(&mut self) {
+    pub fn record_access_bits_cleared(&mut self) {
         (self.drawn_touches, self.drawn_s) = (0, 0.0);
     }
 }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn where_access_bits_cost_nothing_no_program_waits() {
-        let mut budget = SlowdownBudget::new(SamplingPace::default());
+        let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
         budget.record_touches(at(1.0), u64::MAX, Duration::ZERO, 1.0);
         assert_eq!(budget.ready_at(at(1.0)), at(1.0));
     }
@@ -155,9 +155,9 @@ mod tests {
             (100_000, 0.1, 50.0),
             (100_000, 0.0, 100.0),
         ] {
-            let mut budget = SlowdownBudget::new(SamplingPace::default());
+            let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
             assert_eq!(budget.ready_at(at(1.0)), at(1.0));
-            budget.record_clear();
+            budget.record_access_bits_cleared();
             budget.record_touches(at(1.0), touches, EACH, cores);
             let wait = budget.ready_at(at(1.0)).as_secs_f64() - 1.0;
             assert!((wait - wait_s).abs() < 1e-6, "{touches}, {cores}: {wait}");
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn touches_are_charged_once() {
-        let mut budget = SlowdownBudget::new(SamplingPace::default());
+        let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
         budget.record_touches(at(1.0), 1_000_000, EACH, 1.0);
         let once = budget.ready_at(at(1.0));
         budget.record_touches(at(1.0), 1_000_000, EACH, 1.0);
@@ -192,16 +192,16 @@ mod tests {
             sizes in proptest::collection::vec(0u64..3_000_000, 1..40),
             period_s in 1.0..60.0f64,
         ) {
-            let mut budget = SlowdownBudget::new(SamplingPace::default());
+            let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
             let (mut now, mut cost_s) = (Duration::ZERO, 0.0);
             let largest = sizes.iter().max().copied().unwrap_or(0);
             for touches in sizes {
                 now = budget.ready_at(now + at(period_s));
-                budget.record_clear();
+                budget.record_access_bits_cleared();
                 budget.record_touches(now, touches, EACH, 1.0);
                 cost_s += touches as f64 * EACH.as_secs_f64();
             }
-            let savings = 0.01 * SlowdownBudget::SAVED_S;
+            let savings = 0.01 * SamplingSlowdownBudget::SAVED_S;
             let window = largest as f64 * EACH.as_secs_f64();
             prop_assert!(cost_s <= now.as_secs_f64() * 0.01 + savings + window + 1e-6);
         }

@@ -1,6 +1,6 @@
 //! Memory that a promotion would copy: pages that other processes also map.
 
-use crate::cooldown::Cooldown;
+use crate::cooldown::RefusalCooldown;
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
@@ -18,7 +18,7 @@ pub const MAX_SHARED_PAGES: u16 = PAGES_PER_REGION / 100;
 pub struct SharedRegions {
     /// Pages that may be shared, by the last observation.
     maybe_shared: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
-    cooldown: Cooldown,
+    cooldown: RefusalCooldown,
     /// Pages that were shared when a region was passed over.
     found: HashMap<(ProcessId, RegionAddr), u16>,
 }
@@ -35,7 +35,7 @@ impl SharedRegions {
                 process,
                 region,
                 pages,
-            } => self.exclude(process, region, pages, now),
+            } => self.exclude_shared_region(process, region, pages, now),
             Event::Promoted {
                 process, region, ..
             } => self.forget(process, region),
@@ -66,7 +66,13 @@ impl SharedRegions {
     }
 
     /// The region was found to have this many shared pages, more than [`MAX_SHARED_PAGES`].
-    fn exclude(&mut self, process: ProcessId, region: RegionAddr, pages: u16, now: Duration) {
+    fn exclude_shared_region(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        pages: u16,
+        now: Duration,
+    ) {
         self.cooldown.refuse(process, region, now);
         self.found.insert((process, region), pages);
     }
@@ -83,7 +89,7 @@ impl SharedRegions {
         region: RegionAddr,
         now: Duration,
     ) -> Option<(u16, Duration)> {
-        let until = self.cooldown.until(process, region, now)?;
+        let until = self.cooldown.cooling_until(process, region, now)?;
         Some((*self.found.get(&(process, region))?, until))
     }
 
@@ -112,7 +118,7 @@ impl Default for SharedRegions {
     fn default() -> Self {
         Self {
             maybe_shared: HashMap::new(),
-            cooldown: Cooldown::new(Self::FIRST_PAUSE),
+            cooldown: RefusalCooldown::new(Self::FIRST_PAUSE),
             found: HashMap::new(),
         }
     }
@@ -167,7 +173,7 @@ mod tests {
         let mut now = at(100);
         for seconds in [10, 20, 40, 80, 160, 160] {
             assert!(regions.may_promote(p, r, now));
-            regions.exclude(p, r, 400, now);
+            regions.exclude_shared_region(p, r, 400, now);
             let before = now;
             now += at(seconds);
             assert_eq!(regions.excluded_until(p, r, before), Some((400, now)));
@@ -175,7 +181,7 @@ mod tests {
         }
         assert_eq!(regions.excluded_until(p, r, now), None);
         regions.forget(p, r);
-        regions.exclude(p, r, 6, now);
+        regions.exclude_shared_region(p, r, 6, now);
         assert!(
             regions.may_promote(p, r, now + at(10)),
             "the pauses start over"
@@ -184,7 +190,7 @@ mod tests {
         assert_eq!(regions.found.len(), 1);
         regions.expire(now + at(11));
         assert!(regions.found.is_empty());
-        regions.exclude(p, r, 6, now);
+        regions.exclude_shared_region(p, r, 6, now);
         regions.retain_processes(|process| process != p);
         assert!(regions.found.is_empty() && regions.may_promote(p, r, now));
     }

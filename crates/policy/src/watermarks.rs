@@ -187,7 +187,7 @@ pub enum PromotionBlock {
 
 /// The figures that cause recovery.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shortage {
+pub struct MemoryShortage {
     /// Memory in use, in per cent.
     pub used_percent: f64,
     /// The share above which recovery starts at this growth, in per cent.

@@ -23,7 +23,7 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// The finished parts in a folder, in order of time.
-pub(crate) fn parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
+pub(crate) fn finished_parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
     let open = |error| RecordingError::Open {
         path: folder.to_owned(),
         error,
@@ -73,7 +73,10 @@ pub(crate) fn is_own_folder(path: &Path) -> bool {
 }
 
 /// Renames an unusable file or folder to `NAME.damaged-1`, or the next free number, and reports it.
-pub(crate) fn set_aside(path: &Path, why: &dyn std::fmt::Display) -> Result<(), RecordingError> {
+pub(crate) fn set_damaged_aside(
+    path: &Path,
+    why: &dyn std::fmt::Display,
+) -> Result<(), RecordingError> {
     let free = (1..1000)
         .map(|number| beside(path, &format!(".damaged-{number}")))
         .find(|aside| fs::symlink_metadata(aside).is_err());

@@ -3,7 +3,7 @@
 use crate::error::RecordingError;
 use crate::origin::RecordingOrigin;
 use crate::parts::{
-    beside, create_file, create_folder, folder_of, is_own_folder, parts, set_aside,
+    beside, create_file, create_folder, finished_parts, folder_of, is_own_folder, set_damaged_aside,
 };
 use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
@@ -86,14 +86,14 @@ impl Recorder {
         let folder = folder_of(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_own_folder(&folder) {
-                set_aside(
+                set_damaged_aside(
                     &folder,
                     &"it is not a folder that only this user can change",
                 )?;
-            } else if parts(&folder)?.is_empty() {
+            } else if finished_parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(failed(&folder))?;
             } else if let Err(error) = finish_killed_recording(&folder, path) {
-                set_aside(&folder, &error)?;
+                set_damaged_aside(&folder, &error)?;
             }
         }
         create_folder(&folder, false).map_err(failed(&folder))?;
@@ -110,11 +110,11 @@ impl Recorder {
         about: RecordingOrigin,
     ) -> Result<Self, RecordingError> {
         if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
-            set_aside(folder, &"it is not a folder")?;
+            set_damaged_aside(folder, &"it is not a folder")?;
         }
         create_folder(folder, true).map_err(failed(folder))?;
         let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);
-        for place in parts(folder)? {
+        for place in finished_parts(folder)? {
             let found = fs::symlink_metadata(&place).map_err(failed(&place))?;
             if !found.is_file() {
                 continue;
@@ -274,7 +274,7 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
 
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
-    join_into(&joined, folder, about).inspect_err(|_| {
+    join_parts_into(&joined, folder, about).inspect_err(|_| {
         let _ = fs::remove_file(&joined);
     })?;
     Ok(joined)
@@ -285,10 +285,14 @@ fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingEr
     fs::remove_dir_all(folder).map_err(failed(folder))
 }
 
-fn join_into(joined: &Path, folder: &Path, about: &RecordingOrigin) -> Result<(), RecordingError> {
+fn join_parts_into(
+    joined: &Path,
+    folder: &Path,
+    about: &RecordingOrigin,
+) -> Result<(), RecordingError> {
     let file = create_file(joined).map_err(failed(joined))?;
     let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
-    for row in RecordingRows::of_files(about.clone(), parts(folder)?) {
+    for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
         writer.write(&row?)?;
     }
     finish(writer, joined).map(drop)

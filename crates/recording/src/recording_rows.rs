@@ -2,7 +2,7 @@
 
 use crate::error::RecordingError;
 use crate::origin::RecordingOrigin;
-use crate::parts::{folder_of, parts};
+use crate::parts::{finished_parts, folder_of};
 use crate::recording_reader::RecordingReader;
 use crate::rows::RecordingRow;
 use std::fs::File;
@@ -71,11 +71,11 @@ impl RecordingRows {
     }
 
     pub(crate) fn of_parts(folder: &Path) -> Result<Self, RecordingError> {
-        let parts = parts(folder)?;
+        let parts = finished_parts(folder)?;
         let first = parts.first();
         let first = first.ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
         let about = RecordingReader::open(first)
-            .map_err(of_part(first))?
+            .map_err(error_naming_part(first))?
             .origin()
             .clone();
         Ok(Self::of_files(about, parts))
@@ -103,7 +103,7 @@ impl RecordingRows {
     }
 }
 
-fn of_part(path: &Path) -> impl FnOnce(RecordingError) -> RecordingError {
+fn error_naming_part(path: &Path) -> impl FnOnce(RecordingError) -> RecordingError {
     let path = path.to_owned();
     |error| RecordingError::Part {
         path,
@@ -133,7 +133,7 @@ impl Iterator for RecordingRows {
                             return Some(Err(error));
                         }
                         self.rest = Vec::new().into_iter();
-                        return Some(Err(of_part(path)(error)));
+                        return Some(Err(error_naming_part(path)(error)));
                     }
                     None => self.reader = None,
                 }
@@ -151,7 +151,7 @@ impl Iterator for RecordingRows {
                 }
                 Err(error) => {
                     self.rest = Vec::new().into_iter();
-                    return Some(Err(of_part(&path)(error)));
+                    return Some(Err(error_naming_part(&path)(error)));
                 }
             }
         }

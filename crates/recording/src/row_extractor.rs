@@ -75,11 +75,11 @@ impl RowExtractor {
     fn decisions<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
         let journal = manager.journal();
         let new: Vec<JournalEntry> = journal
-            .since(self.entries_seen)
+            .entries_after(self.entries_seen)
             .filter(|entry| !has_own_row(&entry.event, manager.settings().measure_only))
             .cloned()
             .collect();
-        self.entries_seen = journal.written();
+        self.entries_seen = journal.written_entries();
         for entry in new {
             let process = entry.event.process();
             let process = process.map(|process| {

@@ -26,7 +26,7 @@ struct DecodedColumn {
 }
 
 /// The Parquet library trusts some figures of a file, and panics on damaged ones.
-fn guarded<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn catch_parquet_panic<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
     // Nothing is read after a panic: the error ends the reading.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let message = "the file is damaged".to_owned();
@@ -104,7 +104,7 @@ pub(crate) struct TableReader<R: ChunkReader> {
 
 impl<R: ChunkReader + 'static> TableReader<R> {
     pub(crate) fn new(table: &'static TableSchema, input: R) -> Result<Self> {
-        let file = guarded(0, || {
+        let file = catch_parquet_panic(0, || {
             SerializedFileReader::new(input).map_err(RecordingError::NotParquet)
         })?;
         let places = table.find_in(file.metadata().file_metadata())?;
@@ -130,7 +130,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         }
         self.started = true;
         while self.at >= self.decoded {
-            let more = guarded(self.row, || {
+            let more = catch_parquet_panic(self.row, || {
                 let open = self.group_left > 0 || self.open_group()?;
                 if open {
                     self.decode()?;

@@ -1,7 +1,7 @@
 //! Short constructors of scripted machines, programs and managers.
 
 use crate::machine::{ProgramPart, ProgramSpec, ScriptedMachine, ScriptedProgram};
-use hawkeye_manager::{Machine, Manager, Settings, WakeReason};
+use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr, policies};
 use std::time::Duration;
 
@@ -123,13 +123,13 @@ pub fn with_cpu_percent(percent: f64) -> Settings {
 }
 
 /// A manager of a scripted machine.
-pub type Managing = Manager<ScriptedMachine>;
+pub type ScriptedManager = Manager<ScriptedMachine>;
 
 /// A manager of this machine with this policy.
 ///
 /// # Panics
 /// There is no such policy, or a setting is out of range.
-pub fn manage(machine: ScriptedMachine, policy: &str, settings: Settings) -> Managing {
+pub fn manager_of(machine: ScriptedMachine, policy: &str, settings: Settings) -> ScriptedManager {
     let policy = policies::by_name(policy, &settings.policy_settings());
     let policy = policy.expect("an existing policy");
     Manager::new(machine, policy, settings).expect("valid settings")
@@ -141,29 +141,29 @@ pub fn managed(
     policy: &str,
     settings: Settings,
     end: Duration,
-) -> Managing {
-    let mut manager = manage(machine, policy, settings);
+) -> ScriptedManager {
+    let mut manager = manager_of(machine, policy, settings);
     run(&mut manager, end);
     manager
 }
 
 /// Steps until `end` or until all processes have ended. A loop without progress fails.
-pub fn run(manager: &mut Managing, end: Duration) -> WakeReason {
+pub fn run(manager: &mut ScriptedManager, end: Duration) -> LoopWakeReason {
     run_watching(manager, end, |_| {})
 }
 
 /// The same as [`run`], and calls `look` after each step.
 pub fn run_watching(
-    manager: &mut Managing,
+    manager: &mut ScriptedManager,
     end: Duration,
-    mut look: impl FnMut(&Managing),
-) -> WakeReason {
+    mut look: impl FnMut(&ScriptedManager),
+) -> LoopWakeReason {
     let most = 1000.0 + 100.0 * end.as_secs_f64();
     let mut steps = 0.0;
     while manager.machine().now() < end {
-        let wake = manager.step();
+        let wake = manager.run_due_work();
         look(manager);
-        if wake == WakeReason::Stop {
+        if wake == LoopWakeReason::Stop {
             return wake;
         }
         steps += 1.0;
@@ -173,10 +173,10 @@ pub fn run_watching(
             manager.machine().now()
         );
     }
-    WakeReason::Deadline
+    LoopWakeReason::Deadline
 }
 
-fn events_of_kind(manager: &Managing, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
+fn events_of_kind(manager: &ScriptedManager, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
     let entries = manager.journal().entries();
     let of_kind = entries.filter(|entry| entry.event.kind() == kind);
     of_kind
@@ -185,24 +185,24 @@ fn events_of_kind(manager: &Managing, kind: &str) -> Vec<(Duration, ProcessId, R
 }
 
 /// Time, process and region of each promotion.
-pub fn promoted(manager: &Managing) -> Vec<(Duration, ProcessId, RegionAddr)> {
+pub fn promoted(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
     events_of_kind(manager, "promoted")
 }
 
 /// Time of the first promotion; zero if there was none.
-pub fn first_promotion(manager: &Managing) -> Duration {
+pub fn first_promotion(manager: &ScriptedManager) -> Duration {
     let promoted = promoted(manager);
     promoted.first().map_or(Duration::ZERO, |(at, ..)| *at)
 }
 
 /// Number of promoted regions of a process.
-pub fn promoted_of(manager: &Managing, process: ProcessId) -> usize {
+pub fn promoted_of(manager: &ScriptedManager, process: ProcessId) -> usize {
     let promoted = promoted(manager);
     promoted.iter().filter(|(_, p, _)| *p == process).count()
 }
 
 /// The promoted regions, in order.
-pub fn promoted_regions(manager: &Managing) -> Vec<RegionAddr> {
+pub fn promoted_regions(manager: &ScriptedManager) -> Vec<RegionAddr> {
     promoted(manager)
         .iter()
         .map(|(_, _, region)| *region)
@@ -210,24 +210,24 @@ pub fn promoted_regions(manager: &Managing) -> Vec<RegionAddr> {
 }
 
 /// Time and region of each refusal.
-pub fn refused(manager: &Managing) -> Vec<(Duration, RegionAddr)> {
+pub fn refused(manager: &ScriptedManager) -> Vec<(Duration, RegionAddr)> {
     let refused = events_of_kind(manager, "refused").into_iter();
     refused.map(|(at, _, region)| (at, region)).collect()
 }
 
 /// Time, process and region of each recovery.
-pub fn recovered(manager: &Managing) -> Vec<(Duration, ProcessId, RegionAddr)> {
+pub fn recovered(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
     events_of_kind(manager, "recovered")
 }
 
 /// Resident memory of a process, in bytes.
-pub fn rss(manager: &Managing, process: ProcessId) -> u64 {
+pub fn rss(manager: &ScriptedManager, process: ProcessId) -> u64 {
     let program = manager.machine().process(process);
     program.map_or(0, ScriptedProgram::rss_bytes)
 }
 
 /// Memory of a process under huge pages, in bytes.
-pub fn huge(manager: &Managing, process: ProcessId) -> u64 {
+pub fn huge(manager: &ScriptedManager, process: ProcessId) -> u64 {
     let program = manager.machine().process(process);
     program.map_or(0, ScriptedProgram::huge_bytes)
 }

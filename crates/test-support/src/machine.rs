@@ -158,7 +158,7 @@ impl ScriptedMachine {
     }
 
     /// From now on, `pages` of a region are shared with processes that this machine does not model.
-    pub fn share(&mut self, process: ProcessId, region: RegionAddr, pages: SharedPages) {
+    pub fn share_pages(&mut self, process: ProcessId, region: RegionAddr, pages: SharedPages) {
         self.shared.insert((process, region), pages);
     }
 
@@ -174,7 +174,7 @@ impl ScriptedMachine {
 
     /// From now on, admitting a process takes `joining`, and clearing, reading or listing it takes
     /// `work`, whatever its size. That is done in short calls and costs no CPU time.
-    pub fn work_for(&mut self, work: Duration, joining: Duration) {
+    pub fn set_call_durations(&mut self, work: Duration, joining: Duration) {
         (self.work, self.joining) = (work, joining);
     }
 
@@ -184,7 +184,7 @@ impl ScriptedMachine {
     }
 
     /// Number of programs with access bits that were cleared.
-    pub fn cleared(&self) -> usize {
+    pub fn programs_with_cleared_bits(&self) -> usize {
         self.programs.iter().filter(|p| p.cleared).count()
     }
 

@@ -63,7 +63,7 @@ impl CostRecorder {
         spread
     }
 
-    fn found(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
+    fn note_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
             Ok(spread) => Some(self.note(what, "ns", spread).median),
             Err(error) => {

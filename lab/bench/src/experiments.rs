@@ -30,7 +30,7 @@ impl ExperimentEntry {
     }
 
     /// Each of its sides as an experiment of its own, the live one first.
-    pub fn sides(self) -> impl Iterator<Item = Self> {
+    pub fn live_and_simulated_sides(self) -> impl Iterator<Item = Self> {
         let live = self.live.map(|_| Self {
             simulated: None,
             ..self
@@ -83,7 +83,9 @@ mod tests {
                     .is_some_and(|e| e.live.is_some() && e.simulated.is_some())
             );
         }
-        let sides = all().into_iter().flat_map(ExperimentEntry::sides);
+        let sides = all()
+            .into_iter()
+            .flat_map(ExperimentEntry::live_and_simulated_sides);
         let titles: Vec<_> = sides.map(|side| side.title()).collect();
         assert_eq!(
             titles.len(),

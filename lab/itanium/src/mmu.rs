@@ -19,7 +19,7 @@ pub use tlb::{Tlb, TlbEntry};
 
 use super::address::{BasePage, offset_of};
 use super::error::Result;
-use hawkeye_sim::mmu::translation::Associative;
+use hawkeye_sim::mmu::translation::FullyAssociativeLru;
 
 /// log2 of the bytes that an entry of the first-level TLB covers.
 const L1_SHIFT: u32 = 12;
@@ -43,7 +43,7 @@ pub struct Mmu {
     base: BasePage,
     walker: WalkerMode,
     sub_block_order: u8,
-    l1: Associative,
+    l1: FullyAssociativeLru,
     /// The second-level TLB.
     pub tlb: Tlb,
     /// The long format's table, in memory.
@@ -73,7 +73,7 @@ impl Mmu {
             base,
             walker,
             sub_block_order: processor.sub_block_order,
-            l1: Associative::new(processor.l1_entries),
+            l1: FullyAssociativeLru::new(processor.l1_entries),
             tlb,
             hash: match walker {
                 WalkerMode::LongFormat { entries, .. } => Some(HashTable::new(entries)),

@@ -19,7 +19,7 @@ use hawkeye_policy::{AccessMap, CoverageAverage, PageOrder, RegionAddr, RegionSa
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{Groups, MmuError, PROCESSORS, SKYLAKE};
+use hawkeye_sim::mmu::{MmuError, PROCESSORS, SKYLAKE, TlbPageGroups};
 use hawkeye_sim::rng::SimulationRng;
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn mapped(
     gib: u64,
     size: EntrySize,
-    groups: Groups,
+    groups: TlbPageGroups,
 ) -> Result<Mappings, Box<dyn std::error::Error>> {
     let mut mappings = Mappings::with_groups(groups)?;
     for region in 0..gib * 512 {

@@ -1,10 +1,11 @@
 //! A kernel's memory manager: address spaces, faults, and all that gives and takes pages.
 //!
 //! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time and
-//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::step`] runs these
-//! threads. Systems differ at a page fault by their [`FaultPolicy`](fault_policies::FaultPolicy). A
-//! manager's work between faults is called from outside ([`SimulatedKernel::promote`],
-//! [`SimulatedKernel::recover`], ...). That includes khugepaged: it is the policy `linux`.
+//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::step_kernel_threads`]
+//! runs these threads. Systems differ at a page fault by their
+//! [`FaultPolicy`](fault_policies::FaultPolicy). A manager's work between faults is called from
+//! outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover`], ...). That includes
+//! khugepaged: it is the policy `linux`.
 //!
 //! # The model
 //!
@@ -52,17 +53,17 @@ mod swap;
 mod table;
 mod threads;
 
-pub use costs::{Calibration, KernelCosts};
+pub use costs::{FaultCostCalibration, KernelCosts};
 pub(crate) use error::Result;
 pub use error::{BrokenKernel, KernelError};
 pub use faults::{PageAccess, TouchedPages};
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use mapped_sizes::MappedBySize;
-pub use promotion::Collapse;
+pub use promotion::CompletedPromotion;
 pub(crate) use reclaim::regions_around;
-pub(crate) use region::{Piece, RegionMapping};
+pub(crate) use region::{RegionMapping, RegionPiece};
 pub(crate) use space::RegionId;
-pub use space::{Faults, SpaceId};
+pub use space::{FaultCounts, SpaceId};
 pub use state::SimulatedKernel;
 pub use swap::SwapSpec;
-pub use threads::{MergeSpec, ThreadTimes, ThreadWork, ZeroingSpec};
+pub use threads::{KernelThreadTimes, KernelThreadWork, SamePageMergingSpec, ZeroingSpec};

@@ -22,9 +22,9 @@
 //! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
 //! - A walk sets a page's access bit; a TLB hit never does.
-//! - Neighbouring pages can share a TLB entry if the processor supports [groups](Group). Their
-//!   frames are contiguous, and the processor sees that by itself (AMD), or the kernel has marked
-//!   them (Arm's contiguous bit, RISC-V's Svnapot). See [`PatternRun::in_groups`].
+//! - Neighbouring pages can share a TLB entry if the processor supports [groups](TlbPageGroup).
+//!   Their frames are contiguous, and the processor sees that by itself (AMD), or the kernel has
+//!   marked them (Arm's contiguous bit, RISC-V's Svnapot). See [`PatternRun::in_groups`].
 //!
 //! Left out:
 //! - instruction fetch and stores, and other threads;
@@ -79,7 +79,7 @@ mod walkers;
 pub use caches::{CACHE_LINE_BYTES, CacheLevel, CacheReplacement};
 pub use counters::CoreCounters;
 pub use error::MmuError;
-pub use group::{Group, GroupCondition, Groups};
+pub use group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 pub use huge_page_gain::HugePageGain;
 pub use latency::LatencyShape;
 pub use lru::SetShape;

@@ -1,6 +1,6 @@
 //! The machine that a run simulates.
 
-use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
+use crate::kernel::{KernelCosts, SamePageMergingSpec, SwapSpec};
 use crate::mmu::translation::PageTableLevels;
 use crate::mmu::{HASWELL, ProcessorSpec};
 use crate::systems::SimulatedSystem;
@@ -44,7 +44,7 @@ pub struct SimulationSetup {
     /// Swap device, if there is one.
     pub swap: Option<SwapSpec>,
     /// Same-page merging of the memory of virtual machines, if it is on.
-    pub merging: Option<MergeSpec>,
+    pub merging: Option<SamePageMergingSpec>,
     /// Whether systems that zero free memory had time to zero all of it before the start.
     pub zeroed_before: bool,
     /// Whether systems that can prefault do so instead of zeroing memory, as on a live machine.

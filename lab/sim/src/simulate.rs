@@ -5,7 +5,7 @@ use crate::parallel::map_on_threads;
 pub use crate::setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::WorkloadSpec;
-use hawkeye_manager::{Machine, Manager, Totals, WakeReason};
+use hawkeye_manager::{JournalTotals, LoopWakeReason, Machine, Manager};
 use hawkeye_policy::policies::{self, UnknownPolicy};
 use hawkeye_policy::{Errno, SettingError};
 use serde::Serialize;
@@ -110,7 +110,7 @@ pub fn simulate_observed(
     for (error, count) in totals.iter().flat_map(|totals| &totals.errors) {
         *errors.entry(*error).or_default() += count;
     }
-    let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum();
+    let sum = |of: fn(&JournalTotals) -> u64| totals.iter().map(of).sum();
     Ok(SimulationResult {
         system: match setup.guest_system {
             Some(inside) if !workload.guests.is_empty() => {
@@ -127,14 +127,16 @@ pub fn simulate_observed(
     })
 }
 
-type RunResult = (Result<EngineFigures, EngineError>, Vec<Totals>);
+type RunResult = (Result<EngineFigures, EngineError>, Vec<JournalTotals>);
 
 fn run_alone(
     mut manager: Manager<Engine>,
     setup: &SimulationSetup,
     stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> RunResult {
-    while manager.machine().now() < setup.longest && manager.step() == WakeReason::Deadline {
+    while manager.machine().now() < setup.longest
+        && manager.run_due_work() == LoopWakeReason::Deadline
+    {
         stepped(&manager);
     }
     let (engine, journal) = manager.finish();
@@ -150,15 +152,18 @@ fn run_with_guests(
     let machine = SharedEngine::new(engine(system, workload, setup)?);
     let inside = setup.guest_system.as_ref().unwrap_or(system);
     let systems = iter::once(system).chain(iter::repeat(inside));
-    let managers = machine.seats().zip(systems);
+    let managers = machine.manager_views().zip(systems);
     let managers = managers.map(|(seat, system)| manage(system, seat, setup));
     let mut managers = managers.collect::<Result<Vec<_>, _>>()?;
-    while let Some(next) = managers.iter_mut().min_by_key(|m| m.machine().due()) {
-        let at = next.machine().due();
+    while let Some(next) = managers
+        .iter_mut()
+        .min_by_key(|m| m.machine().manager_due_time())
+    {
+        let at = next.machine().manager_due_time();
         if at >= setup.longest || !machine.advance_to(at) {
             break;
         }
-        next.step();
+        next.run_due_work();
     }
     let totals = managers.iter().map(|m| m.journal().totals().clone());
     Ok((machine.figures(), totals.collect()))
@@ -179,7 +184,7 @@ fn manage<M: Machine>(
     setup: &SimulationSetup,
 ) -> Result<Manager<M>> {
     let (settings, told) = system.settings(setup.rate)?;
-    let (settings, told) = setup.tuning.apply(settings, told)?;
+    let (settings, told) = setup.tuning.override_settings(settings, told)?;
     let policy = policies::by_name(system.policy, &told)?;
     Ok(Manager::new(machine, policy, settings)?)
 }

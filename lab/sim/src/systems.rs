@@ -217,12 +217,12 @@ pub fn by_name(name: &str) -> Result<SimulatedSystem, UnknownSystem> {
 
 impl SimulatedSystem {
     /// The thread that zeroes free memory, if the system has one.
-    pub fn zeroing(&self) -> Option<ZeroingSpec> {
+    pub fn background_zeroing_spec(&self) -> Option<ZeroingSpec> {
         self.zeroes_ahead.then(ZeroingSpec::default)
     }
 
     /// Sizes that promotions can have on a processor.
-    pub fn promotable(&self, processor: &ProcessorSpec) -> PageOrders {
+    pub fn promotable_sizes(&self, processor: &ProcessorSpec) -> PageOrders {
         if self.many_sizes {
             processor.entry_orders()
         } else {

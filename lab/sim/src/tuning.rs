@@ -37,7 +37,7 @@ pub struct SystemOverrides {
 
 impl SystemOverrides {
     /// A system's settings, overridden by these.
-    pub(crate) fn apply(
+    pub(crate) fn override_settings(
         &self,
         own: Settings,
         told: PolicySettings,
@@ -76,7 +76,7 @@ impl SystemOverrides {
         Ok((settings, told))
     }
 
-    pub(crate) fn zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
+    pub(crate) fn background_zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
         own.map(|own| ZeroingSpec {
             pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),
             non_temporal: self.zeroing_non_temporal.unwrap_or(own.non_temporal),

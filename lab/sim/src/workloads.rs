@@ -18,7 +18,7 @@ pub use recording_replay::RecordingReplay;
 pub use size::ByteSize;
 pub(crate) use spec::DEFAULT_CPU_WEIGHT;
 pub use spec::{
-    AccessStream, Area, FillContent, GuestSpec, IncludedWorkload, Phase, Pieces, Process,
+    AccessStream, Area, AreaPieces, FillContent, GuestSpec, IncludedWorkload, Phase, Process,
     StreamPattern, WorkloadSpec,
 };
 pub use trace_workload::{TraceReplay, TraceWorkloadError, traced};

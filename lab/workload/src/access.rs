@@ -34,8 +34,8 @@ pub struct AccessArgs {
     #[arg(long, default_value_t = 4096)]
     pub stride_bytes: u64,
     /// Pages to start with.
-    #[arg(long, value_enum, default_value_t = Pages::Base)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
+    pub pages: RequestedPageKind,
     /// How often to report the rate, in milliseconds.
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..))]
     pub report_ms: u64,
@@ -134,7 +134,7 @@ fn read(
         memory.start() + layout.hot.offset as u64,
     )))?;
     let mut pace = ReadSchedule::new(args);
-    while let NextStep::Read(count) = pace.turn(console)? {
+    while let NextStep::Read(count) = pace.next_step_after_batch(console)? {
         walk.read(memory, count);
     }
     Ok(())

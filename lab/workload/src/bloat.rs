@@ -16,8 +16,8 @@ pub struct BloatArgs {
     #[arg(long)]
     pub tail_byte: bool,
     /// Pages to start with.
-    #[arg(long, value_enum, default_value_t = Pages::Huge)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Huge)]
+    pub pages: RequestedPageKind,
     /// Verify and end after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
@@ -30,8 +30,8 @@ pub struct BurnerArgs {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
     /// Pages to start with.
-    #[arg(long, value_enum, default_value_t = Pages::Base)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
+    pub pages: RequestedPageKind,
     /// Verify and end after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,

@@ -13,7 +13,7 @@ mod waits;
 
 pub use dialect::ServerProtocol;
 pub use hot::HotKeys;
-pub use pace::{Latencies, RequestSchedule, UndelayedAnswers};
+pub use pace::{AnswerLatencies, RequestSchedule, UndelayedAnswers};
 
 use crate::prelude::*;
 use connection::{Connection, RequestMix};
@@ -69,7 +69,7 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
             Some(console.next())
         };
         match input {
-            None => client.round(console)?,
+            None => client.request_round(console)?,
             Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.go(),
             Some(ConsoleInput::Request(WorkloadRequest::Stop)) => client.asking = false,
             Some(ConsoleInput::Request(WorkloadRequest::Latencies(pace))) => {
@@ -130,7 +130,7 @@ impl KeyValueClient {
     }
 
     /// The server always has the requests of the other connections to work on.
-    fn round(&mut self, console: &mut Console) -> WorkloadResult<()> {
+    fn request_round(&mut self, console: &mut Console) -> WorkloadResult<()> {
         for connection in &mut self.connections {
             self.answers += connection.read_answers()?;
             connection.ask(PIPELINE, &mut self.rng)?;
@@ -153,7 +153,7 @@ impl KeyValueClient {
         Ok(())
     }
 
-    fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<Latencies> {
+    fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {
         let latencies = latency::latencies(&self.socket, self.questions, pace)?;
         self.questions.keys += latencies.inserted;
         Ok(latencies)

@@ -29,7 +29,7 @@ pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<(
     let memory = hold(args.hold.mib, args.hold.pages)?;
     // Mapped by the parent and touched by each child: a child must not allocate.
     let bytes = ((args.each_kib as usize) << 10).next_multiple_of(REGION);
-    let mut each = Mapping::private(bytes, Pages::Base, |_| {})?;
+    let mut each = Mapping::private(bytes, RequestedPageKind::Base, |_| {})?;
     let pages = (args.each_kib << 10) as usize / PAGE;
     let mut crowd = VecDeque::with_capacity(args.processes as usize);
     for _ in 0..args.processes {

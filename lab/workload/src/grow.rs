@@ -18,8 +18,8 @@ pub struct GrowArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub mb_per_s: Option<u64>,
     /// Pages to ask for.
-    #[arg(long, value_enum, default_value_t = Pages::Default)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Default)]
+    pub pages: RequestedPageKind,
 }
 
 /// Waits for `go`, grows, reports the time, verifies all memory and ends.

@@ -30,13 +30,15 @@ mod touch;
 
 pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
-pub use client::{AskArgs, HotKeys, Latencies, RequestSchedule, ServerProtocol, UndelayedAnswers};
+pub use client::{
+    AnswerLatencies, AskArgs, HotKeys, RequestSchedule, ServerProtocol, UndelayedAnswers,
+};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError, WorkloadResult};
 pub use fragment::FragmentArgs;
 pub use grow::GrowArgs;
 pub use handle::{WorkloadProcess, WorkloadProcessError};
-pub use memory::Pages;
+pub use memory::RequestedPageKind;
 pub use one_tib::OneTibArgs;
 pub use protocol::{
     BadRequest, TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,

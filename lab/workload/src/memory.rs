@@ -19,7 +19,7 @@ pub(crate) const PAGE_WORDS: usize = PAGE / 8;
 
 /// What pages a workload asks the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Pages {
+pub enum RequestedPageKind {
     /// Base pages at the first touch, that may be promoted later.
     Base,
     /// Huge pages from the first touch (`MADV_HUGEPAGE`).
@@ -50,17 +50,17 @@ impl Mapping {
     /// when the kernel chooses the pages.
     pub(crate) fn private(
         bytes: usize,
-        pages: Pages,
+        pages: RequestedPageKind,
         touch: impl FnOnce(&mut Self),
     ) -> Result<Self, MemoryError> {
         let mut mapping = Self::aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
         // Forbidding huge pages would forbid promotion, too. It is therefore done only where every
         // program gets huge pages at faults. It is taken back by the advice that has no effect
         // there.
-        let forbid = pages == Pages::Base && huge_pages_for_everyone();
+        let forbid = pages == RequestedPageKind::Base && huge_pages_for_everyone();
         if forbid {
             mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
-        } else if pages == Pages::Huge {
+        } else if pages == RequestedPageKind::Huge {
             mapping.advise(0, bytes, libc::MADV_HUGEPAGE)?;
         }
         touch(&mut mapping);
@@ -134,7 +134,7 @@ impl Mapping {
     }
 
     /// Builds the report that the word at a byte offset is wrong. Reads the word again for it.
-    pub(crate) fn wrong(
+    pub(crate) fn wrong_word_report(
         &self,
         offset: usize,
         expected: u64,
@@ -182,7 +182,7 @@ impl Mapping {
     }
 
     /// Makes a pipe refer to a range of pages, which keeps them in memory and in place.
-    pub(crate) fn reference(
+    pub(crate) fn pin_by_pipe(
         &self,
         offset: usize,
         bytes: usize,

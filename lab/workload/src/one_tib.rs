@@ -38,7 +38,7 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
     }
     let _mapped = map_many_times(args)?;
     let bytes = (args.mib << 20) as usize;
-    let own = Mapping::private(bytes, Pages::Base, |memory| {
+    let own = Mapping::private(bytes, RequestedPageKind::Base, |memory| {
         for offset in (0..bytes).step_by(PAGE) {
             memory.write(offset, offset as u64 | 1);
         }

@@ -28,7 +28,7 @@ impl PatternedMemory {
         regions: usize,
         used: usize,
         tail_bytes: bool,
-        pages: Pages,
+        pages: RequestedPageKind,
     ) -> WorkloadResult<Self> {
         let mut pattern = Pattern {
             start: 0,
@@ -132,7 +132,10 @@ impl PatternedMemory {
     fn note(&self, verdict: &mut PatternCheck, offset: usize, expected: u64, found: u64) {
         let wrong = (expected ^ found).to_ne_bytes();
         verdict.bad_bytes += wrong.iter().filter(|byte| **byte != 0).count() as u64;
-        let wrong = || self.memory.wrong(offset, expected, found, "verify");
+        let wrong = || {
+            self.memory
+                .wrong_word_report(offset, expected, found, "verify")
+        };
         verdict.first.get_or_insert_with(wrong);
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn memory(used: usize, tail_bytes: bool) -> PatternedMemory {
-    PatternedMemory::new(2, used, tail_bytes, Pages::Default).unwrap()
+    PatternedMemory::new(2, used, tail_bytes, RequestedPageKind::Default).unwrap()
 }
 
 #[test]

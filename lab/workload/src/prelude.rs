@@ -3,7 +3,7 @@
 pub(crate) use crate::console::{Console, ConsoleInput};
 pub(crate) use crate::error::{MemoryError, WorkloadError, WorkloadResult};
 pub(crate) use crate::memory::{
-    Mapping, PAGE, PAGE_WORDS, Pages, Protection, REGION, REGION_PAGES,
+    Mapping, PAGE, PAGE_WORDS, Protection, REGION, REGION_PAGES, RequestedPageKind,
 };
 pub(crate) use crate::process::{
     ready, report_ready, resident, run_workers, serve_until_quit, wait_for_go,

@@ -1,6 +1,6 @@
 //! Lines that a workload and its starter exchange.
 
-use crate::client::pace::{Latencies, RequestSchedule};
+use crate::client::pace::{AnswerLatencies, RequestSchedule};
 use crate::stalls::FaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -99,7 +99,7 @@ pub enum WorkloadEvent {
     /// Answer to `faults`.
     Faults(FaultTimes),
     /// Answer to `latencies`.
-    Answered(Latencies),
+    Answered(AnswerLatencies),
     /// Memory that does not hold the written value.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.

@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_millis(50);
 
 pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
-    let mut memory = Mapping::private(bytes, Pages::Base, |_| {})?;
+    let mut memory = Mapping::private(bytes, RequestedPageKind::Base, |_| {})?;
     if args.mergeable.is_some() {
         memory.mergeable()?;
     }
@@ -68,7 +68,11 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = match args.private_mib {
         0 => None,
-        mib => Some(Mapping::private((mib << 20) as usize, Pages::Base, |_| {})?),
+        mib => Some(Mapping::private(
+            (mib << 20) as usize,
+            RequestedPageKind::Base,
+            |_| {},
+        )?),
     };
     let mut family = SharingProcesses {
         memory,

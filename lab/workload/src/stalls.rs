@@ -92,7 +92,7 @@ impl FaultRecorder {
         })
     }
 
-    fn fault(&mut self, took: Duration, distance: Duration) -> WorkloadResult<()> {
+    fn record_fault_time(&mut self, took: Duration, distance: Duration) -> WorkloadResult<()> {
         let ns = took.as_nanos() as u64;
         self.times.faults += 1;
         self.times.longest_ns = self.times.longest_ns.max(ns);
@@ -125,7 +125,7 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
     if let Some(beside) = &mut beside {
         fill(beside, beside_bytes);
     }
-    let memory = Mapping::private(bytes + touched_bytes, Pages::Base, |memory| {
+    let memory = Mapping::private(bytes + touched_bytes, RequestedPageKind::Base, |memory| {
         fill(memory, bytes);
     })?;
     let (Some(own), Some(touched)) = memory.split(bytes) else {
@@ -142,7 +142,7 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
         over,
         [
             Box::new(move || read_at_random(&own, over)),
-            Box::new(move || fault(touched, args, recorder, over)),
+            Box::new(move || fault_until_over(touched, args, recorder, over)),
         ],
         answer,
     )
@@ -154,7 +154,7 @@ fn fill(memory: &mut Mapping, bytes: usize) {
     }
 }
 
-fn fault(
+fn fault_until_over(
     mut memory: Mapping,
     args: &StallsArgs,
     recorder: &Mutex<FaultRecorder>,
@@ -180,7 +180,7 @@ fn fault(
             let faulted = faults_of_thread()? > before;
             let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
             if faulted {
-                recorder.fault(took, distance)?;
+                recorder.record_fault_time(took, distance)?;
             } else {
                 recorder.times.present += 1;
             }
@@ -215,7 +215,7 @@ mod tests {
         let mut recorder = FaultRecorder::new().unwrap();
         for us in took_us {
             recorder
-                .fault(Duration::from_micros(*us), DISTANCE)
+                .record_fault_time(Duration::from_micros(*us), DISTANCE)
                 .unwrap();
         }
         recorder.take()

@@ -55,8 +55,8 @@ pub struct ExitArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
     /// Pages to start with.
-    #[arg(long, value_enum, default_value_t = Pages::Base)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
+    pub pages: RequestedPageKind,
 }
 
 /// Memory that a storm holds, and how long it lasts.
@@ -66,8 +66,8 @@ pub struct HoldArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
     /// Pages to start with.
-    #[arg(long, value_enum, default_value_t = Pages::Base)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
+    pub pages: RequestedPageKind,
     /// End after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
@@ -97,7 +97,7 @@ pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Wor
 }
 
 fn thread_body() -> WorkloadResult<()> {
-    Mapping::private(REGION, Pages::Default, |memory| {
+    Mapping::private(REGION, RequestedPageKind::Default, |memory| {
         for page in 0..PAGES_WRITTEN {
             memory.write(page * PAGE, 1);
         }
@@ -166,7 +166,7 @@ pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResu
     std::process::exit(args.status.into())
 }
 
-pub(super) fn hold(mib: u64, pages: Pages) -> WorkloadResult<Mapping> {
+pub(super) fn hold(mib: u64, pages: RequestedPageKind) -> WorkloadResult<Mapping> {
     let memory = Mapping::private((mib << 20) as usize, pages, |memory| {
         for page in 0..memory.pages() {
             memory.write(page * PAGE, page as u64 + 1);

@@ -32,7 +32,7 @@ pub struct TortureArgs {
     pub seed: u64,
     /// Pages to start with [default: both base and huge, at random].
     #[arg(long, value_enum)]
-    pub pages: Option<Pages>,
+    pub pages: Option<RequestedPageKind>,
     /// Make one byte wrong before the last check, to see that it is found.
     #[arg(long, hide = true)]
     pub corrupt: bool,

@@ -35,8 +35,8 @@ pub struct TouchArgs {
     #[arg(long, default_value_t = 1)]
     pub rounds: u32,
     /// Pages to ask for.
-    #[arg(long, value_enum, default_value_t = Pages::Default)]
-    pub pages: Pages,
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Default)]
+    pub pages: RequestedPageKind,
     /// Begin at once, without waiting for `go`.
     #[arg(long)]
     pub now: bool,
@@ -188,6 +188,6 @@ fn wrong_word(args: &TouchArgs, memory: &Mapping) -> Option<WrongWord> {
             0
         };
         let found = memory.read(offset);
-        (found != expected).then(|| memory.wrong(offset, expected, found, "touching"))
+        (found != expected).then(|| memory.wrong_word_report(offset, expected, found, "touching"))
     })
 }

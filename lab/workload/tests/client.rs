@@ -2,7 +2,7 @@
 //! while, and delays all connections once.
 
 use hawkeye_workload::{
-    Latencies, RequestSchedule, WorkloadEvent, WorkloadProcess, WorkloadProcessError,
+    AnswerLatencies, RequestSchedule, WorkloadEvent, WorkloadProcess, WorkloadProcessError,
     WorkloadRequest,
 };
 use std::io::{BufRead, BufReader, Write};
@@ -97,7 +97,7 @@ fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
 }
 
 impl Asking {
-    fn latencies(&mut self, length: Duration, per_s: u32, writes_percent: u8) -> Latencies {
+    fn latencies(&mut self, length: Duration, per_s: u32, writes_percent: u8) -> AnswerLatencies {
         let request = WorkloadRequest::Latencies(RequestSchedule {
             length,
             questions_per_s: per_s,

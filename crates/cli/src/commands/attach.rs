@@ -1,6 +1,6 @@
 //! `hawkeye attach`: manages processes that are already running.
 
-use super::session::{Session, check_running};
+use super::session::{PreparedSession, check_running};
 use crate::options::{self, ManageOptions};
 use crate::program_use::ProgramUseMeter;
 use anyhow::Result;
@@ -32,7 +32,7 @@ impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let (scope, names) = check_running(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
-        let session = Session::begin(&self.options, 0, &purpose)?;
+        let session = PreparedSession::begin(&self.options, 0, &purpose)?;
         let mut watched = ProgramUseMeter::new(&self.pids);
         let mut managed = session.manage(scope, |_| {
             watched.update();

@@ -1,7 +1,7 @@
 //! `hawkeye daemon`: manages a whole machine.
 
 use super::prezeroing::{ManagerState, ZeroingController};
-use super::session::{ActiveSession, Session};
+use super::session::{ActiveSession, PreparedSession};
 use crate::config::Config;
 use crate::daemon;
 use crate::daemon::protocol::PrefaultStatus;
@@ -60,7 +60,7 @@ impl DaemonOptions {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let session = Session::for_daemon(&config)?;
+        let session = PreparedSession::for_daemon(&config)?;
         let (scope, waker) = ManagedTarget::whole_machine(config.rules.clone(), config.selection)?;
         // The guard that restores settings must be dropped after all managing has ended. What is
         // declared first here is dropped last.
@@ -90,7 +90,7 @@ impl DaemonOptions {
             if let Some(zeroing) = &mut zeroing {
                 let standing = ManagerState {
                     now: manager.machine().now(),
-                    short: manager.held().is_some(),
+                    short: manager.promotion_held_by().is_some(),
                     paused: manager.is_paused(),
                 };
                 seen.prezeroing = zeroing.update(standing, lease.settings()).cloned();

@@ -69,7 +69,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     let mut systems = Vec::new();
     let mut base = None;
     for (name, policy) in SYSTEMS {
-        let speed = machine.speed(policy, budget)?;
+        let speed = machine.measure_reader_speed(policy, budget)?;
         let base = base.get_or_insert(speed);
         // Relative to what the all-huge program did in the same minute, which cancels drift of the
         // machine.
@@ -105,7 +105,7 @@ fn bloat(machine: &DemoMachine) -> Result<Value> {
     output::print(&format!(
         "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n\n"
     ))?;
-    let seen = machine.recover(BLOATED_MIB, USED_PAGES)?;
+    let seen = machine.measure_bloat_recovery(BLOATED_MIB, USED_PAGES)?;
     let [before, recovered, after, used] = [
         seen.before_bytes,
         seen.recovered_bytes,

@@ -6,9 +6,9 @@ use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
-use hawkeye_linux::machine_lease::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
+use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_linux::probe::small_pages::SizeFacts;
-use hawkeye_linux::probe::{self, CheckResult, KernelDecision, KernelFacts, ProbeExtent};
+use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -49,7 +49,7 @@ impl DoctorOptions {
             };
             output::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
         } else {
-            output::print(&Text(&decision, &facts).to_string())?;
+            output::print(&DoctorText(&decision, &facts).to_string())?;
         }
         Ok(ExitCode::from(u8::from(!decision.can_manage)))
     }
@@ -61,7 +61,7 @@ fn gather_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
-            let mut settings = SettingsGuard::start(&state)?;
+            let mut settings = KernelSettingsGuard::start(&state)?;
             stop_leftover_damon();
             probe::gather(ProbeExtent::Everything, Some(&mut settings))
         }
@@ -78,9 +78,9 @@ fn kernel_split_note() -> Option<String> {
     })
 }
 
-struct Text<'a>(&'a KernelDecision, &'a KernelFacts);
+struct DoctorText<'a>(&'a KernelDecision, &'a KernelFacts);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for DoctorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(decision, facts) = self;
         writeln!(f, "{}", decision.verdict)?;
@@ -124,14 +124,14 @@ fn write_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
         let found = &size.found;
         let pages = found.order.pages();
         let tried = match &size.tried {
-            CheckResult::Works => format!(
+            KernelCheckResult::Works => format!(
                 "works: first touch {:.1} us, all touched after {:.1} us; with {pages} base pages after {:.1} us",
                 size.first_touch_ns as f64 / 1e3,
                 size.touched_ns as f64 / 1e3,
                 size.base_touched_ns as f64 / 1e3
             ),
-            CheckResult::Fails(why) => why.clone(),
-            CheckResult::NotTried(why) => format!("not tried: {why}"),
+            KernelCheckResult::Fails(why) => why.clone(),
+            KernelCheckResult::NotTried(why) => format!("not tried: {why}"),
         };
         let order = found.order.to_string();
         writeln!(f, "     {order:8} {:8} {tried}", found.setting)?;

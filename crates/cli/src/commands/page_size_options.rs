@@ -1,7 +1,7 @@
 //! Lets the policy choose page sizes at first touches, if that is wanted and the kernel can do it.
 
 use anyhow::Result;
-use hawkeye_linux::machine_lease::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use hawkeye_linux::page_sizes::{SizeSwitches, ThpMode};
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes, working_sizes};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
@@ -11,7 +11,10 @@ use hawkeye_linux::test_costs;
 pub type OfferedSizes = (SizeSwitches, Option<TouchCosts>);
 
 /// Tries the sizes on a temporary child process. Where none works, prints that and chooses nothing.
-pub fn offer_sizes(consent: ThpMode, settings: &mut SettingsGuard) -> Result<Option<OfferedSizes>> {
+pub fn offer_sizes(
+    consent: ThpMode,
+    settings: &mut KernelSettingsGuard,
+) -> Result<Option<OfferedSizes>> {
     if consent == ThpMode::Nobody {
         return Ok(None);
     }

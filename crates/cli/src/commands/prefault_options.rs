@@ -3,7 +3,7 @@
 use crate::config::PrefaultSettings;
 use anyhow::{Context, Result};
 use hawkeye_linux::machine_lease::thp_settings::{
-    HugePageFaults, SettingsGuard, avoid_huge_zero_page,
+    HugePageFaults, KernelSettingsGuard, avoid_huge_zero_page,
 };
 use hawkeye_linux::prefault::{Prefaulter, StartingPrefaulter};
 use hawkeye_linux::{LinuxError, LinuxMachine};
@@ -33,7 +33,7 @@ impl PrefaultSession {
         prepared: Option<Result<StartingPrefaulter, LinuxError>>,
         required: bool,
         warm_bytes: u64,
-        settings: &mut SettingsGuard,
+        settings: &mut KernelSettingsGuard,
     ) -> Result<Self> {
         let mut filling = Self {
             warm_bytes,
@@ -74,8 +74,8 @@ impl PrefaultSession {
     }
 
     /// Called between steps. Settings that cost memory hold only while promotion goes on.
-    pub fn update(&mut self, manager: &Manager<LinuxMachine>, settings: &mut SettingsGuard) {
-        let allowed = manager.held().is_none() && !manager.is_paused();
+    pub fn update(&mut self, manager: &Manager<LinuxMachine>, settings: &mut KernelSettingsGuard) {
+        let allowed = manager.promotion_held_by().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
             if let Err(error) = huge_faults.allow(allowed, settings) {
                 tracing::warn!("huge pages at page faults not switched: {error}");

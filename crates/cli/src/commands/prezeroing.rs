@@ -5,7 +5,7 @@ use crate::config::PrezeroingSettings;
 use crate::daemon::protocol::PrezeroingStatus;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::error::Result;
-use hawkeye_linux::machine_lease::thp_settings::SettingsGuard;
+use hawkeye_linux::machine_lease::thp_settings::KernelSettingsGuard;
 use hawkeye_linux::memory::idle_time::IdleTime;
 use hawkeye_linux::memory::prezeroing::{LOAD, PrezeroingFiles, PrezeroingState};
 use hawkeye_linux::memory::system_memory;
@@ -58,7 +58,7 @@ impl ZeroingController {
     pub fn update(
         &mut self,
         standing: ManagerState,
-        guard: &mut SettingsGuard,
+        guard: &mut KernelSettingsGuard,
     ) -> Option<&PrezeroingStatus> {
         if standing.now >= self.due {
             self.due = standing.now + LOOK_EVERY;
@@ -87,7 +87,7 @@ impl ZeroingController {
     fn adjust_rate(
         &mut self,
         standing: ManagerState,
-        guard: &mut SettingsGuard,
+        guard: &mut KernelSettingsGuard,
     ) -> Result<PrezeroingStatus> {
         let idle = self.idle.idle_share();
         let Some(found) = self.sys.read()? else {
@@ -127,13 +127,13 @@ impl ZeroingController {
     fn set_rate(
         &mut self,
         seen: &ZeroingConditions,
-        guard: &mut SettingsGuard,
+        guard: &mut KernelSettingsGuard,
     ) -> Result<(String, Option<u32>)> {
         // Before the first change, so that a half-done change is restored too.
         if !std::mem::replace(&mut self.set, true) && self.settings.idle_only {
             self.sys.set_idle_only(true, guard)?;
         }
-        let rate = self.pace.decide(seen);
+        let rate = self.pace.decide_rate(seen);
         let pages = match rate {
             ZeroingRate::PagesPerS(pages) => Some(pages),
             ZeroingRate::Short | ZeroingRate::Busy => None,
@@ -147,11 +147,11 @@ impl ZeroingController {
     fn restore_settings(
         &mut self,
         found: &PrezeroingState,
-        guard: &mut SettingsGuard,
+        guard: &mut KernelSettingsGuard,
     ) -> Result<(String, Option<u32>)> {
         if std::mem::take(&mut self.set) {
             self.pace = ZeroingRateControl::new(self.settings.bounds);
-            self.sys.put_back(guard)?;
+            self.sys.restore_module_settings(guard)?;
         }
         let origin = match (&found.module, self.settings.paced) {
             (None, _) if found.active => "set by another module".into(),
@@ -168,7 +168,7 @@ impl ZeroingController {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_linux::machine_lease::thp_settings::AllowedFiles;
+    use hawkeye_linux::machine_lease::thp_settings::WritableSettingFiles;
     use std::fs;
     use tempfile::TempDir;
 
@@ -211,9 +211,9 @@ mod tests {
                 .expect("the module is loaded")
         }
 
-        fn guard(&self) -> SettingsGuard {
+        fn guard(&self) -> KernelSettingsGuard {
             let folder = self.0.path();
-            SettingsGuard::start_with(folder, AllowedFiles::under(folder))
+            KernelSettingsGuard::start_with(folder, WritableSettingFiles::under(folder))
                 .expect("the guard starts")
         }
     }

@@ -1,6 +1,6 @@
 //! `hawkeye record`: samples processes for a while and writes what it sees to a file.
 
-use super::session::{Session, check_running};
+use super::session::{PreparedSession, check_running};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
 use crate::recording::RecordingTarget;
 use anyhow::Result;
@@ -66,7 +66,7 @@ impl RecordOptions {
         };
         let purpose = format!("record {}", names.join(" "));
         let place = RecordingTarget::File(self.output.clone());
-        let session = Session::for_measurement(settings.check()?, place, &purpose)?;
+        let session = PreparedSession::for_measurement(settings.check()?, place, &purpose)?;
         let goes_on = |now| self.length.is_none_or(|length| now < length);
         let mut managed = session.manage(scope, goes_on)?;
         managed.end_recording()?;

@@ -5,7 +5,7 @@ use anyhow::Result;
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
 use hawkeye_linux::machine_lease::thp_settings::{
-    RestoreResult, RestoredSetting, restore_leftovers,
+    RestoredKernelSetting, SettingRestoreResult, restore_leftovers,
 };
 use std::process::ExitCode;
 
@@ -21,6 +21,7 @@ pub fn execute() -> Result<ExitCode> {
     for outcome in &restored {
         output::print(&format!("{outcome}\n"))?;
     }
-    let failed = |outcome: &RestoredSetting| matches!(outcome.became, RestoreResult::Failed(_));
+    let failed =
+        |outcome: &RestoredKernelSetting| matches!(outcome.became, SettingRestoreResult::Failed(_));
     Ok(ExitCode::from(u8::from(restored.iter().any(failed))))
 }

@@ -1,6 +1,6 @@
 //! `hawkeye run`: starts a program under management.
 
-use super::session::Session;
+use super::session::PreparedSession;
 use crate::options::ManageOptions;
 use crate::program_use;
 use anyhow::{Context, Result};
@@ -46,7 +46,7 @@ impl RunOptions {
     /// Runs the program and returns its status.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
-        let session = Session::begin(&self.options, self.warm, &format!("run {name}"))?;
+        let session = PreparedSession::begin(&self.options, self.warm, &format!("run {name}"))?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         unblock_signals(&mut command);

@@ -16,14 +16,14 @@ use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
-use hawkeye_manager::{Machine, Manager, Settings, WakeReason};
+use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
 use std::time::Duration;
 
 /// Everything that must be ready before the program is touched: a failure leaves the program as it
 /// was.
-pub struct Session {
+pub struct PreparedSession {
     lease: MachineLease,
     signals: StopSignals,
     policy: Box<dyn Policy>,
@@ -35,7 +35,7 @@ pub struct Session {
     recording: Option<ActiveRecording>,
 }
 
-impl Session {
+impl PreparedSession {
     /// Takes the machine over for processes; `warm_bytes` are prefaulted when each starts.
     pub fn begin(options: &ManageOptions, warm_bytes: u64, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
@@ -196,7 +196,7 @@ impl Session {
             mut lease,
         } = self.into_manager(scope)?;
         let mut progress = ProgressLine::new();
-        while manager.step() != WakeReason::Stop && step(manager.machine().now()) {
+        while manager.run_due_work() != LoopWakeReason::Stop && step(manager.machine().now()) {
             filling.update(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);

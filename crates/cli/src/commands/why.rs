@@ -6,7 +6,8 @@ use crate::options;
 use crate::text_format;
 use crate::view::Explanation;
 use crate::view::{
-    EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
+    JournalEntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState,
+    SampleStatus,
 };
 use anyhow::Result;
 use clap::Args;
@@ -261,7 +262,7 @@ fn push_obstacles(out: &mut String, kept_by: &[String]) {
     }
 }
 
-fn push_latest(out: &mut String, entries: &[EntryView]) {
+fn push_latest(out: &mut String, entries: &[JournalEntryView]) {
     if entries.is_empty() {
         return;
     }

@@ -108,7 +108,7 @@ fn values_in_the_file_override_the_defaults() {
     );
     assert_eq!(config.selection.joins_at_bytes(), 1 << 30);
     assert!(!config.prezeroing.paced);
-    assert_eq!(config.prezeroing.bounds.usual(), 2000);
+    assert_eq!(config.prezeroing.bounds.half_busy_rate(), 2000);
     let journal = config.journal.expect("the journal is set");
     assert_eq!(journal.most_bytes, 64 << 20);
     let java = config.rules.get(1).map(|rule| rule.action);

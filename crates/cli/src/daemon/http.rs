@@ -143,7 +143,7 @@ mod tests {
     fn answer(request: &[u8], metrics: Result<String, String>) -> String {
         let answer = exchange(request, true, |server| {
             let stream = DeadlineStream::new(server, CLIENT_TIME);
-            let _ = serve(stream, &ConnectionPermit::unlimited(), || metrics);
+            let _ = serve(stream, &ConnectionPermit::unlimited_permit(), || metrics);
         });
         String::from_utf8(answer).expect("the answer is UTF-8")
     }

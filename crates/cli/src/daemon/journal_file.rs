@@ -47,21 +47,21 @@ fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io:
 
 impl JournalLines {
     /// The entries after the first `seen` ever written; `now` is the manager's time.
-    pub fn since(journal: &Journal, seen: u64, now: Duration) -> Self {
+    pub fn lines_after(journal: &Journal, seen: u64, now: Duration) -> Self {
         let clock = SystemTime::now();
         let mut lines = Self::default();
         let time = |entry: &JournalEntry| {
             let ago = now.saturating_sub(entry.at);
             clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
         };
-        for entry in journal.since(seen) {
+        for entry in journal.entries_after(seen) {
             match push_line(&mut lines.text, time(entry), entry) {
                 Ok(()) => lines.entries += 1,
                 // No entry has such content; one that had would be missing.
                 Err(error) => tracing::debug!("journal entry not writable as JSON: {error}"),
             }
         }
-        let all = journal.written().saturating_sub(seen);
+        let all = journal.written_entries().saturating_sub(seen);
         lines.missed = all.saturating_sub(lines.entries);
         lines
     }

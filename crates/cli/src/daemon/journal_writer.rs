@@ -76,11 +76,11 @@ impl JournalWriter {
     pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
         self.report_failures(manager);
         let journal = manager.journal();
-        let written = journal.written();
+        let written = journal.written_entries();
         if written == self.seen {
             return;
         }
-        let lines = JournalLines::since(journal, self.seen, manager.machine().now());
+        let lines = JournalLines::lines_after(journal, self.seen, manager.machine().now());
         self.seen = written;
         let Some(to_thread) = &self.lines else { return };
         if let Err(TrySendError::Full(lines) | TrySendError::Disconnected(lines)) =

@@ -2,7 +2,7 @@
 
 use super::protocol::{DaemonStatus, PrefaultStatus, PrezeroingStatus};
 use crate::view::{GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus};
-use hawkeye_manager::Totals;
+use hawkeye_manager::JournalTotals;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -93,7 +93,7 @@ fn encode_manager(
     }
 }
 
-fn encode_totals(out: &mut MetricEncoder<'_>, totals: &Totals) -> fmt::Result {
+fn encode_totals(out: &mut MetricEncoder<'_>, totals: &JournalTotals) -> fmt::Result {
     let errors = totals.errors.iter();
     let errors: Vec<_> = errors.map(|(errno, n)| (errno.to_string(), *n)).collect();
     let errors = errors.iter().map(|(errno, n)| ([("errno", &**errno)], *n));

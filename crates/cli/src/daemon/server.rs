@@ -111,7 +111,7 @@ impl UserRateLimits {
         let own = self.users.entry(user);
         let own = own.or_insert_with(|| TokenBucket::one_second(rate));
         // A refused request of one user must not count against the others.
-        own.take(now, looks) && self.together.take(now, looks)
+        own.take_tokens_now(now, looks) && self.together.take_tokens_now(now, looks)
     }
 }
 
@@ -168,7 +168,11 @@ impl RequestHandler {
             return Reply::refused("only root may change what the daemon does");
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if !others.take_tokens(self.began.elapsed(), peer.uid(), request_cost(request)) {
+        if !others.take_tokens(
+            self.began.elapsed(),
+            peer.uid(),
+            rate_limit_tokens_for_request(request),
+        ) {
             return Reply::refused("too many requests; try again in a second");
         }
         drop(others);
@@ -205,7 +209,7 @@ impl RequestHandler {
 }
 
 /// Cost of the answer, in looks.
-fn request_cost(request: DaemonRequest) -> u32 {
+fn rate_limit_tokens_for_request(request: DaemonRequest) -> u32 {
     match request {
         DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
         _ => 1,

@@ -7,7 +7,7 @@ use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
 use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
-use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, WakeReason};
+use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
 };
@@ -89,7 +89,7 @@ impl DemoMachine {
     }
 
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
-    pub fn speed(&self, policy: Option<&str>, budget: u64) -> Result<ReaderSpeed> {
+    pub fn measure_reader_speed(&self, policy: Option<&str>, budget: u64) -> Result<ReaderSpeed> {
         let words = format!("reader --mib {MIB} --hot-mib {HOT_MIB} --hot-percent {HOT_PERCENT}");
         let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
         let mut program = RunningProgram::start(&words)?;
@@ -108,8 +108,8 @@ impl DemoMachine {
             };
             program.send("go")?;
             let enough = |journal: &Journal| journal.totals().promoted >= budget;
-            let (journal, _) = self.manage(&program, policy, settings, enough)?;
-            program.exchange("stop")?;
+            let (journal, _) = self.manage_program_until(&program, policy, settings, enough)?;
+            program.send_and_read_reply("stop")?;
             for entry in journal.entries() {
                 if let Event::Promoted { region, .. } = &entry.event {
                     promoted += 1;
@@ -131,7 +131,7 @@ impl DemoMachine {
         })
     }
 
-    pub fn recover(&self, mib: u64, used_pages: u64) -> Result<RecoveryEffect> {
+    pub fn measure_bloat_recovery(&self, mib: u64, used_pages: u64) -> Result<RecoveryEffect> {
         let mut program =
             RunningProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
@@ -144,10 +144,10 @@ impl DemoMachine {
         };
         let regions = (mib << 20).div_ceil(HUGE_PAGE_BYTES);
         let enough = |journal: &Journal| journal.totals().scanned >= regions;
-        let (journal, cpu) = self.manage(&program, "none", settings, enough)?;
+        let (journal, cpu) = self.manage_program_until(&program, "none", settings, enough)?;
         // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
-        let wrong_bytes = program.exchange("verify")?;
+        let wrong_bytes = program.send_and_read_reply("verify")?;
         Ok(RecoveryEffect {
             before_bytes,
             after_bytes,
@@ -164,7 +164,7 @@ impl DemoMachine {
 
     /// Manages a program until `enough` returns true. Returns what happened and the manager's CPU
     /// time.
-    fn manage(
+    fn manage_program_until(
         &self,
         program: &RunningProgram,
         policy: &str,
@@ -179,7 +179,7 @@ impl DemoMachine {
         let before = own_cpu();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
         let mut manager = Manager::new(machine, policy, settings)?;
-        while manager.step() != WakeReason::Stop {
+        while manager.run_due_work() != LoopWakeReason::Stop {
             if enough(manager.journal()) || manager.machine().now() >= AT_MOST {
                 break;
             }
@@ -244,7 +244,7 @@ impl RunningProgram {
         }
     }
 
-    fn exchange(&mut self, word: &str) -> Result<String> {
+    fn send_and_read_reply(&mut self, word: &str) -> Result<String> {
         self.send(word)?;
         self.read_line()
     }
@@ -253,7 +253,7 @@ impl RunningProgram {
     fn reads_per_s(&mut self) -> Result<f64> {
         self.send("go")?;
         std::thread::sleep(TURN);
-        let said = self.exchange("stop")?;
+        let said = self.send_and_read_reply("stop")?;
         let rate = said.split_once(' ').and_then(|(reads, seconds)| {
             Some(reads.parse::<f64>().ok()? / seconds.parse::<f64>().ok()?)
         });

@@ -57,13 +57,15 @@ impl DemoProgram {
                 hot_mib,
                 hot_percent,
                 huge,
-            } => reader(DemoMemory::new(mib, huge)?, hot_mib, hot_percent),
-            Self::Bloated { mib, used_pages } => bloated(DemoMemory::new(mib, true)?, used_pages),
+            } => run_reader_program(DemoMemory::new(mib, huge)?, hot_mib, hot_percent),
+            Self::Bloated { mib, used_pages } => {
+                run_bloated_program(DemoMemory::new(mib, true)?, used_pages)
+            }
         }
     }
 }
 
-fn reader(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
+fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
     for page in 0..memory.words / DemoMemory::PAGE_WORDS {
         memory.write(page * DemoMemory::PAGE_WORDS, page as u64 + 1);
     }
@@ -106,7 +108,7 @@ fn reader(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()
     }
 }
 
-fn bloated(mut memory: DemoMemory, used_pages: usize) -> Result<()> {
+fn run_bloated_program(mut memory: DemoMemory, used_pages: usize) -> Result<()> {
     let used: Vec<usize> = (0..memory.words / DemoMemory::PAGE_WORDS)
         .filter(|page| page % (REGION / PAGE) < used_pages)
         .collect();

@@ -61,7 +61,7 @@ fn lock(shared: &Mutex<RecordingThreadState>) -> MutexGuard<'_, RecordingThreadS
 
 impl ActiveRecording {
     pub fn begin(place: RecordingTarget, policy: &str) -> Result<Self> {
-        let about = about_now(policy);
+        let about = recording_origin_now(policy);
         let recorder = match &place {
             RecordingTarget::File(path) => Recorder::begin(path, about),
             RecordingTarget::Folder { folder, most_bytes } => {
@@ -156,7 +156,7 @@ impl Drop for ActiveRecording {
     }
 }
 
-fn about_now(policy: &str) -> RecordingOrigin {
+fn recording_origin_now(policy: &str) -> RecordingOrigin {
     let of_kernel = |file: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));
         text.unwrap_or_default().trim().to_owned()

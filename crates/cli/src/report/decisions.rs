@@ -47,14 +47,14 @@ pub struct DecisionMark {
 }
 
 /// Key of a mark: time span, process, rows of its map, event.
-type MarkKey = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
+type DecisionMarkKey = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub struct DecisionCollector {
     length_s: f64,
     kinds: BTreeMap<(Arc<str>, String), DecisionKind>,
     latest: VecDeque<RecordedDecision>,
-    marks: BTreeMap<MarkKey, DecisionMark>,
+    marks: BTreeMap<DecisionMarkKey, DecisionMark>,
     total: u64,
 }
 

@@ -89,7 +89,7 @@ impl RecordingExtent {
     }
 
     /// The processes that get a map.
-    pub fn maps(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
+    pub fn processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
         if self.processes.len() > MOST_MAPS {
             self.keep_largest(MOST_MAPS);
         }

@@ -42,7 +42,7 @@ fn line(name: &str, series: &TimeSeries, unit: f64) -> SvgLine {
     }
 }
 
-fn lines(title: &str, y_label: &str, lines: Vec<SvgLine>) -> SvgPanel {
+fn line_panel(title: &str, y_label: &str, lines: Vec<SvgLine>) -> SvgPanel {
     let lines = lines.into_iter().filter(|line| !line.points.is_empty());
     SvgPanel {
         title: title.to_owned(),
@@ -55,15 +55,15 @@ fn of_process(process: &ProcessFigures) -> SvgFigure {
     let mut panels = Vec::new();
     if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
         let coverage = "coverage (share of base pages accessed)";
-        panels.push(heat(coverage, map, &map.coverage_percent));
-        panels.push(heat(
+        panels.push(heat_map_panel(coverage, map, &map.coverage_percent));
+        panels.push(heat_map_panel(
             "huge pages (share of regions)",
             map,
             &map.huge_percent,
         ));
     }
     let overhead = vec![line("overhead", &process.overhead_percent, 1.0)];
-    panels.push(lines(
+    panels.push(line_panel(
         "overhead of address translation",
         "overhead (%)",
         overhead,
@@ -73,7 +73,7 @@ fn of_process(process: &ProcessFigures) -> SvgFigure {
         line("huge pages", &process.huge_bytes, MIB),
         line("bloat", &process.bloat_bytes, MIB),
     ];
-    panels.push(lines("memory", "memory (MiB)", memory));
+    panels.push(line_panel("memory", "memory (MiB)", memory));
     SvgFigure {
         title: format!("{} ({})", name(&process.command), process.pid),
         panels,
@@ -90,13 +90,13 @@ fn of_machine(report: &RecordingReport) -> SvgFigure {
     SvgFigure {
         title: format!("memory of {}", name(&report.host)),
         panels: vec![
-            lines("memory in use", "memory (MiB)", used),
-            lines("pressure and the manager", "share (%)", shares),
+            line_panel("memory in use", "memory (MiB)", used),
+            line_panel("pressure and the manager", "share (%)", shares),
         ],
     }
 }
 
-fn heat(title: &str, map: &HeatMap, percent: &[Option<u8>]) -> SvgPanel {
+fn heat_map_panel(title: &str, map: &HeatMap, percent: &[Option<u8>]) -> SvgPanel {
     let rows = map.addresses.len();
     let edges = map.columns.iter().map(|column| column.to_s);
     let first = map.columns.first().map_or(0.0, |column| column.from_s);

@@ -108,7 +108,7 @@ impl ReportBuilder {
     pub fn over(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
-        let maps = extent.maps().into_iter().map(filling);
+        let maps = extent.processes_with_map().into_iter().map(filling);
         Self {
             length,
             maps: maps.collect(),

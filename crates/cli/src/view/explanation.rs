@@ -1,8 +1,8 @@
 //! Explains the treatment of a process or of a region of it.
 
 use super::{
-    EntryView, Explanation, ManagerView, ProcessExplanation, ProcessStatus, RegionExplanation,
-    RegionState, SampleStatus,
+    Explanation, JournalEntryView, ManagerView, ProcessExplanation, ProcessStatus,
+    RegionExplanation, RegionState, SampleStatus,
 };
 use hawkeye_manager::{Event, Journal, JournalEntry, LastSample, Machine, Manager, RecentRates};
 use hawkeye_policy::access_map::bucket_of;
@@ -125,7 +125,7 @@ fn promotion_obstacles(
     if manager.is_paused() {
         kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
     }
-    if let Some(found) = manager.unanswered().get(&process) {
+    if let Some(found) = manager.unresponsive_processes().get(&process) {
         let (call, s) = (&found.call, found.waited.as_secs_f64());
         kept_by.push(format!(
             "it does not answer: {call} has waited {s:.0} s for a lock that the process holds"
@@ -134,7 +134,7 @@ fn promotion_obstacles(
     if status.thp_disabled {
         kept_by.push("huge pages are disabled for it (PR_SET_THP_DISABLE)".to_owned());
     }
-    if let Err(hold) = manager.guard().may_promote(process, 0) {
+    if let Err(hold) = manager.memory_guard().may_promote(process, 0) {
         kept_by.push(hold.to_string());
     }
     kept_by.extend(manager.policy().explain_process(process));
@@ -149,7 +149,7 @@ fn promotion_obstacles(
             kept_by.push(format!(
                 "its rule allows {} MiB of huge pages, and {} MiB are in use",
                 most >> 20,
-                manager.limits().huge.rule_bytes(rule) >> 20
+                manager.limits().huge.huge_bytes_under_rule(rule) >> 20
             ));
         }
     }
@@ -191,7 +191,7 @@ pub(super) fn state_of(
         RegionState::Huge
     } else if !limits.recovered.may_promote(process, region) {
         RegionState::Recovered
-    } else if let Some(until) = limits.cooldown.until(process, region, now) {
+    } else if let Some(until) = limits.cooldown.cooling_until(process, region, now) {
         RegionState::CoolingDown {
             remaining_s: (until - now).as_secs_f64(),
             errno: None,
@@ -239,11 +239,14 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
 }
 
 /// The latest entries that `kind` selects, oldest first.
-fn latest_entries(journal: &Journal, kind: impl Fn(&JournalEntry) -> bool) -> Vec<EntryView> {
+fn latest_entries(
+    journal: &Journal,
+    kind: impl Fn(&JournalEntry) -> bool,
+) -> Vec<JournalEntryView> {
     let newest_first = journal.entries().rev().filter(|entry| kind(entry));
-    let mut latest: Vec<EntryView> = newest_first
+    let mut latest: Vec<JournalEntryView> = newest_first
         .take(LATEST)
-        .map(|entry| EntryView {
+        .map(|entry| JournalEntryView {
             at_s: entry.at.as_secs_f64(),
             region: entry.event.region().map(RegionAddr::start),
             text: entry.event.to_string(),
@@ -272,7 +275,7 @@ fn last_refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Op
 fn journal_start_s(journal: &Journal) -> f64 {
     let kept = journal.entries().len() as u64;
     let oldest = journal.entries().next();
-    let oldest = oldest.filter(|_| kept < journal.written());
+    let oldest = oldest.filter(|_| kept < journal.written_entries());
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 

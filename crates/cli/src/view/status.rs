@@ -11,17 +11,17 @@ use std::time::Duration;
 /// Derives the state of a manager, and explanations.
 #[derive(Default)]
 pub struct ManagerView {
-    gains: HashMap<ProcessId, CachedGain>,
+    gains: HashMap<ProcessId, CachedPromotionGain>,
 }
 
 /// What a process would save if everything that may be promoted were huge.
-struct CachedGain {
+struct CachedPromotionGain {
     reckoned_at: Duration,
     sampled_at: Duration,
     percent: Option<f64>,
 }
 
-impl CachedGain {
+impl CachedPromotionGain {
     /// A figure is reused for this time, because clients may ask often and a large process has
     /// 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
@@ -52,14 +52,14 @@ impl ManagerView {
             policy: manager.policy().name().to_owned(),
             uptime_s: now.as_secs_f64(),
             paused: manager.is_paused(),
-            held: manager.held().map(ToString::to_string),
+            held: manager.promotion_held_by().map(ToString::to_string),
             memory: memory(manager),
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             pace,
             managed: manager.processes().len(),
-            not_answering: manager.unanswered().len(),
+            not_answering: manager.unresponsive_processes().len(),
             processes: largest.iter().map(status).collect(),
             latest: decisions(manager),
         }
@@ -78,7 +78,7 @@ impl ManagerView {
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process(process).cloned();
         let done = done.unwrap_or_default();
-        let unanswered = manager.unanswered().get(&process);
+        let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
             pid: process.pid,
             name: identity.name,
@@ -90,7 +90,7 @@ impl ManagerView {
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
             gain_percent: self.gain_percent(manager, process),
-            bloat_bytes: seen.empty_bytes(process),
+            bloat_bytes: seen.empty_huge_bytes(process),
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
             split: done.split,
@@ -121,7 +121,7 @@ impl ManagerView {
         let promotable = |region: &RegionSample| {
             state_of(manager.limits(), seen, region, now) == RegionState::Candidate
         };
-        let gain = CachedGain {
+        let gain = CachedPromotionGain {
             reckoned_at: now,
             sampled_at: seen.at,
             percent: expected_gain_percent(&seen.sample, promotable),
@@ -168,7 +168,7 @@ fn memory<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         total_bytes: memory.machine.total_bytes,
         high_percent: watermarks.high_percent(),
         low_percent: watermarks.low_percent(),
-        recovering: manager.guard().is_recovering(),
+        recovering: manager.memory_guard().is_recovering(),
         pressure_percent: memory.pressure_percent,
         fmfi: memory.fmfi,
         groups: groups.collect(),
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn the_gain_is_computed_every_few_seconds_and_again_for_a_new_sample() {
         let at = Duration::from_secs;
-        let gain = CachedGain {
+        let gain = CachedPromotionGain {
             reckoned_at: at(2),
             sampled_at: at(1),
             percent: Some(10.0),

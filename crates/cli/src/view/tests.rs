@@ -2,7 +2,7 @@ use super::*;
 use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::{CpuBudget, Watermarks};
 use hawkeye_test_support::builders::{
-    GIB, MIB, base, bloated, frequent_sampling, machine, manage, program, run, s,
+    GIB, MIB, base, bloated, frequent_sampling, machine, manager_of, program, run, s,
     with_max_promotions, with_promotion_rate,
 };
 use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
@@ -34,7 +34,7 @@ fn a_status_adds_up() {
     let mut machine = machine(4 * GIB);
     let large = machine.start(program(&[base(0, 40, 1.0)]));
     let small = machine.start(program(&[base(0, 10, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     let before = status(&manager);
     assert_eq!((before.managed, before.memory), (0, None));
     run(&mut manager, s(20.0));
@@ -57,7 +57,7 @@ fn a_status_adds_up() {
 fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", with_promotion_rate(2.0));
+    let mut manager = manager_of(machine, "hawkeye-g", with_promotion_rate(2.0));
     let early = strip(&manager, it.pid, 80);
     assert_eq!(early, None, "no process has been looked for yet");
     run(&mut manager, s(15.0));
@@ -84,7 +84,7 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
 fn the_state_of_a_region_follows_from_its_sample_and_history() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 4, 1.0), base(8, 4, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", with_max_promotions(2));
+    let mut manager = manager_of(machine, "hawkeye-g", with_max_promotions(2));
     run(&mut manager, s(2.0));
     let young = process(&mut manager, it.pid);
     assert_eq!(young.sample, None);
@@ -129,7 +129,7 @@ fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
     let mut settings = frequent_sampling();
     settings.watermarks = Watermarks::new(30.0, 11.0).expect("the watermarks are in order");
-    let mut manager = manage(machine, "none", settings);
+    let mut manager = manager_of(machine, "none", settings);
     run(&mut manager, s(0.005));
     let held = status(&manager).held.unwrap_or_default();
     assert!(held.contains("recovery goes on until"), "{held}");
@@ -156,7 +156,7 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
         cpu: CpuBudget::new(1.0).expect("the percentage is in its range"),
         ..frequent_sampling()
     };
-    let mut manager = manage(machine, "hawkeye-g", settings);
+    let mut manager = manager_of(machine, "hawkeye-g", settings);
     run(&mut manager, s(55.0));
     let why = process(&mut manager, it.pid);
     let used = status(&manager).manager_cpu_percent;
@@ -172,7 +172,7 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
 fn while_paused_processes_are_observed_and_not_changed() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 400, 1.0)]));
-    let mut manager = manage(machine, "hawkeye-g", with_promotion_rate(10.0));
+    let mut manager = manager_of(machine, "hawkeye-g", with_promotion_rate(10.0));
     run(&mut manager, s(8.0));
     assert!(manager.pause() && !manager.pause());
     let before = status(&manager);
@@ -204,7 +204,7 @@ fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
         window: s(3.0),
         ..Settings::default()
     };
-    let mut manager = manage(machine, "hawkeye-g", settings);
+    let mut manager = manager_of(machine, "hawkeye-g", settings);
     run(&mut manager, s(6.0));
     manager.pause();
     run(&mut manager, s(60.0));
@@ -221,8 +221,8 @@ fn a_region_shared_with_other_processes_is_explained() {
         maybe_shared,
         shared,
     };
-    machine.share(it, hawkeye_test_support::builders::region(3), pages);
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    machine.share_pages(it, hawkeye_test_support::builders::region(3), pages);
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(8.0));
     let why = region(&mut manager, it.pid, start(3));
     let state = &why.state;

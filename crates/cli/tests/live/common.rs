@@ -391,7 +391,7 @@ impl AttachedManager {
 /// What a manager inside the test process uses, with the tests' costs.
 pub fn kernel_backend() -> KernelBackend {
     let facts = probe::gather(ProbeExtent::ForManaging, None).expect("the machine can be probed");
-    let decision = probe::choose(&facts).expect("the machine can be managed");
+    let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
     let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
     means

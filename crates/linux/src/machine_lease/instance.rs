@@ -65,7 +65,7 @@ impl ManagerLock {
     }
 
     fn claim_at(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
-        let lock = lock_in(state_dir, purpose)?.map_err(HeldLock::into_error)?;
+        let lock = lock_in(state_dir, purpose)?.map_err(ForeignManagerLock::into_error)?;
         let machine = if state_dir == machine_dir {
             None
         } else {
@@ -115,7 +115,7 @@ fn holder_in(folder: &Path) -> Result<Option<String>> {
 
 /// A lock that another process holds.
 #[derive(Debug)]
-struct HeldLock {
+struct ForeignManagerLock {
     path: PathBuf,
     holders: Vec<LockHolder>,
     /// The text that the last manager wrote there.
@@ -123,7 +123,7 @@ struct HeldLock {
     inode: u64,
 }
 
-impl HeldLock {
+impl ForeignManagerLock {
     /// The manager that holds it, if the text in the file names it.
     fn manager(&self) -> Option<&LockHolder> {
         let says_so = |holder: &&LockHolder| {
@@ -158,7 +158,7 @@ impl HeldLock {
 }
 
 /// Takes the lock in a folder, and creates the folder if it is missing.
-fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, HeldLock>> {
+fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignManagerLock>> {
     own_files::make_folder(folder, 0o755)?;
     let path = folder.join(LOCK);
     let mut held = None;
@@ -167,7 +167,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, HeldLock>
         let found = (file.metadata()).map_err(LinuxError::file("reading", &path))?;
         let recorded = read_holder(&mut file, &path)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) if !is_at(&path, &found) => drop(lock),
+            Ok(lock) if !lock_file_is_at(&path, &found) => drop(lock),
             Ok(mut lock) if is_private(&found) => {
                 write_holder(&mut lock, purpose).map_err(LinuxError::file("writing", &path))?;
                 return Ok(Ok(lock));
@@ -175,7 +175,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, HeldLock>
             // Other users may have it open and lock it later. Keep this lock until the new file is
             // in place.
             Ok(lock) => {
-                replace(&path, &found, purpose)?;
+                replace_lock_file(&path, &found, purpose)?;
                 drop(lock);
             }
             Err((_, Errno::EWOULDBLOCK)) => {
@@ -188,12 +188,12 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, HeldLock>
                         path.display(),
                         holders[0]
                     );
-                    replace(&path, &found, purpose)?;
+                    replace_lock_file(&path, &found, purpose)?;
                     continue;
                 }
                 // A process that only calls `holder` has the lock for a moment.
                 let seen = !holders.is_empty();
-                held = Some(HeldLock {
+                held = Some(ForeignManagerLock {
                     path: path.clone(),
                     holders,
                     recorded,
@@ -244,7 +244,7 @@ fn is_private(found: &Metadata) -> bool {
     found.mode() & 0o077 == 0 && own_files::is_trusted(found.uid())
 }
 
-fn is_at(path: &Path, found: &Metadata) -> bool {
+fn lock_file_is_at(path: &Path, found: &Metadata) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino()))
 }
@@ -252,12 +252,12 @@ fn is_at(path: &Path, found: &Metadata) -> bool {
 /// Replaces a lock file that other users can lock with a new one. The next attempt locks that.
 ///
 /// Managers that start at the same time take turns, by a lock that other users could never open.
-fn replace(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
+fn replace_lock_file(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
     let turn = path.with_extension("replacing");
     let file = open(&turn).map_err(LinuxError::file("opening", &turn))?;
     let _turn = Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| LinuxError::file("locking", &turn)(errno.into()))?;
-    if is_at(path, found) {
+    if lock_file_is_at(path, found) {
         let text = format!("process {} ({purpose})\n", std::process::id());
         own_files::replace(path, text.as_bytes()).map_err(LinuxError::file("writing", path))?;
     }

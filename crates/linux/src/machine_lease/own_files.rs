@@ -111,7 +111,7 @@ pub fn is_trusted(uid: u32) -> bool {
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     if let Err(error) = fs::remove_file(path) {
         if error.kind() != io::ErrorKind::NotFound {
-            set_aside(path)?;
+            set_damaged_file_aside(path)?;
         }
     }
     let mut options = OpenOptions::new();
@@ -140,7 +140,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The file cannot be renamed.
-pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
     let free = (1..MOST_ASIDE)
         .map(|number| beside(path, &format!(".damaged-{number}")))
         .find(|aside| fs::symlink_metadata(aside).is_err());
@@ -152,7 +152,7 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
 /// Sets aside an unusable file and logs it. `what` describes what the file holds.
 pub fn set_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
     let path_shown = path.display();
-    match set_aside(path) {
+    match set_damaged_file_aside(path) {
         Ok(aside) => tracing::warn!(
             "{what} not used: {path_shown} {why}; it is kept as {}",
             aside.display()
@@ -236,7 +236,7 @@ mod tests {
         let folder = TestFolder::new("own-files-aside");
         for text in ["first", "second"] {
             let path = folder.file("a", text);
-            let aside = set_aside(&path).expect("the file can be renamed");
+            let aside = set_damaged_file_aside(&path).expect("the file can be renamed");
             let kept = fs::read_to_string(aside).expect("the file can be read");
             assert_eq!(kept, text);
         }

@@ -10,8 +10,11 @@ mod saved_settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use guard::{RestoreResult, RestoredSetting, SettingsGuard, SettingsHandle, restore_leftovers};
-pub use saved_settings::AllowedFiles;
+pub use guard::{
+    KernelSettingsGuard, KernelSettingsHandle, RestoredKernelSetting, SettingRestoreResult,
+    restore_leftovers,
+};
+pub use saved_settings::WritableSettingFiles;
 
 use crate::error::{LinuxError, Result};
 use std::fs;
@@ -55,13 +58,13 @@ impl KernelThpRules {
     /// # Errors
     /// A setting cannot be changed, for example because `/sys` is read-only in a container.
     /// Settings changed before that stay so until the guard is dropped.
-    pub fn apply(self, guard: &mut SettingsGuard) -> Result<()> {
+    pub fn apply(self, guard: &mut KernelSettingsGuard) -> Result<()> {
         if self.kernel_split {
             limit_khugepaged(guard, self.zero_pages)?;
         }
         match self.khugepaged {
             KhugepagedMode::Restrain if !self.kernel_split => {
-                prevent_refill(guard, self.zero_pages)
+                prevent_khugepaged_refill(guard, self.zero_pages)
             }
             KhugepagedMode::Leave | KhugepagedMode::Restrain => Ok(()),
             KhugepagedMode::Off => slow_down_khugepaged(guard),
@@ -75,7 +78,7 @@ impl KernelThpRules {
 /// This sets it to sleep for a day after each base page that it scans. It still collapses one
 /// region when it wakes because the first process with huge pages has appeared. It collapses
 /// nothing else (seen on 6.18). Writing a sleep time wakes it, so the number of pages is set first.
-pub fn slow_down_khugepaged(guard: &mut SettingsGuard) -> Result<()> {
+pub fn slow_down_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
     const DAY_MS: &str = "86400000";
     let folder = Path::new(THP_DIR).join("khugepaged");
     guard.set(&folder.join("pages_to_scan"), "1")?;
@@ -90,7 +93,7 @@ pub fn slow_down_khugepaged(guard: &mut SettingsGuard) -> Result<()> {
 ///
 /// The kernel also does that in a cgroup at its limit, before it kills (since 6.12;
 /// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
-pub fn limit_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
+pub fn limit_khugepaged(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     if shrinker.exists() {
         guard.set(&shrinker, "1")?;
@@ -102,7 +105,7 @@ pub fn limit_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()
 /// kernel's own splitting. Both depend on `max_ptes_none`. If that is 511, the kernel splits
 /// nothing, so its splitting is switched off first. If the kernel already splits, nothing is
 /// changed.
-fn prevent_refill(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
+fn prevent_khugepaged_refill(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
     if shrinks {
@@ -121,7 +124,7 @@ fn max_ptes_none() -> PathBuf {
     Path::new(THP_DIR).join("khugepaged/max_ptes_none")
 }
 
-fn limit_empty_pages(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
+fn limit_empty_pages(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result<()> {
     let path = max_ptes_none();
     let limit = zero_pages.saturating_sub(1);
     match read_setting(&path)?.parse::<u16>() {
@@ -162,7 +165,7 @@ impl HugePageFaults {
     ///
     /// # Errors
     /// The setting cannot be changed.
-    pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
+    pub fn allow(&mut self, allowed: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         if allowed && self.changed_by_others {
             return Ok(());
         }
@@ -175,7 +178,7 @@ impl HugePageFaults {
         }
     }
 
-    fn switch(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
+    fn switch(&mut self, allowed: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let defrag = Path::new(THP_DIR).join("defrag");
         match &self.on {
             None if allowed => {
@@ -204,7 +207,7 @@ impl HugePageFaults {
 ///
 /// # Errors
 /// The setting cannot be changed.
-pub fn avoid_huge_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<()> {
+pub fn avoid_huge_zero_page(spare: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
     let path = Path::new(THP_DIR).join("use_zero_page");
     if spare {
         match guard.set(&path, "0") {

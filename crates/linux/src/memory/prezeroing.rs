@@ -7,7 +7,7 @@
 pub mod error;
 
 use crate::error::Result;
-use crate::machine_lease::thp_settings::SettingsGuard;
+use crate::machine_lease::thp_settings::KernelSettingsGuard;
 pub use error::{LOAD, PrezeroingError};
 use serde::Serialize;
 use std::fs;
@@ -50,7 +50,7 @@ impl Add for ZeroedPages {
 
 /// Counts of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ZoneZeroed {
+pub struct ZoneZeroedCounts {
     /// Node and zone, such as `node0-Normal`.
     pub zone: String,
     /// The zone's counts.
@@ -75,7 +75,7 @@ pub struct PrezeroingState {
     /// The module, where it is loaded.
     pub module: Option<ZeroingModule>,
     /// Counts of each zone, by name.
-    pub zones: Vec<ZoneZeroed>,
+    pub zones: Vec<ZoneZeroedCounts>,
 }
 
 impl PrezeroingState {
@@ -134,7 +134,7 @@ impl PrezeroingFiles {
         }))
     }
 
-    fn zones(&self) -> Result<Vec<ZoneZeroed>, PrezeroingError> {
+    fn zones(&self) -> Result<Vec<ZoneZeroedCounts>, PrezeroingError> {
         let mut zones = Vec::new();
         for entry in fs::read_dir(&self.core).map_err(read_error(&self.core))? {
             let entry = entry.map_err(read_error(&self.core))?;
@@ -143,7 +143,7 @@ impl PrezeroingFiles {
                 continue;
             }
             let pages = |name| number::<u64>(&folder.join(name));
-            zones.push(ZoneZeroed {
+            zones.push(ZoneZeroedCounts {
                 zone: entry.file_name().to_string_lossy().into_owned(),
                 pages: ZeroedPages {
                     zeroed: pages("zeroed")?,
@@ -190,7 +190,11 @@ impl PrezeroingFiles {
     ///
     /// # Errors
     /// The module is not loaded, or its setting cannot be changed.
-    pub fn set_rate(&self, pages_per_s: Option<u32>, guard: &mut SettingsGuard) -> Result<u32> {
+    pub fn set_rate(
+        &self,
+        pages_per_s: Option<u32>,
+        guard: &mut KernelSettingsGuard,
+    ) -> Result<u32> {
         let rate = pages_per_s.unwrap_or(NEXT_TO_NOTHING).max(1);
         self.set(&self.rate_file(), &rate.to_string(), guard)?;
         Ok(rate)
@@ -201,7 +205,7 @@ impl PrezeroingFiles {
     ///
     /// # Errors
     /// As [`Self::set_rate`].
-    pub fn set_idle_only(&self, idle_only: bool, guard: &mut SettingsGuard) -> Result<()> {
+    pub fn set_idle_only(&self, idle_only: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
         self.set(&self.idle_only_file(), word, guard)
     }
@@ -210,12 +214,12 @@ impl PrezeroingFiles {
     ///
     /// # Errors
     /// A setting cannot be changed.
-    pub fn put_back(&self, guard: &mut SettingsGuard) -> Result<()> {
+    pub fn restore_module_settings(&self, guard: &mut KernelSettingsGuard) -> Result<()> {
         guard.put_back(&self.rate_file())?;
         guard.put_back(&self.idle_only_file())
     }
 
-    fn set(&self, path: &Path, value: &str, guard: &mut SettingsGuard) -> Result<()> {
+    fn set(&self, path: &Path, value: &str, guard: &mut KernelSettingsGuard) -> Result<()> {
         if !path.exists() {
             return Err(PrezeroingError::NoModule.into());
         }
@@ -343,7 +347,7 @@ mod tests {
             "1 Y",
             "the lowest rate is 1, because 0 means no limit"
         );
-        sys.put_back(&mut guard)
+        sys.restore_module_settings(&mut guard)
             .expect("the setting can be restored");
         assert_eq!(set(), "10000 N");
         sys.set_rate(Some(5), &mut guard)
@@ -362,7 +366,7 @@ mod tests {
         sys.set_rate(Some(20_000), &mut guard)
             .expect("the setting can be changed");
         fs::remove_dir_all(folder.0.join("module")).expect("the folder can be removed");
-        sys.put_back(&mut guard)
+        sys.restore_module_settings(&mut guard)
             .expect("a missing module needs no restoring");
         let refused = sys.set_rate(Some(20_000), &mut guard);
         let said = refused

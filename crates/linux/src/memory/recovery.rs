@@ -39,7 +39,7 @@ impl RecoveryMethod {
     /// Whether a region looks as if [`Self::split`] had not been called. The kernel silently skips
     /// a huge page to which something else holds a reference (mm/huge_memory.c, `__folio_split`).
     /// If it notices the reference late, base pages map the page and it is still whole.
-    pub(crate) fn was_not_split(self, left: &RegionSample) -> bool {
+    pub(crate) fn split_was_skipped(self, left: &RegionSample) -> bool {
         left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
     }
 
@@ -68,7 +68,7 @@ impl RecoveryMethod {
                     .zero_pages(process, region, PAGES_PER_REGION)
                     .map_err(failed)?;
                 longest_call = calls.split(process, region).map_err(failed)?;
-                for (first, pages) in runs(&zero) {
+                for (first, pages) in consecutive_runs(&zero) {
                     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
                     let bytes = u64::from(pages) * BASE_PAGE_BYTES;
                     let took = calls.page_out(process, start..start + bytes);
@@ -86,7 +86,7 @@ impl RecoveryMethod {
 }
 
 /// Runs of consecutive numbers: (first, length).
-fn runs(sorted: &[u16]) -> Vec<(u16, u16)> {
+fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, u16)> {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for &index in sorted {
         match runs.last_mut() {
@@ -99,11 +99,14 @@ fn runs(sorted: &[u16]) -> Vec<(u16, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use super::runs;
+    use super::consecutive_runs;
 
     #[test]
     fn runs_join_neighbours() {
-        assert_eq!(runs(&[0, 1, 2, 5, 9, 10]), vec![(0, 3), (5, 1), (9, 2)]);
-        assert_eq!(runs(&[]), vec![]);
+        assert_eq!(
+            consecutive_runs(&[0, 1, 2, 5, 9, 10]),
+            vec![(0, 3), (5, 1), (9, 2)]
+        );
+        assert_eq!(consecutive_runs(&[]), vec![]);
     }
 }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::machine_lease::thp_settings::THP_DIR;
 use crate::memory::system_memory;
 use crate::page_sizes::tlb_sizes;
-use crate::page_sizes::{ObservedSizes, SizeReader, SizeSwitches, ThpMode, states};
+use crate::page_sizes::{ObservedSizes, SizeReader, SizeSwitches, ThpMode, size_settings};
 use crate::probe::touch_costs::TouchCosts;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
@@ -28,7 +28,7 @@ impl SizeChoice {
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let thp = Path::new(THP_DIR);
-        let given = states(thp)
+        let given = size_settings(thp)
             .iter()
             .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(ThpMode::Nobody));
         Self {
@@ -62,7 +62,7 @@ impl SizeChoice {
     /// Fails if a setting cannot be changed.
     pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         match &mut self.switches {
-            Some(switches) => switches.request(process, orders),
+            Some(switches) => switches.request_fault_sizes(process, orders),
             None => Ok(()),
         }
     }

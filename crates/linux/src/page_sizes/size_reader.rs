@@ -1,6 +1,6 @@
 //! Periodic looks at the sizes of the pages that map managed processes.
 
-use super::{MappedSizes, SizeCounters, read_mapped_sizes, state, states};
+use super::{MappedSizes, SizeCounters, read_mapped_sizes, size_setting, size_settings};
 use crate::error::Result;
 use crate::processes::process::thread_cpu;
 use crate::processes::process_reader::ProcessReader;
@@ -72,7 +72,7 @@ impl SizeReader {
     }
 
     fn with_reader(thp: PathBuf, look: impl Fn(u32) -> SizeReading + Send + 'static) -> Self {
-        let counters = states(&thp)
+        let counters = size_settings(&thp)
             .into_iter()
             .map(|state| (state.order, state.counters))
             .collect();
@@ -151,7 +151,7 @@ impl SizeReader {
         };
         let given = |order: PageOrder| {
             let before = self.counters.get(&order)?.anon_fault_alloc?;
-            let after = state(&self.thp, order)?.counters.anon_fault_alloc?;
+            let after = size_setting(&self.thp, order)?.counters.anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
         let mut orders: Vec<PageOrder> =

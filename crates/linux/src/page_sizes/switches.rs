@@ -1,8 +1,8 @@
 //! Switches page sizes on while a managed process should get them.
 
-use super::{ThpMode, setting_file, state};
+use super::{ThpMode, setting_file, size_setting};
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::thp_settings::SettingsHandle;
+use crate::machine_lease::thp_settings::KernelSettingsHandle;
 use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub struct SizeSwitches {
     thp: PathBuf,
-    settings: SettingsHandle,
+    settings: KernelSettingsHandle,
     given_to: ThpMode,
     available: PageOrders,
     wanted: BTreeMap<ProcessId, PageOrders>,
@@ -28,7 +28,7 @@ impl SizeSwitches {
     /// `ThpMode::Nobody` no setting is ever changed.
     pub fn new(
         thp: PathBuf,
-        settings: SettingsHandle,
+        settings: KernelSettingsHandle,
         given_to: ThpMode,
         available: PageOrders,
     ) -> Self {
@@ -60,7 +60,7 @@ impl SizeSwitches {
     ///
     /// # Errors
     /// A setting cannot be changed. The wish is kept, and tried again with the next change.
-    pub fn request(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+    pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
         self.apply()
     }
@@ -103,7 +103,7 @@ impl SizeSwitches {
 
     /// Switches a size on unless it is on already; never for less memory than was found.
     fn switch_on(&self, order: PageOrder) -> Result<()> {
-        let found = state(&self.thp, order).and_then(|state| state.given_to);
+        let found = size_setting(&self.thp, order).and_then(|state| state.given_to);
         if found.is_some_and(|found| found >= self.given_to) {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl SizeSwitches {
 mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
-    use crate::machine_lease::thp_settings::{SettingsGuard, read_setting};
+    use crate::machine_lease::thp_settings::{KernelSettingsGuard, read_setting};
     use hawkeye_test_support::events::process;
 
     const SIZES: [u64; 3] = [16, 64, 128];
@@ -129,7 +129,7 @@ mod tests {
 
     struct FakeSwitches {
         folder: TestFolder,
-        guard: SettingsGuard,
+        guard: KernelSettingsGuard,
     }
 
     impl FakeSwitches {
@@ -162,14 +162,14 @@ mod tests {
     fn a_size_is_on_while_any_process_wants_it() -> Result<()> {
         let machine = FakeSwitches::new("union", "madvise", ["never"; 3]);
         let mut switches = machine.switches(ThpMode::Everybody);
-        switches.request(process(1), orders(&[64]))?;
-        switches.request(process(2), orders(&[64, 128]))?;
+        switches.request_fault_sizes(process(1), orders(&[64]))?;
+        switches.request_fault_sizes(process(2), orders(&[64, 128]))?;
         assert_eq!(machine.set(), ["never", "always", "always"]);
-        switches.request(process(2), PageOrders::NONE)?;
+        switches.request_fault_sizes(process(2), PageOrders::NONE)?;
         assert_eq!(machine.set(), ["never", "always", "never"]);
         switches.retain(|there| there == process(2))?;
         assert_eq!(machine.set(), ["never"; 3]);
-        switches.request(process(3), orders(&[16]))?;
+        switches.request_fault_sizes(process(3), orders(&[16]))?;
         drop(machine.guard);
         let left = read_setting(&machine.folder.0.join("hugepages-16kB/enabled"))?;
         assert_eq!(left, "never", "a dropped switch is off");
@@ -188,9 +188,9 @@ mod tests {
         ] {
             let machine = FakeSwitches::new("stays", "madvise", found);
             let mut switches = machine.switches(given_to);
-            switches.request(process(1), orders(&SIZES))?;
+            switches.request_fault_sizes(process(1), orders(&SIZES))?;
             assert_eq!(machine.set(), set);
-            switches.request(process(1), PageOrders::NONE)?;
+            switches.request_fault_sizes(process(1), PageOrders::NONE)?;
             assert_eq!(machine.set(), found);
         }
         Ok(())
@@ -201,7 +201,7 @@ mod tests {
         let machine = FakeSwitches::new("off", "madvise", ["never"; 3]);
         let mut switches = machine.switches(ThpMode::Nobody);
         assert!(switches.available().is_empty());
-        switches.request(process(1), orders(&SIZES))?;
+        switches.request_fault_sizes(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())
     }

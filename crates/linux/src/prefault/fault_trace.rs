@@ -29,14 +29,14 @@ pub struct FaultTrace {
 }
 
 /// The watched processes. Any thread can change it.
-pub struct Watchlist(MapHandle);
+pub struct FaultTraceWatchlist(MapHandle);
 
 impl FaultTrace {
     /// Loads and attaches the program. It watches no process yet.
     ///
     /// # Errors
     /// BPF is missing or forbidden, or the kernel lacks the tracepoint `page_fault_user`.
-    pub fn attach() -> Result<(Self, Watchlist)> {
+    pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = FrontierSkelBuilder::default()
@@ -48,7 +48,8 @@ impl FaultTrace {
         }
         let skel = open.load().map_err(failed)?;
         let reports = RingBufferReader::of(&skel.maps.advances, parse).map_err(failed)?;
-        let watchlist = Watchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
+        let watchlist =
+            FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
         let mut frontier = Self {
             links: Vec::new(),
             reports,
@@ -88,7 +89,7 @@ impl FaultTrace {
     }
 
     /// First touches of watched processes so far: those in order, and those at random.
-    pub fn touches(&self) -> (u64, u64) {
+    pub fn count_first_touches(&self) -> (u64, u64) {
         let counts = self.skel.maps.bss_data.as_deref();
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }
@@ -117,7 +118,7 @@ impl FaultTrace {
     }
 }
 
-impl Watchlist {
+impl FaultTraceWatchlist {
     /// Watches a process from now on.
     ///
     /// # Errors

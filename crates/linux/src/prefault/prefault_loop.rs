@@ -1,6 +1,6 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
-use super::fault_trace::{FaultTrace, Watchlist};
+use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::mapping_cache::{CachedMappings, read_region, refresh};
 use super::pool::PrefaultThreadPool;
 use super::prefault_calls::PrefaultCalls;
@@ -9,7 +9,7 @@ use super::suppressed::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
 use super::worker::{PrefaultJob, PrefaultOutcome};
-use super::{FollowedProcess, PrefaultShared};
+use super::{FollowedProcess, PrefaultSharedState};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
@@ -33,7 +33,7 @@ const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 
 pub(super) struct PrefaultLoop {
     began: Instant,
-    shared: Arc<PrefaultShared>,
+    shared: Arc<PrefaultSharedState>,
     fault_trace: FaultTrace,
     tables: PageTableReader,
     predictor: PrefaultPredictor,
@@ -50,10 +50,10 @@ pub(super) struct PrefaultLoop {
 
 impl PrefaultLoop {
     pub(super) fn new(
-        shared: Arc<PrefaultShared>,
+        shared: Arc<PrefaultSharedState>,
         rate: Option<Rate>,
         threads: PrefaultThreads,
-    ) -> Result<(Self, Watchlist)> {
+    ) -> Result<(Self, FaultTraceWatchlist)> {
         let (frontier, watchlist) = FaultTrace::attach()?;
         let filler = Self {
             began: Instant::now(),
@@ -86,10 +86,10 @@ impl PrefaultLoop {
             let wait = self.wait_time(busy);
             self.update_tracing();
             self.read_reports(wait);
-            self.check_new_mappings(busy || self.predictor.under_way() > 0);
-            self.check_use();
-            self.check_progress();
-            busy = self.fill_next();
+            self.check_new_mappings(busy || self.predictor.count_prefaults_under_way() > 0);
+            self.check_prefaulted_use();
+            self.check_stream_progress();
+            busy = self.assign_next_prefault();
             self.publish_statistics();
         }
         tracing::debug!(
@@ -102,7 +102,7 @@ impl PrefaultLoop {
         let mut done = self.shared.statistics_mut();
         done.helper_cpu = self.calls.cpu() + self.pool.helper_cpu();
         done.cpu = thread_cpu() + self.pool.cpu() + done.helper_cpu;
-        done.ahead = self.predictor.regions_ahead();
+        done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
     }
 
@@ -111,7 +111,7 @@ impl PrefaultLoop {
         let heard = self.trace_backoff.is_tracing();
         let now_heard = self
             .trace_backoff
-            .update(self.now(), self.fault_trace.touches());
+            .update(self.now(), self.fault_trace.count_first_touches());
         if heard && !now_heard {
             self.fault_trace.pause();
         } else if now_heard && !heard {
@@ -136,7 +136,7 @@ impl PrefaultLoop {
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
         // `FillPool::wait` returns at once for less; such a loop would use a worker's core.
-        let fills = self.predictor.under_way() > 0;
+        let fills = self.predictor.count_prefaults_under_way() > 0;
         if fills { pause.max(A_FILL) } else { pause }
     }
 
@@ -218,7 +218,7 @@ impl PrefaultLoop {
     }
 
     /// Checks whether filled regions are in use. Empty ones mean that it uses single pages.
-    fn check_use(&mut self) {
+    fn check_prefaulted_use(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
             let Some(empty) = self.empty_pages(task, most) else {
@@ -235,7 +235,7 @@ impl PrefaultLoop {
     }
 
     /// Checks how far programs have come in filled memory, where they cause no faults.
-    fn check_progress(&mut self) {
+    fn check_stream_progress(&mut self) {
         while let Some((at, task)) = self.predictor.next_progress_check() {
             let now = self.now();
             if now < at {
@@ -259,10 +259,12 @@ impl PrefaultLoop {
     }
 
     /// Hands out the most urgent fill. Returns whether there was one and a thread was ready.
-    fn fill_next(&mut self) -> bool {
+    fn assign_next_prefault(&mut self) -> bool {
         let now = self.now();
         if !self.pool.is_ready(&mut self.calls)
-            || !self.limits.try_take(now, self.predictor.under_way())
+            || !self
+                .limits
+                .try_take(now, self.predictor.count_prefaults_under_way())
         {
             return false;
         }
@@ -281,7 +283,7 @@ impl PrefaultLoop {
             })
         });
         let Some(task) = task else {
-            self.limits.give_back();
+            self.limits.give_back_prefault();
             return false;
         };
         match self.prepare(task) {
@@ -371,7 +373,7 @@ impl PrefaultLoop {
                 followed.filled_regions += u64::from(*process == task.process);
             }
         } else {
-            self.limits.give_back();
+            self.limits.give_back_prefault();
         }
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
         let ended = self.predictor.on_prefault_result(self.now(), task, what);

@@ -42,7 +42,7 @@ impl PrefaultMethod {
 /// - `EEXIST`: the owner has written to the region and shares it with a child.
 /// - `NotAnswering`: the call waits for a lock of the process.
 /// - The errors of [`crate::promote::process_madvise::collapse`].
-pub(super) fn fill(
+pub(super) fn prefault_region(
     calls: &mut TargetCalls,
     process: &ProcessHandle,
     region: RegionAddr,
@@ -115,7 +115,8 @@ mod tests {
             ForkResult::Parent { child } => child,
         };
         // The helper is a fork as well, and ends here.
-        let fill = |mut calls| fill(&mut calls, &process, region, PrefaultMethod::Collapse);
+        let fill =
+            |mut calls| prefault_region(&mut calls, &process, region, PrefaultMethod::Collapse);
         let filled = fill(TargetCalls::default());
         kill(child, Signal::SIGKILL).expect("the child can be killed");
         waitpid(child, None).expect("the child ends");
@@ -164,7 +165,12 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {
             let mut calls = TargetCalls::default();
-            let _ = tell.send(fill(&mut calls, &own(), region, PrefaultMethod::Read));
+            let _ = tell.send(prefault_region(
+                &mut calls,
+                &own(),
+                region,
+                PrefaultMethod::Read,
+            ));
         });
         let filled = told.recv_timeout(Duration::from_secs(20));
         let reported = watcher.next_fault();
@@ -192,7 +198,7 @@ mod tests {
             return;
         };
         let mut calls = TargetCalls::default();
-        let refused = fill(&mut calls, &handle, region, PrefaultMethod::Collapse);
+        let refused = prefault_region(&mut calls, &handle, region, PrefaultMethod::Collapse);
         let range = region.start()..region.end();
         let found = crate::sample::pagemap::population(handle.id.pid, &[range]);
         kill(stranger, Signal::SIGKILL).expect("the child can be killed");

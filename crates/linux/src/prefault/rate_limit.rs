@@ -29,7 +29,11 @@ impl PrefaultRateLimit {
     /// Whether one more fill is allowed beside the `under_way` that have not ended.
     pub(super) fn try_take(&mut self, now: Duration, under_way: u64) -> bool {
         let bucket = &mut self.bucket;
-        let mut take = || bucket.as_mut().is_none_or(|bucket| bucket.take(now, 1));
+        let mut take = || {
+            bucket
+                .as_mut()
+                .is_none_or(|bucket| bucket.take_tokens_now(now, 1))
+        };
         // Without free huge pages, the next allocation of one would have to compact memory.
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
@@ -40,9 +44,9 @@ impl PrefaultRateLimit {
         self.enough_free && take()
     }
 
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn give_back_prefault(&mut self) {
         if let Some(bucket) = &mut self.bucket {
-            bucket.give_back(1);
+            bucket.give_back_tokens(1);
         }
     }
 }

@@ -34,7 +34,7 @@ impl WorkerCore {
     }
 
     /// Whether the thread got a core most of the time it wanted one; `None`: too short to judge.
-    fn has_core(&mut self) -> Option<bool> {
+    fn got_core_when_wanted(&mut self) -> Option<bool> {
         let SchedStat { ran, waited } = self.scheduled - self.judged;
         let wanted = ran + waited;
         if wanted < LEAST {
@@ -65,7 +65,7 @@ impl SpareCores {
         if !turn.pause(now).is_zero() {
             return;
         }
-        match turn.has_core() {
+        match turn.got_core_when_wanted() {
             None => {}
             Some(true) => turn.pause = Duration::ZERO,
             Some(false) => {

@@ -8,9 +8,9 @@ const FIRST_SILENCE: Duration = Duration::from_secs(1);
 const LONGEST_SILENCE: Duration = Duration::from_secs(64);
 
 #[derive(Default)]
-pub(super) struct SuppressedProcesses(HashMap<ProcessId, Suppression>);
+pub(super) struct SuppressedProcesses(HashMap<ProcessId, FaultReportSuppression>);
 
-struct Suppression {
+struct FaultReportSuppression {
     until: Duration,
     pause: Duration,
     silent: bool,
@@ -26,7 +26,7 @@ impl SuppressedProcesses {
     pub(super) fn add(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
-        let silence = Suppression {
+        let silence = FaultReportSuppression {
             until: now + pause,
             pause,
             silent: true,

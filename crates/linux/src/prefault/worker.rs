@@ -1,7 +1,7 @@
 //! A thread that fills the regions handed to it, one after the other.
 
 use super::prefault_calls::PrefaultCalls;
-use super::prefault_method::{PrefaultMethod, fill};
+use super::prefault_method::{PrefaultMethod, prefault_region};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, thread_cpu};
 use crate::processes::schedstat::SchedStat;
@@ -30,7 +30,7 @@ impl PrefaultJob {
     pub(super) fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
         let begun = Instant::now();
         let result = if self.handle.is_alive() {
-            fill(
+            prefault_region(
                 calls.next_call(),
                 &self.handle,
                 self.task.region,

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The result of trying something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
-pub enum CheckResult {
+pub enum KernelCheckResult {
     /// Seen to work.
     Works,
     /// Tried, and this happened instead.
@@ -14,7 +14,7 @@ pub enum CheckResult {
     NotTried(String),
 }
 
-impl CheckResult {
+impl KernelCheckResult {
     /// Whether it was seen to work.
     pub fn works(&self) -> bool {
         *self == Self::Works

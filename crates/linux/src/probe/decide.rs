@@ -2,7 +2,7 @@
 
 mod capabilities;
 
-use super::check_result::CheckResult;
+use super::check_result::KernelCheckResult;
 use super::facts::KernelFacts;
 use super::host::Lockdown;
 use crate::error::{LinuxError, Result};
@@ -30,12 +30,12 @@ impl SamplerKind {
         name.parse().ok()
     }
 
-    fn checked(self, facts: &KernelFacts) -> CheckResult {
+    fn checked(self, facts: &KernelFacts) -> KernelCheckResult {
         match self {
             Self::AccessBits => facts.access_bits.clone(),
             Self::Damon => facts.damon.clone(),
             // Population needs no more than promotion does.
-            Self::Population => CheckResult::Works,
+            Self::Population => KernelCheckResult::Works,
         }
     }
 }
@@ -87,7 +87,7 @@ pub fn decide(facts: &KernelFacts) -> KernelDecision {
 /// The checks did not show that this sampler works.
 pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
     match sampler.checked(facts) {
-        CheckResult::Works => Ok(decide_for(facts, sampler)),
+        KernelCheckResult::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {
             asked: sampler.to_string(),
             why: capabilities::describe(&other),
@@ -97,7 +97,7 @@ pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDe
 
 fn decide_for(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
     let recovery = recovery(facts);
-    let blocker = blocker(facts);
+    let blocker = why_nothing_managed(facts);
     KernelDecision {
         can_manage: blocker.is_none(),
         verdict: blocker.unwrap_or_else(|| verdict(sampler, recovery)),
@@ -138,7 +138,7 @@ fn recovery(facts: &KernelFacts) -> RecoveryMethod {
 }
 
 /// The reason why nothing can be managed, if there is one. Only promotion has no replacement.
-fn blocker(facts: &KernelFacts) -> Option<String> {
+fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
     if facts.host.thp_enabled.is_none() {
         return Some("This kernel has no transparent huge pages: nothing can be managed.".into());
     }
@@ -151,7 +151,7 @@ fn blocker(facts: &KernelFacts) -> Option<String> {
             facts.host.missing_capabilities.join(", ")
         ));
     }
-    let CheckResult::Fails(why) = &facts.collapse else {
+    let KernelCheckResult::Fails(why) = &facts.collapse else {
         return Some("Promotion could not be tested: nothing can be managed.".into());
     };
     Some(format!(

@@ -1,12 +1,12 @@
 //! Facts about the primitives, each tried on a throw-away child.
 
-use super::check_result::CheckResult;
+use super::check_result::KernelCheckResult;
 use super::host::{self, HostFacts};
 use super::prezeroing::PrezeroingFacts;
 use super::probe_child::{ChildCommand, ProbeChild, REGIONS};
 use super::small_pages::{SizeFacts, try_sizes};
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::thp_settings::{SettingsGuard, THP_DIR};
+use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::memory::prezeroing::PrezeroingFiles;
 use crate::prefault::FaultTrace;
 use crate::processes::process::ProcessHandle;
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Effect of a split that remaps zero pages on a mark that another program set on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
-pub enum MarkEffect {
+pub enum SplitMarkEffect {
     /// The mark was seen to stay.
     Kept,
     /// The mark was seen to get lost; how, as a clause.
@@ -38,7 +38,7 @@ pub enum MarkEffect {
     NotTried(String),
 }
 
-impl MarkEffect {
+impl SplitMarkEffect {
     /// Whether it is known that no mark gets lost.
     pub fn is_safe(&self) -> bool {
         matches!(self, Self::Kept | Self::Absent(_))
@@ -51,38 +51,38 @@ pub struct KernelFacts {
     /// Facts that are read, not tried.
     pub host: HostFacts,
     /// BPF programs load and find the direct map.
-    pub page_table_walk: CheckResult,
+    pub page_table_walk: KernelCheckResult,
     /// Levels of the page table, where the walk works.
     pub page_table_levels: Option<u32>,
     /// A cleared access bit reads as cleared, and as set after an access.
-    pub access_bits: CheckResult,
+    pub access_bits: KernelCheckResult,
     /// Cost to its owner of one base page's first access after a clear, in nanoseconds.
     pub first_touch_ns: u64,
     /// A region of another process becomes huge on request.
-    pub collapse: CheckResult,
+    pub collapse: KernelCheckResult,
     /// A huge page of another process splits on request.
-    pub split: CheckResult,
+    pub split: KernelCheckResult,
     /// The split maps zero-filled base pages to the shared zero page.
-    pub zero_page_remap: CheckResult,
+    pub zero_page_remap: KernelCheckResult,
     /// Effect of that split on soft-dirty bits, by which CRIU finds changed pages.
-    pub soft_dirty: MarkEffect,
+    pub soft_dirty: SplitMarkEffect,
     /// Effect of that split on the write protection of userfaultfd, by which a monitor sees each
     /// write.
-    pub write_protection: MarkEffect,
+    pub write_protection: SplitMarkEffect,
     /// Zero pages of a split huge page go to swap.
-    pub page_out: CheckResult,
+    pub page_out: KernelCheckResult,
     /// An untouched region is populated by a remote read and collapse.
-    pub fault_ahead_collapse: CheckResult,
+    pub fault_ahead_collapse: KernelCheckResult,
     /// An untouched region is populated by a remote read while `use_zero_page` is off.
-    pub fault_ahead_read: CheckResult,
+    pub fault_ahead_read: KernelCheckResult,
     /// The first touches of another process's memory are reported.
-    pub first_touches: CheckResult,
+    pub first_touches: KernelCheckResult,
     /// Hardware counters count in another process.
-    pub counters: CheckResult,
+    pub counters: KernelCheckResult,
     /// DAMON sees what another process touches.
-    pub damon: CheckResult,
+    pub damon: KernelCheckResult,
     /// `/sys/kernel/mm/page_idle` exists.
-    pub page_idle: CheckResult,
+    pub page_idle: KernelCheckResult,
     /// The kernel zeroes free memory in advance.
     pub prezeroing: PrezeroingFacts,
     /// Page sizes below that of a huge page, at first touches.
@@ -105,29 +105,29 @@ pub enum ProbeExtent {
 /// No child process could be started at all.
 pub fn gather(
     extent: ProbeExtent,
-    mut settings: Option<&mut SettingsGuard>,
+    mut settings: Option<&mut KernelSettingsGuard>,
 ) -> Result<KernelFacts> {
     let host = host::read();
     let (page_table_walk, mut tables) = match PageTableReader::load() {
-        Ok(tables) => (CheckResult::Works, Some(tables)),
-        Err(error) => (CheckResult::Fails(error.to_string()), None),
+        Ok(tables) => (KernelCheckResult::Works, Some(tables)),
+        Err(error) => (KernelCheckResult::Fails(error.to_string()), None),
     };
     let page_table_levels = tables.as_ref().map(PageTableReader::levels);
     let collapse = checked(try_collapse(tables.as_mut()))?;
-    let split = check_after(&collapse, "promotion", || try_split(false))?;
-    let zero_page_remap = check_after(&split, "the split", || try_split(true))?;
+    let split = check_if_prerequisite_works(&collapse, "promotion", || try_split(false))?;
+    let zero_page_remap = check_if_prerequisite_works(&split, "the split", || try_split(true))?;
     let (soft_dirty, write_protection) = if zero_page_remap.works() {
         (try_soft_dirty()?, try_write_protection()?)
     } else {
-        let unused = || MarkEffect::NotTried("the split remaps no zero pages".into());
+        let unused = || SplitMarkEffect::NotTried("the split remaps no zero pages".into());
         (unused(), unused())
     };
     let page_out = if zero_page_remap.works() {
-        CheckResult::NotTried("the split has given them back already".into())
+        KernelCheckResult::NotTried("the split has given them back already".into())
     } else if host.swap_bytes == 0 {
-        CheckResult::NotTried("there is no swap and no zram".into())
+        KernelCheckResult::NotTried("there is no swap and no zram".into())
     } else {
-        check_after(&split, "the split", try_page_out)?
+        check_if_prerequisite_works(&split, "the split", try_page_out)?
     };
     let mut first_touch = Duration::ZERO;
     let access_bits = checked(try_access_bits(tables.as_mut(), &mut first_touch))?;
@@ -166,7 +166,7 @@ pub fn gather(
         facts.fault_ahead_read = checked(try_prefault_read(settings))?;
         facts.first_touches = checked(try_first_touches())?;
         facts.counters = checked(try_counters())?;
-        facts.page_idle = checked(require(
+        facts.page_idle = checked(fail_unless_holds(
             Path::new("/sys/kernel/mm/page_idle/bitmap").exists(),
             "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
         ))?;
@@ -174,14 +174,14 @@ pub fn gather(
     Ok(facts)
 }
 
-fn not_checked() -> CheckResult {
-    CheckResult::NotTried("not needed for managing".into())
+fn not_checked() -> KernelCheckResult {
+    KernelCheckResult::NotTried("not needed for managing".into())
 }
 
 /// How a try ended that did not show a primitive to work.
 enum TryFailure {
     /// The try had this result.
-    Checked(CheckResult),
+    Checked(KernelCheckResult),
     /// No child could be started, or it did not answer.
     Broken(LinuxError),
 }
@@ -194,35 +194,39 @@ impl From<LinuxError> for TryFailure {
     }
 }
 
-fn checked(tried: TryResult) -> Result<CheckResult> {
+fn checked(tried: TryResult) -> Result<KernelCheckResult> {
     match tried {
-        Ok(()) => Ok(CheckResult::Works),
+        Ok(()) => Ok(KernelCheckResult::Works),
         Err(TryFailure::Checked(checked)) => Ok(checked),
         Err(TryFailure::Broken(error)) => Err(error),
     }
 }
 
 fn fails<T>(why: impl ToString) -> TryResult<T> {
-    Err(TryFailure::Checked(CheckResult::Fails(why.to_string())))
+    Err(TryFailure::Checked(KernelCheckResult::Fails(
+        why.to_string(),
+    )))
 }
 
 fn not_tried<T>(why: impl ToString) -> TryResult<T> {
-    Err(TryFailure::Checked(CheckResult::NotTried(why.to_string())))
+    Err(TryFailure::Checked(KernelCheckResult::NotTried(
+        why.to_string(),
+    )))
 }
 
-fn require(holds: bool, why: &str) -> TryResult {
+fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
     if holds { Ok(()) } else { fails(why) }
 }
 
 /// Tries a primitive that needs another one to work.
-fn check_after(
-    needed: &CheckResult,
+fn check_if_prerequisite_works(
+    needed: &KernelCheckResult,
     name: &str,
     check: impl FnOnce() -> TryResult,
-) -> Result<CheckResult> {
+) -> Result<KernelCheckResult> {
     match needed {
-        CheckResult::Works => checked(check()),
-        _ => Ok(CheckResult::NotTried(format!("needs {name}"))),
+        KernelCheckResult::Works => checked(check()),
+        _ => Ok(KernelCheckResult::NotTried(format!("needs {name}"))),
     }
 }
 
@@ -317,7 +321,7 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
         // Without page tables the call's own result counts.
         None => true,
     };
-    require(
+    fail_unless_holds(
         huge,
         "the call succeeded, but the region is not a huge page",
     )?;
@@ -333,14 +337,14 @@ fn try_split(gives_back: bool) -> TryResult {
     // Measured before the contents are read, which would map zero pages anew.
     let freed = before.saturating_sub(rss(&child)?);
     is_unchanged(&child)?;
-    require(
+    fail_unless_holds(
         !gives_back || freed >= SURELY_BYTES,
         "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)",
     )
 }
 
 /// A page in use and a zero-filled one, in a huge page in which ten base pages are in use.
-fn used_and_zero(region: RegionAddr) -> [u64; 2] {
+fn used_and_zero_pages(region: RegionAddr) -> [u64; 2] {
     [region.start(), region.end() - BASE_PAGE_BYTES]
 }
 
@@ -349,10 +353,10 @@ fn used_and_zero(region: RegionAddr) -> [u64; 2] {
 fn try_mark(
     child: &ProbeChild,
     is_marked: impl Fn(pagemap::PagemapEntry) -> bool,
-) -> Result<MarkEffect> {
+) -> Result<SplitMarkEffect> {
     let region = child.region(0);
     let marked = || -> Result<[bool; 2]> {
-        let [used, zero] = used_and_zero(region);
+        let [used, zero] = used_and_zero_pages(region);
         let look = |address| pagemap::entry(child.handle.id.pid, address).map(&is_marked);
         Ok([look(used)?, look(zero)?])
     };
@@ -360,44 +364,44 @@ fn try_mark(
     process_madvise::split(&child.handle, region)?;
     let after = marked()?;
     Ok(match (before, after) {
-        ([true, true], [true, true]) => MarkEffect::Kept,
-        ([true, true], _) => MarkEffect::Lost("the split of a huge page drops it".into()),
-        ([used, zero], _) => MarkEffect::NotTried(format!(
+        ([true, true], [true, true]) => SplitMarkEffect::Kept,
+        ([true, true], _) => SplitMarkEffect::Lost("the split of a huge page drops it".into()),
+        ([used, zero], _) => SplitMarkEffect::NotTried(format!(
             "before the split, the used page was marked: {used}; the zero page was marked: {zero}"
         )),
     })
 }
 
-fn try_soft_dirty() -> Result<MarkEffect> {
+fn try_soft_dirty() -> Result<SplitMarkEffect> {
     let child = ProbeChild::spawn()?;
     let region = child.region(0);
     child.send(ChildCommand::TouchTen)?;
-    let [used, _] = used_and_zero(region);
+    let [used, _] = used_and_zero_pages(region);
     // All of a new mapping counts as written.
     if !pagemap::entry(child.handle.id.pid, used)?.is_soft_dirty() {
         let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
-        return Ok(MarkEffect::Absent(why.into()));
+        return Ok(SplitMarkEffect::Absent(why.into()));
     }
     if let Err(error) = clear_refs::clear_soft_dirty(child.handle.id.pid) {
-        return Ok(MarkEffect::NotTried(error.to_string()));
+        return Ok(SplitMarkEffect::NotTried(error.to_string()));
     }
     child.send(ChildCommand::TouchTen)?;
     process_madvise::collapse(&child.handle, region)?;
     try_mark(&child, pagemap::PagemapEntry::is_soft_dirty)
 }
 
-fn try_write_protection() -> Result<MarkEffect> {
+fn try_write_protection() -> Result<SplitMarkEffect> {
     let child = with_huge_page()?;
     let errno = i32::try_from(child.send(ChildCommand::Protect)?).unwrap_or(0);
     Ok(match Errno::from_raw(errno) {
         Errno::UnknownErrno => return try_mark(&child, pagemap::PagemapEntry::is_write_protected),
         Errno::ENOSYS => {
-            MarkEffect::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
+            SplitMarkEffect::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
         }
         Errno::EOPNOTSUPP => {
-            MarkEffect::Absent("this kernel's userfaultfd cannot protect pages".into())
+            SplitMarkEffect::Absent("this kernel's userfaultfd cannot protect pages".into())
         }
-        errno => MarkEffect::NotTried(format!(
+        errno => SplitMarkEffect::NotTried(format!(
             "a child could not protect its pages by userfaultfd: {errno}"
         )),
     })
@@ -412,7 +416,7 @@ fn try_page_out() -> TryResult {
     process_madvise::page_out(&child.handle, zero_from, region.end() - zero_from).or_else(fails)?;
     let freed = before.saturating_sub(rss(&child)?);
     is_unchanged(&child)?;
-    require(
+    fail_unless_holds(
         freed >= SURELY_BYTES,
         "the call succeeded, but no page was swapped out",
     )
@@ -437,7 +441,7 @@ fn try_prefault_collapse() -> TryResult {
         ))
     })?;
     // Where THP is `always` the read has mapped the region, and it counts as collapsed.
-    require(
+    fail_unless_holds(
         rss(&child)?.saturating_sub(before) >= SURELY_BYTES,
         "the call succeeded, but the region is the huge zero page",
     )
@@ -450,13 +454,13 @@ fn try_first_touches() -> TryResult {
     watchlist.add(pid)?;
     child.send(ChildCommand::Touch)?;
     let heard = frontier.wait_for_reports(Duration::from_millis(100));
-    require(
+    fail_unless_holds(
         heard.iter().any(|one| one.pid == pid),
         "a child touched memory, but no page fault was reported",
     )
 }
 
-fn try_prefault_read(settings: Option<&mut SettingsGuard>) -> TryResult {
+fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> TryResult {
     let Some(settings) = settings else {
         return not_tried(
             "the check changes a system-wide setting, and another manager is running",
@@ -471,7 +475,7 @@ fn try_prefault_read(settings: Option<&mut SettingsGuard>) -> TryResult {
     let grown = rss(&child)?.saturating_sub(before);
     settings.put_back(&knob)?;
     touched?;
-    require(
+    fail_unless_holds(
         grown >= SURELY_BYTES,
         "a read of untouched memory mapped no huge page",
     )
@@ -519,7 +523,7 @@ impl KernelFacts {
     pub(crate) fn all_work() -> Self {
         use crate::memory::prezeroing::PrezeroingState;
         use crate::probe::small_pages::tests::size;
-        let works = || CheckResult::Works;
+        let works = || KernelCheckResult::Works;
         Self {
             host: HostFacts {
                 kernel: "6.18.0".into(),
@@ -539,8 +543,8 @@ impl KernelFacts {
             collapse: works(),
             split: works(),
             zero_page_remap: works(),
-            soft_dirty: MarkEffect::Kept,
-            write_protection: MarkEffect::Kept,
+            soft_dirty: SplitMarkEffect::Kept,
+            write_protection: SplitMarkEffect::Kept,
             page_out: works(),
             fault_ahead_collapse: works(),
             fault_ahead_read: works(),

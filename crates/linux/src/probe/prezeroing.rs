@@ -71,7 +71,7 @@ impl PrezeroingFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::prezeroing::{ZeroedPages, ZeroingModule, ZoneZeroed};
+    use crate::memory::prezeroing::{ZeroedPages, ZeroingModule, ZoneZeroedCounts};
 
     fn there(active: bool, pages_per_second: Option<u32>, idle_only: bool) -> PrezeroingFacts {
         let module = pages_per_second.map(|pages_per_second| ZeroingModule {
@@ -83,7 +83,7 @@ mod tests {
             ..ZeroedPages::default()
         };
         let zone = "node0-Normal".into();
-        let zones = vec![ZoneZeroed { zone, pages }; 2];
+        let zones = vec![ZoneZeroedCounts { zone, pages }; 2];
         PrezeroingFacts::There(PrezeroingState {
             active,
             module,

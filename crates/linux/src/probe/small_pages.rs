@@ -1,11 +1,11 @@
 //! Tries on a throw-away child whether first touches can get pages of the sizes below a huge page.
 
-use super::check_result::CheckResult;
+use super::check_result::KernelCheckResult;
 use super::probe_child::{ProbeChild, TouchResult};
 use super::touch_costs::TouchCosts;
 use crate::error::Result;
-use crate::machine_lease::thp_settings::{SettingsGuard, THP_DIR};
-use crate::page_sizes::{SizeSetting, ThpMode, setting_file, small, state};
+use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
+use crate::page_sizes::{SizeSetting, ThpMode, setting_file, size_setting, sizes_below_huge};
 use hawkeye_policy::saturating_cast::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub struct SizeFacts {
     #[serde(flatten)]
     pub found: SizeSetting,
     /// Whether one touch maps a whole page of this size, in memory that is advised for huge pages.
-    pub tried: CheckResult,
+    pub tried: KernelCheckResult,
     /// Time of the first touch of a page, in nanoseconds; 0 if it was not tried.
     pub first_touch_ns: u64,
     /// Time to touch all base pages of one, in nanoseconds.
@@ -33,11 +33,14 @@ pub struct SizeFacts {
 ///
 /// # Errors
 /// No child process could be started.
-pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFacts>> {
+pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<SizeFacts>> {
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
     let mut facts = Vec::new();
-    for found in small(thp).iter().filter_map(|order| state(thp, order)) {
+    for found in sizes_below_huge(thp)
+        .iter()
+        .filter_map(|order| size_setting(thp, order))
+    {
         let order = found.order;
         let switched = match (&mut settings, found.given_to) {
             (_, Some(ThpMode::Advised | ThpMode::Everybody)) => Ok(()),
@@ -50,13 +53,13 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
         };
         let mut size = SizeFacts {
             found,
-            tried: CheckResult::Works,
+            tried: KernelCheckResult::Works,
             first_touch_ns: 0,
             touched_ns: 0,
             base_touched_ns: 0,
         };
         if let Err(why) = switched {
-            size.tried = CheckResult::NotTried(why);
+            size.tried = KernelCheckResult::NotTried(why);
         } else {
             let advised = child.touch_blocks(order, true);
             // Whatever the result.
@@ -78,11 +81,11 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
     Ok(facts)
 }
 
-fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> CheckResult {
+fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> KernelCheckResult {
     match touched {
-        None => CheckResult::Fails("a child could not map memory".into()),
-        Some(touched) if touched.by_one_touch == order.pages() => CheckResult::Works,
-        Some(touched) => CheckResult::Fails(format!(
+        None => KernelCheckResult::Fails("a child could not map memory".into()),
+        Some(touched) if touched.by_one_touch == order.pages() => KernelCheckResult::Works,
+        Some(touched) => KernelCheckResult::Fails(format!(
             "one touch mapped {} of {} base pages",
             touched.by_one_touch,
             order.pages()
@@ -122,7 +125,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     /// `ns`: times of one touch, of all touches, and of all touches with base pages.
-    pub(in crate::probe) fn size(order: u8, tried: CheckResult, ns: [u64; 3]) -> SizeFacts {
+    pub(in crate::probe) fn size(order: u8, tried: KernelCheckResult, ns: [u64; 3]) -> SizeFacts {
         let order = PageOrder::new(order).expect("the order is a page size");
         SizeFacts {
             found: SizeSetting {
@@ -147,9 +150,9 @@ pub(super) mod tests {
             [first, first + 30 * (pages - 1), 500 * pages]
         };
         let facts = [
-            size(4, CheckResult::Works, times(16)),
-            size(8, CheckResult::Works, times(256)),
-            size(9, CheckResult::Fails("no".into()), [0; 3]),
+            size(4, KernelCheckResult::Works, times(16)),
+            size(8, KernelCheckResult::Works, times(256)),
+            size(9, KernelCheckResult::Fails("no".into()), [0; 3]),
         ];
         let costs = touch_costs(&facts).expect("the facts give costs");
         let near = |found: f64, ns: f64| (found - ns).abs() < 0.01;
@@ -161,7 +164,7 @@ pub(super) mod tests {
 
     #[test]
     fn impossible_times_give_no_costs() {
-        let noise = size(4, CheckResult::Works, [400, 9000, 8000]);
+        let noise = size(4, KernelCheckResult::Works, [400, 9000, 8000]);
         assert_eq!(touch_costs(&[noise]), None);
         assert_eq!(touch_costs(&[]), None);
     }
@@ -178,7 +181,7 @@ pub(super) mod tests {
         assert!(check_touches(PageOrder::CONTIGUOUS, touched(16)).works());
         let why = "one touch mapped 1 of 16 base pages".into();
         let judged = check_touches(PageOrder::CONTIGUOUS, touched(1));
-        assert_eq!(judged, CheckResult::Fails(why));
+        assert_eq!(judged, KernelCheckResult::Fails(why));
         assert!(!check_touches(PageOrder::CONTIGUOUS, None).works());
     }
 }

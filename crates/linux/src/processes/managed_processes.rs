@@ -12,7 +12,7 @@ use crate::processes::process_selector::ProcessSelector;
 use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
 use crate::stop::waker::Waker;
-use hawkeye_manager::{MachineError, Progress};
+use hawkeye_manager::{MachineError, SliceProgress};
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, Rules};
 use serde::Serialize;
@@ -107,7 +107,7 @@ pub(crate) struct ManagedProcesses {
 type PidIterator = Box<dyn Iterator<Item = u32> + Send>;
 
 /// Inputs of one step of following the machine.
-struct UpdateStep<'a> {
+struct ProcessUpdateStep<'a> {
     selector: &'a mut ProcessSelector,
     sampler: &'a mut dyn Sampler,
     /// Most processes that are managed at a time.
@@ -116,14 +116,14 @@ struct UpdateStep<'a> {
     deadline: Instant,
 }
 
-impl UpdateStep<'_> {
+impl ProcessUpdateStep<'_> {
     fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
     /// Records that a process could not join. The selector does not need to know of one that has
     /// ended.
-    fn refuse(&mut self, pid: u32, error: &LinuxError) {
+    fn record_join_refused(&mut self, pid: u32, error: &LinuxError) {
         if !matches!(error, LinuxError::NoSuchProcess(_)) {
             self.selector.record_refusal(pid, self.now, error);
         }
@@ -154,7 +154,7 @@ impl ManagedProcesses {
         descriptors_each: usize,
         now: Duration,
         deadline: Instant,
-    ) -> Progress<()> {
+    ) -> SliceProgress<()> {
         self.members
             .retain(|_, joined| joined.member.handle.is_alive());
         let slice = match scope {
@@ -169,7 +169,7 @@ impl ManagedProcesses {
             }
             ManagedTarget::Machine { selector, .. } => {
                 let most = selector.max_processes(descriptors_each);
-                let step = UpdateStep {
+                let step = ProcessUpdateStep {
                     selector,
                     sampler: &mut *sampler,
                     most,
@@ -202,7 +202,7 @@ impl ManagedProcesses {
         sampler: &mut dyn Sampler,
         now: Duration,
         deadline: Instant,
-    ) -> Progress<()> {
+    ) -> SliceProgress<()> {
         let mut named = self.named.take().unwrap_or_else(named);
         while let Some(pid) = named.next() {
             if !self.members.contains_key(&pid) {
@@ -210,10 +210,10 @@ impl ManagedProcesses {
             }
             if Instant::now() >= deadline {
                 self.named = Some(named);
-                return Progress::Unfinished(Duration::ZERO);
+                return SliceProgress::Unfinished(Duration::ZERO);
             }
         }
-        Progress::Done(())
+        SliceProgress::Done(())
     }
 
     fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
@@ -228,7 +228,7 @@ impl ManagedProcesses {
         }
     }
 
-    fn scan_machine(&mut self, mut step: UpdateStep) -> Progress<()> {
+    fn scan_machine(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
         // The rules may exclude the new program, so the process is left alone until the next sweep.
         for pid in step.selector.take_executed() {
             self.members.remove(&pid);
@@ -237,20 +237,20 @@ impl ManagedProcesses {
         let contest = match self.slot_allocation.take() {
             Some(contest) => contest,
             None => match step.selector.scan_if_due(step.now, step.deadline) {
-                Progress::Done(Some(large)) => self.begin_allocation(large, step.now),
-                Progress::Done(None) => return Progress::Done(()),
-                Progress::Unfinished(wait) => return Progress::Unfinished(wait),
+                SliceProgress::Done(Some(large)) => self.begin_allocation(large, step.now),
+                SliceProgress::Done(None) => return SliceProgress::Done(()),
+                SliceProgress::Unfinished(wait) => return SliceProgress::Unfinished(wait),
             },
         };
         self.slot_allocation = self.continue_allocation(contest, &mut step);
         match self.slot_allocation {
-            None => Progress::Done(()),
-            Some(_) => Progress::Unfinished(Duration::ZERO),
+            None => SliceProgress::Done(()),
+            Some(_) => SliceProgress::Unfinished(Duration::ZERO),
         }
     }
 
     /// Admits processes with a warm start at once.
-    fn admit_started(&mut self, step: &mut UpdateStep) {
+    fn admit_started(&mut self, step: &mut ProcessUpdateStep) {
         for (pid, identity, terms) in step.selector.warm_starts() {
             if self.members.len() >= step.most {
                 break;
@@ -268,7 +268,7 @@ impl ManagedProcesses {
                 joined.member.handle.id
             }) {
                 Ok(process) => self.started.push(process),
-                Err(error) => step.refuse(pid, &error),
+                Err(error) => step.record_join_refused(pid, &error),
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use hawkeye_policy::ProcessId;
-use hawkeye_policy::ranking::own_bytes;
+use hawkeye_policy::ranking::unshared_anonymous_bytes;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -25,7 +25,7 @@ pub struct ProcEntry {
     /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
     /// Part of it that is not shared with processes forked from the same program, in bytes. An
-    /// estimate, see [`own_bytes`].
+    /// estimate, see [`unshared_anonymous_bytes`].
     pub own_bytes: u64,
     /// Number of processes with which it may share memory, itself included.
     pub family: usize,
@@ -164,7 +164,7 @@ impl ProcScanner {
         for family in families.values_mut() {
             family.sort_by_key(|(process, _)| (process.start_ticks, process.pid));
             let bytes: Vec<u64> = family.iter().map(|(_, bytes)| *bytes).collect();
-            for ((process, _), own) in family.iter().zip(own_bytes(&bytes)) {
+            for ((process, _), own) in family.iter().zip(unshared_anonymous_bytes(&bytes)) {
                 owned.insert(*process, (own, family.len()));
             }
         }

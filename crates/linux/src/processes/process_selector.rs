@@ -7,7 +7,7 @@ use crate::processes::identity::identify;
 use crate::processes::proc_scanner::{ProcEntry, ProcScan, ProcScanner};
 use crate::processes::process::{self, thread_cpu};
 use crate::processes::user_names::UserNames;
-use hawkeye_manager::Progress;
+use hawkeye_manager::SliceProgress;
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{
     CpuUse, ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, RuleVerdict, Rules,
@@ -189,9 +189,9 @@ impl ProcessSelector {
         &mut self,
         now: Duration,
         deadline: Instant,
-    ) -> Progress<Option<Vec<ProcEntry>>> {
+    ) -> SliceProgress<Option<Vec<ProcEntry>>> {
         if now < self.next_sweep {
-            return Progress::Done(None);
+            return SliceProgress::Done(None);
         }
         let begun = thread_cpu();
         let found = self
@@ -199,7 +199,7 @@ impl ProcessSelector {
             .scan(self.selection.leaves_under_bytes(), deadline);
         self.sweep_cpu += thread_cpu().saturating_sub(begun);
         let Some(found) = found.transpose() else {
-            return Progress::Unfinished(Duration::ZERO);
+            return SliceProgress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.sweep_cpu);
         self.next_sweep = now.saturating_add(self.selection.pause_after(took));
@@ -210,7 +210,7 @@ impl ProcessSelector {
             Ok(sweep) => sweep,
             Err(error) => {
                 tracing::warn!("the scan for processes failed; the next one tries again: {error}");
-                return Progress::Done(None);
+                return SliceProgress::Done(None);
             }
         };
         self.costs = ScanCosts {
@@ -225,7 +225,7 @@ impl ProcessSelector {
         self.passed_over.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
         self.cpu_use.retain(&there);
-        Progress::Done(Some(large))
+        SliceProgress::Done(Some(large))
     }
 
     /// The processes that compete for slots. That is the managed ones, and those that are large
@@ -457,8 +457,8 @@ mod tests {
 
     fn full_scan(selector: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
         match selector.scan_if_due(now, Instant::now() + S(60)) {
-            Progress::Done(large) => large,
-            Progress::Unfinished(_) => panic!("the sweep took over a minute"),
+            SliceProgress::Done(large) => large,
+            SliceProgress::Unfinished(_) => panic!("the sweep took over a minute"),
         }
     }
 

@@ -132,7 +132,7 @@ impl PageTableReader {
         let open = HawkeyeSkelBuilder::default().open(storage);
         let skel = open.and_then(OpenSkel::load).map_err(bpf_error)?;
         let mut tables = Self { skel };
-        tables.calibrate()?;
+        tables.find_physical_memory_map()?;
         Ok(tables)
     }
 
@@ -152,7 +152,7 @@ impl PageTableReader {
     }
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
-    fn calibrate(&mut self) -> Result<()> {
+    fn find_physical_memory_map(&mut self) -> Result<()> {
         let page = MarkedPage::new()?;
         let frames = physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();

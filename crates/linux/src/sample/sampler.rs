@@ -28,7 +28,7 @@ use crate::processes::mappings::Mapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
 use access_bits::AccessBitsSampler;
-use hawkeye_manager::Progress;
+use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds};
 use population::PopulationSampler;
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ pub trait Sampler: Send {
         _needs: SampleKinds,
         _turn: &mut SliceContext,
     ) -> SliceResult<()> {
-        Ok(Progress::Done(()))
+        Ok(SliceProgress::Done(()))
     }
 
     /// Drops the unfinished work of a window.

@@ -112,7 +112,7 @@ pub fn measure() -> Result<WalkCosts> {
     let data = MeasuredMemory::huge(data_bytes)?;
     let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
-    let near = MeasuredMemory::mirrors(largest, NEAR_BYTES, CacheLines::All)?;
+    let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
     // The same data is read once without page walks and once with them, so that the caches hold the
     // same. The amount of memory does not depend on how much of its mirrors is read.
     let overlapping = |footprint_bytes: u64, order: ReadOrder| {
@@ -128,7 +128,7 @@ pub fn measure() -> Result<WalkCosts> {
         |area: &MeasuredMemory, n| area.ns_per_page_read(data_pages, ReadOrder::Steps(1), n);
     let stream = walk_distance_cost(|n| streamed(&small, n), |n| streamed(&data, n));
     drop(small);
-    let far = MeasuredMemory::mirrors(largest, data_bytes, CacheLines::All)?;
+    let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
     let waited_for = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
         walk_distance_cost(
@@ -168,7 +168,7 @@ pub fn measure() -> Result<WalkCosts> {
             )
         })
         .collect();
-    let cached = MeasuredMemory::mirrors(
+    let cached = MeasuredMemory::mirrored_base_pages(
         FOOTPRINTS_BYTES[1],
         HUGE_PAGE_BYTES,
         CacheLines::OneOfEachPage,
@@ -274,7 +274,7 @@ impl MeasuredMemory {
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
-    fn mirrors(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
+    fn mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
         ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
         let memory = OwnMemory::protected(usize_of(bytes), ProtFlags::PROT_NONE);

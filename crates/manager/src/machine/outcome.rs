@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// Progress of work that is done in slices, so that memory use is read in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress<T> {
+pub enum SliceProgress<T> {
     /// All work is done.
     Done(T),
     /// The same call continues the work, after this time.
     Unfinished(Duration),
 }
 
-impl<T> Progress<T> {
+impl<T> SliceProgress<T> {
     /// The result; `None` if unfinished.
     pub fn done(self) -> Option<T> {
         match self {
@@ -23,19 +23,19 @@ impl<T> Progress<T> {
     }
 
     /// Applies `change` to the result of finished work.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Progress<U> {
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> SliceProgress<U> {
         match self {
-            Self::Done(done) => Progress::Done(change(done)),
-            Self::Unfinished(wait) => Progress::Unfinished(wait),
+            Self::Done(done) => SliceProgress::Done(change(done)),
+            Self::Unfinished(wait) => SliceProgress::Unfinished(wait),
         }
     }
 }
 
 /// Results of calls for which the loop has stopped waiting.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LateResults {
+pub struct TimedOutCallResults {
     /// Promotions that ended since the last call.
-    pub ended: Vec<LatePromotion>,
+    pub ended: Vec<TimedOutPromotionResult>,
     /// Processes that have not answered a call for a second or more. Every call into such a process
     /// fails with [`MachineError::NotAnswering`] until it answers.
     pub waiting: Vec<UnresponsiveProcess>,
@@ -43,7 +43,7 @@ pub struct LateResults {
 
 /// A promotion that ended after the loop had stopped waiting for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LatePromotion {
+pub struct TimedOutPromotionResult {
     /// The process.
     pub process: ProcessId,
     /// The region.
@@ -67,7 +67,7 @@ pub struct UnresponsiveProcess {
 
 /// Why the loop woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WakeReason {
+pub enum LoopWakeReason {
     /// The deadline has come.
     Deadline,
     /// Management should end: it was interrupted, or nothing is left to manage.
@@ -85,7 +85,7 @@ pub enum WakeReason {
 pub enum PromotionResult {
     /// The region is huge now; it took this long.
     Done(Duration),
-    /// The process has not answered yet: see [`LateResults::ended`].
+    /// The process has not answered yet: see [`TimedOutCallResults::ended`].
     Pending,
     /// The process has freed some of the region since the sample: left alone.
     Freed,
@@ -102,7 +102,7 @@ pub enum PromotionResult {
 
 /// Result of the search for zero-filled base pages in a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZeroScan {
+pub struct ZeroScanResult {
     /// Base pages that hold only zeros (0 to `enough`).
     pub zero_pages: u16,
     /// Duration of the search.
@@ -124,7 +124,7 @@ pub struct RecoveryResult {
 
 /// Memory of a process, from a cheap reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
+pub struct ProcessFootprint {
     /// Resident memory, in bytes.
     pub rss_bytes: u64,
     /// Memory mapped by huge pages, in bytes.
@@ -165,7 +165,7 @@ pub struct LearnedSizes {
 
 /// Cost of management so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnCosts {
+pub struct ManagementCosts {
     /// CPU time of the manager and its helpers.
     pub cpu: Duration,
     /// The longest single call into another process.

@@ -1,6 +1,6 @@
 //! The last sample of each process, and changes to the process since.
 
-use crate::machine::Footprint;
+use crate::machine::ProcessFootprint;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Event, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr,
     RegionSample,
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The last sample of each process, its size, and its known empty memory. The size is bounded.
 pub struct LastSamples {
-    footprints: HashMap<ProcessId, Footprint>,
+    footprints: HashMap<ProcessId, ProcessFootprint>,
     samples: HashMap<ProcessId, LastSample>,
     /// Base pages of huge pages that were empty at the last search.
     empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
@@ -93,7 +93,7 @@ impl LastSamples {
                 rss_bytes,
                 huge_bytes,
             } => {
-                let footprint = Footprint {
+                let footprint = ProcessFootprint {
                     rss_bytes,
                     huge_bytes,
                 };
@@ -107,7 +107,7 @@ impl LastSamples {
         self.footprints.retain(|process, _| there(*process));
         self.samples.retain(|process, _| there(*process));
         self.empty.retain(|process, _| there(*process));
-        self.count_empty();
+        self.count_empty_huge_memory();
     }
 
     fn change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
@@ -128,25 +128,25 @@ impl LastSamples {
         self.empty_regions = self.empty_regions + regions.len() - before;
     }
 
-    fn count_empty(&mut self) {
+    fn count_empty_huge_memory(&mut self) {
         self.empty.retain(|_, regions| !regions.is_empty());
         self.empty_regions = self.empty.values().map(HashMap::len).sum();
     }
 
     /// Memory of a process under huge pages that was empty at the last search, in bytes.
-    pub fn empty_bytes(&self, process: ProcessId) -> u64 {
+    pub fn empty_huge_bytes(&self, process: ProcessId) -> u64 {
         let regions = self.empty.get(&process);
         let pages = regions.into_iter().flat_map(HashMap::values);
         pages.map(|pages| u64::from(*pages) * BASE_PAGE_BYTES).sum()
     }
 
     /// Resident and huge memory of a process, at the last look.
-    pub fn footprint(&self, process: ProcessId) -> Option<Footprint> {
+    pub fn footprint(&self, process: ProcessId) -> Option<ProcessFootprint> {
         self.footprints.get(&process).copied()
     }
 
     /// Resident and huge memory of each process, at the last look, in order of process.
-    pub fn footprints(&self) -> Vec<(ProcessId, Footprint)> {
+    pub fn footprints(&self) -> Vec<(ProcessId, ProcessFootprint)> {
         let seen = self.footprints.iter();
         let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
         seen.sort_by_key(|(process, _)| *process);
@@ -184,7 +184,7 @@ impl LastSamples {
             }
             self.samples.insert(process, seen);
         }
-        self.count_empty();
+        self.count_empty_huge_memory();
         let regions = |seen: &LastSample| seen.sample.regions.len();
         let mut kept: usize = self.samples.values().map(regions).sum();
         while kept > self.most_regions {

@@ -58,7 +58,7 @@ impl MemoryWatch {
             }
         }
         self.guard.account(process, taken_bytes);
-        self.held = self.guard.held();
+        self.held = self.guard.all_promotion_blocked_by();
     }
 
     /// Takes in a reading. Returns whether promotion starts or stops being held, or is held for
@@ -67,7 +67,7 @@ impl MemoryWatch {
         let held = match &read {
             Some(state) => self.guard.assess(now, state).err(),
             None => {
-                self.guard.mark_unknown();
+                self.guard.mark_memory_unknown();
                 Some(PromotionBlock::Unknown)
             }
         };
@@ -106,7 +106,7 @@ impl<M: Machine> Manager<M> {
     /// Reads, between looks, the memory that could be full before the next look. A vanished group
     /// is left to that look.
     pub(super) fn poll_memory(&mut self, now: Duration) {
-        let due = self.memory.guard.scopes_due(now);
+        let due = self.memory.guard.scopes_due_to_read(now);
         if due.is_empty() {
             return;
         }
@@ -122,7 +122,7 @@ impl<M: Machine> Manager<M> {
         }
         let cost = self.machine.own_costs().cpu.saturating_sub(before);
         self.memory.guard.record_read_cost(cost);
-        self.memory.held = self.memory.guard.held();
+        self.memory.held = self.memory.guard.all_promotion_blocked_by();
         self.choose_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.
         for process in self.processes.clone() {

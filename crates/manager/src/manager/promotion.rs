@@ -4,8 +4,8 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
 use hawkeye_policy::limits::added_pages;
 use hawkeye_policy::{
-    Backoff, BatchDecision, BudgetExhausted, Errno, Event, Promotion, PromotionBudget,
-    PromotionEffect,
+    BatchDecision, CallBatchBackoff, Errno, Event, Promotion, PromotionBudget,
+    PromotionBudgetExhausted, PromotionEffect,
 };
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use std::time::Duration;
 const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
 
 /// Attempts on a region without a free huge page: a brief shortage must not skip the best ones.
-const TRIES: u32 = Backoff::PATIENCE + 1;
+const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 
 /// The pace of promotion.
-pub struct PromotionState {
+pub struct PromotionPacing {
     budget: PromotionBudget,
-    backoff: Backoff,
+    backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
 }
 
-impl PromotionState {
+impl PromotionPacing {
     pub(super) fn new(budget: PromotionBudget) -> Self {
         Self {
             budget,
-            backoff: Backoff::default(),
+            backoff: CallBatchBackoff::default(),
             postponed: None,
         }
     }
@@ -38,12 +38,12 @@ impl PromotionState {
     }
 
     /// The pause after calls that took long, or for which no huge page was available.
-    pub fn backoff(&self) -> &Backoff {
+    pub fn backoff(&self) -> &CallBatchBackoff {
         &self.backoff
     }
 
     /// A promotion has ended outside any batch.
-    pub(super) fn on_late_promotion(&mut self, now: Duration, took: Duration) {
+    pub(super) fn on_timed_out_promotion_result(&mut self, now: Duration, took: Duration) {
         // No batch is under way that this could stop.
         let _ = self.backoff.after_call(took);
         self.backoff.end_batch(now);
@@ -61,8 +61,8 @@ impl<M: Machine> Manager<M> {
     /// When the CPU budget has room for promotions again, if it has none now. Its last third is
     /// kept for recovery.
     pub fn promotions_wait_for_cpu(&self, now: Duration) -> Option<Duration> {
-        let exhausted = self.cpu.reserve_reached(now, KEPT_FOR_RECOVERY);
-        exhausted.then(|| self.cpu.above_reserve_at(now, KEPT_FOR_RECOVERY))
+        let exhausted = self.cpu.cpu_reserve_reached(now, KEPT_FOR_RECOVERY);
+        exhausted.then(|| self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY))
     }
 
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
@@ -70,7 +70,7 @@ impl<M: Machine> Manager<M> {
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
         // No process may be promoted in: leave the waiting list as it is.
-        if self.is_blocked() {
+        if self.is_promotion_blocked() {
             return None;
         }
         if !self.promotion.backoff.ready(begun) {
@@ -83,13 +83,13 @@ impl<M: Machine> Manager<M> {
             if let Some(ready_at) = self.promotions_wait_for_cpu(now) {
                 break Some(ready_at);
             }
-            if now >= begun + BATCH || self.is_blocked() {
+            if now >= begun + BATCH || self.is_promotion_blocked() {
                 break Some(now);
             }
-            match self.promotion.budget.take(now) {
+            match self.promotion.budget.take_promotion(now) {
                 Ok(()) => {}
-                Err(BudgetExhausted::Total) => break None,
-                Err(BudgetExhausted::Rate { ready_at }) => break Some(ready_at),
+                Err(PromotionBudgetExhausted::Total) => break None,
+                Err(PromotionBudgetExhausted::Rate { ready_at }) => break Some(ready_at),
             }
             let again = self.promotion.postponed.take();
             let next = again.or_else(|| {
@@ -106,14 +106,14 @@ impl<M: Machine> Manager<M> {
                     .record_best_saving(now, saved_us_per_s, &self.settings);
             }
             let Some(next) = next else {
-                self.promotion.budget.give_back();
+                self.promotion.budget.give_back_promotion();
                 break Some(self.sampling.due());
             };
             let Promotion {
                 process, region, ..
             } = next.promotion;
-            if !self.allowed(&next.promotion, now) {
-                self.promotion.budget.give_back();
+            if !self.is_promotion_allowed(&next.promotion, now) {
+                self.promotion.budget.give_back_promotion();
                 self.policy.on_promotion_result(process, region, None);
                 continue;
             }
@@ -132,7 +132,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Drops the promotion to try again, because a policy is about to see a new observation.
-    pub(super) fn drop_postponed(&mut self) {
+    pub(super) fn drop_postponed_promotion(&mut self) {
         if let Some(NextPromotion { promotion, .. }) = self.promotion.postponed.take() {
             let Promotion {
                 process, region, ..
@@ -141,15 +141,15 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn allowed(&self, promotion: &Promotion, now: Duration) -> bool {
+    fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
         let taken_bytes = self.limits.taken_bytes(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
         (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
-            && self.limits.allow(promotion, now)
+            && self.limits.may_promote_within_limits(promotion, now)
     }
 
-    fn is_blocked(&self) -> bool {
+    fn is_promotion_blocked(&self) -> bool {
         self.settings.hold_full && self.memory.held.is_some()
     }
 
@@ -179,7 +179,7 @@ impl<M: Machine> Manager<M> {
             let key = (process, region);
             self.unanswered.promotions.insert(key, next.promotion);
         } else if shortage && shortages < TRIES {
-            self.promotion.budget.give_back();
+            self.promotion.budget.give_back_promotion();
             let event = Event::Refused {
                 process,
                 region,
@@ -221,7 +221,7 @@ impl<M: Machine> Manager<M> {
         self.policy
             .on_promotion_result(process, region, done.then_some(took));
         if !done {
-            self.promotion.budget.give_back();
+            self.promotion.budget.give_back_promotion();
         }
         let event = match outcome {
             Ok(PromotionResult::Done(took)) => Event::Promoted {

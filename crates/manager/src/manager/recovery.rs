@@ -4,8 +4,8 @@ use super::slice_queue::SliceQueue;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError};
 use hawkeye_policy::{
-    Backoff, BatchDecision, BloatThreshold, Event, Observation, ProcessId, ProcessSample, Reason,
-    RecoveryPlanner, RegionAddr,
+    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
+    Reason, RecoveryPlanner, RegionAddr,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use std::time::Duration;
 const RELIST: Duration = Duration::from_millis(10);
 
 /// Huge pages to search, and the pace of the search.
-pub(super) struct RecoveryState {
+pub(super) struct RecoveryPacing {
     pub(super) planner: RecoveryPlanner,
-    backoff: Backoff,
+    backoff: CallBatchBackoff,
     pub(super) listing: Option<SliceQueue>,
 }
 
-impl RecoveryState {
+impl RecoveryPacing {
     pub(super) fn new(threshold: BloatThreshold) -> Self {
         Self {
             planner: RecoveryPlanner::new(threshold),
-            backoff: Backoff::default(),
+            backoff: CallBatchBackoff::default(),
             listing: None,
         }
     }
@@ -107,12 +107,12 @@ impl<M: Machine> Manager<M> {
             .planner
             .split_reason(scan.zero_pages, shortage)
         {
-            Some(reason) => self.split(target, reason, scan.took, now),
+            Some(reason) => self.split_huge_page(target, reason, scan.took, now),
             None => self.recovery.backoff.after_call(scan.took),
         }
     }
 
-    fn split(
+    fn split_huge_page(
         &mut self,
         (process, region): (ProcessId, RegionAddr),
         reason: Reason,
@@ -163,7 +163,10 @@ impl<M: Machine> Manager<M> {
             return;
         }
         if self.recovery.listing.is_none() {
-            let listed = self.memory.guard.begin_listing(now, &self.processes);
+            let listed = self
+                .memory
+                .guard
+                .begin_huge_page_listing(now, &self.processes);
             if listed.is_empty() {
                 return;
             }

@@ -3,7 +3,7 @@
 use super::Manager;
 use super::slice_queue::SliceQueue;
 use crate::journal::FootprintPoint;
-use crate::machine::{Footprint, Machine, Progress, WakeReason};
+use crate::machine::{LoopWakeReason, Machine, ProcessFootprint, SliceProgress};
 use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl RefreshSchedule {
     }
 
     /// A process has joined and is looked at soon. Programs may be started by the thousand.
-    fn on_joined(&mut self, now: Duration) {
+    fn on_process_joined(&mut self, now: Duration) {
         let soonest = self.next.saturating_sub(LOOK_EVERY) + JOIN_EVERY;
         self.next = self.next.min(soonest.max(now));
     }
@@ -58,10 +58,10 @@ impl<M: Machine> Manager<M> {
         self.continue_refresh(now);
     }
 
-    pub(super) fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+    pub(super) fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         let wake = self.machine.wait_until(deadline);
-        if wake == WakeReason::Joined {
-            self.refresh.on_joined(self.machine.now());
+        if wake == LoopWakeReason::Joined {
+            self.refresh.on_process_joined(self.machine.now());
         }
         wake
     }
@@ -80,18 +80,22 @@ impl<M: Machine> Manager<M> {
     /// Known processes are handled while others still join.
     fn list_processes(&mut self) {
         self.refresh.joining = match self.machine.processes(self.slice_end()) {
-            Progress::Done(processes) => {
+            SliceProgress::Done(processes) => {
                 self.processes = processes;
                 None
             }
-            Progress::Unfinished(wait) => Some(self.machine.now() + wait),
+            SliceProgress::Unfinished(wait) => Some(self.machine.now() + wait),
         };
     }
 
     /// End of a slice that begins now: at the next read of memory, if that is due earlier.
     pub(super) fn slice_end(&self) -> Duration {
         let now = self.machine.now();
-        let due = self.memory.guard.next_read().unwrap_or(Duration::MAX);
+        let due = self
+            .memory
+            .guard
+            .next_memory_read_at()
+            .unwrap_or(Duration::MAX);
         let due = due.min(self.refresh.next).max(now + SHORTEST_SLICE);
         due.min(now + SLICE)
     }
@@ -135,7 +139,7 @@ impl<M: Machine> Manager<M> {
             (look.slices).run_next(&mut self.machine, now, until, measure)
         {
             // A process that just ended counts no more.
-            let Ok(Footprint {
+            let Ok(ProcessFootprint {
                 rss_bytes,
                 huge_bytes,
             }) = measured

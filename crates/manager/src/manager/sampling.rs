@@ -3,7 +3,7 @@
 use super::Manager;
 use super::slice_queue::SliceQueue;
 use super::slowdown::SlowdownBudgets;
-use crate::machine::{Machine, MachineError, Progress};
+use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
 use hawkeye_policy::{Event, Observation, ProcessId, ProcessSample, SampleKinds, StretchReason};
 use std::collections::HashSet;
@@ -133,7 +133,7 @@ impl SamplingSchedule {
     }
 
     /// Opens the next window soon, because the result of the last one could not be used.
-    pub(super) fn open_soon(&mut self, now: Duration, settings: &Settings) {
+    pub(super) fn open_window_soon(&mut self, now: Duration, settings: &Settings) {
         let soonest = now.max(self.not_before) + settings.window * MORE_AFTER;
         if let WindowState::Idle { next } = &mut self.state {
             *next = (*next).min(soonest);
@@ -220,18 +220,20 @@ impl<M: Machine> Manager<M> {
             }
         }
         match &self.sampling.state {
-            WindowState::Idle { next } if now >= *next => self.begin_opening(now),
+            WindowState::Idle { next } if now >= *next => self.begin_window_opening(now),
             WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now),
             WindowState::Window { .. } => self.continue_probing(now),
-            WindowState::Reading(it) if now >= it.slices.again_at => self.continue_reading(now),
+            WindowState::Reading(it) if now >= it.slices.again_at => {
+                self.continue_reading_samples(now)
+            }
             _ => {}
         }
     }
 
-    fn begin_opening(&mut self, now: Duration) {
+    fn begin_window_opening(&mut self, now: Duration) {
         if self.cpu.exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
-            return self.postpone(now, until, StretchReason::ManagerCpu);
+            return self.postpone_window(now, until, StretchReason::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
         if !self.policy.sample_kinds().accesses() || each.is_zero() {
@@ -247,10 +249,10 @@ impl<M: Machine> Manager<M> {
             observation,
             purpose: ReadPurpose::CountTouches,
         });
-        self.continue_reading(now);
+        self.continue_reading_samples(now);
     }
 
-    fn postpone(&mut self, now: Duration, until: Duration, because: StretchReason) {
+    fn postpone_window(&mut self, now: Duration, until: Duration, because: StretchReason) {
         self.record_stretched(now, because);
         if let WindowState::Idle { next } = &mut self.sampling.state {
             *next = (*next).max(until);
@@ -270,7 +272,7 @@ impl<M: Machine> Manager<M> {
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
                 let until = until.max(now + self.settings.window);
-                self.postpone(now, until, StretchReason::ProgramSlowdown);
+                self.postpone_window(now, until, StretchReason::ProgramSlowdown);
             }
             _ => self.open_window(now),
         }
@@ -303,7 +305,7 @@ impl<M: Machine> Manager<M> {
         let needs = self.policy.sample_kinds();
         let start = |machine: &mut M, process| match needs.accesses() {
             true => machine.start_window(process, needs, until),
-            false => Ok(Progress::Done(())),
+            false => Ok(SliceProgress::Done(())),
         };
         while let Some((process, started)) =
             (opening.slices).run_next(&mut self.machine, now, until, start)
@@ -317,13 +319,13 @@ impl<M: Machine> Manager<M> {
             }
         }
         if opening.slices.is_done() {
-            self.on_opened(now, opening);
+            self.on_window_opened(now, opening);
         } else {
             self.sampling.state = WindowState::Opening(opening);
         }
     }
 
-    fn on_opened(&mut self, now: Duration, opening: WindowOpening) {
+    fn on_window_opened(&mut self, now: Duration, opening: WindowOpening) {
         let WindowOpening {
             open, cpu_before, ..
         } = opening;
@@ -417,7 +419,7 @@ impl<M: Machine> Manager<M> {
                 cpu_before,
             },
         });
-        self.continue_reading(now);
+        self.continue_reading_samples(now);
     }
 
     fn begin_observation(&self, now: Duration, processes: &[ProcessId]) -> Observation {
@@ -432,7 +434,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn continue_reading(&mut self, now: Duration) {
+    fn continue_reading_samples(&mut self, now: Duration) {
         let idle = WindowState::Idle { next: now };
         let WindowState::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle)
         else {
@@ -475,12 +477,12 @@ impl<M: Machine> Manager<M> {
                 self.open_when_ready(now);
             }
             ReadPurpose::CloseWindow { at, cpu_before } => {
-                self.on_read(at, cpu_before, observation);
+                self.on_samples_read(at, cpu_before, observation);
             }
         }
     }
 
-    fn on_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
+    fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
         let (more_to_see, programs_cost) = self.observe(now, observation);
@@ -529,10 +531,10 @@ impl<M: Machine> Manager<M> {
         self.sampling
             .slowdown
             .record_touches(now, &observation.processes, each);
-        self.drop_postponed();
+        self.drop_postponed_promotion();
         self.policy.observe(&observation);
         self.recovery.observe(&observation);
-        self.memory.guard.record_listed(now);
+        self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
         let worth = ProcessSample::needs_another_sample;
         let more_to_see = observation.processes.iter().any(worth);

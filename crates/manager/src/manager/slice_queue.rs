@@ -1,6 +1,6 @@
 //! Work on one process after the other, in slices, so that memory use is read in between.
 
-use crate::machine::{Called, Machine, Partial, Progress};
+use crate::machine::{Called, Machine, Partial, SliceProgress};
 use hawkeye_policy::ProcessId;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,11 +37,11 @@ impl SliceQueue {
             return None;
         }
         let outcome = match work(machine, process) {
-            Ok(Progress::Unfinished(wait)) => {
+            Ok(SliceProgress::Unfinished(wait)) => {
                 self.again_at = machine.now() + wait;
                 return None;
             }
-            Ok(Progress::Done(done)) => Ok(done),
+            Ok(SliceProgress::Done(done)) => Ok(done),
             Err(error) => Err(error),
         };
         self.rest.pop_front();

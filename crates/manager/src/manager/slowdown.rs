@@ -1,13 +1,13 @@
 //! What sampling costs each program, and what it may cost.
 
-use hawkeye_policy::{ProcessId, ProcessSample, SamplingPace, SlowdownBudget};
+use hawkeye_policy::{ProcessId, ProcessSample, SamplingPace, SamplingSlowdownBudget};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Budgets by program. A program that has used its budget misses windows; the others do not wait.
 pub(super) struct SlowdownBudgets {
     pace: SamplingPace,
-    budgets: HashMap<ProcessId, SlowdownBudget>,
+    budgets: HashMap<ProcessId, SamplingSlowdownBudget>,
 }
 
 impl SlowdownBudgets {
@@ -38,7 +38,7 @@ impl SlowdownBudgets {
     }
 
     pub(super) fn record_clear(&mut self, process: ProcessId) {
-        self.budget_of(process).record_clear();
+        self.budget_of(process).record_access_bits_cleared();
     }
 
     /// When a process's bits may be cleared again, not before `now`.
@@ -53,8 +53,8 @@ impl SlowdownBudgets {
             .retain(|process, _| processes.contains(process));
     }
 
-    fn budget_of(&mut self, process: ProcessId) -> &mut SlowdownBudget {
-        let new = || SlowdownBudget::new(self.pace);
+    fn budget_of(&mut self, process: ProcessId) -> &mut SamplingSlowdownBudget {
+        let new = || SamplingSlowdownBudget::new(self.pace);
         self.budgets.entry(process).or_insert_with(new)
     }
 }

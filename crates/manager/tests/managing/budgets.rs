@@ -40,7 +40,7 @@ fn the_rate_holds_over_any_ten_seconds() {
 fn the_cpu_budget_holds_at_all_times() {
     const PERCENT: f64 = 0.05;
     let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
-    let mut manager = manage(machine, "hawkeye-g", with_cpu_percent(PERCENT));
+    let mut manager = manager_of(machine, "hawkeye-g", with_cpu_percent(PERCENT));
     let mut by_the_minute = Vec::new();
     for minute in 1..=5u32 {
         run_watching(&mut manager, s(60.0) * minute, |manager| {

@@ -1,6 +1,6 @@
 //! Failures of calls, and how the manager handles them.
 
-use hawkeye_manager::{Event, JournalEntry, Machine, WakeReason};
+use hawkeye_manager::{Event, JournalEntry, LoopWakeReason, Machine};
 use hawkeye_policy::{Errno, PromotionBlock};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::machine::{ProgramSpec, ScriptedChange};
@@ -94,8 +94,8 @@ fn a_process_may_end_at_any_time() {
         let short = machine.start(ending_program(at, &[base(0, 16, 1.0)]));
         let long = machine.start(program(&[base(0, 8, 1.0)]));
         machine.schedule(s(20.0), ScriptedChange::Exit(long));
-        let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
-        assert_eq!(run(&mut manager, s(100.0)), WakeReason::Stop);
+        let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
+        assert_eq!(run(&mut manager, s(100.0)), LoopWakeReason::Stop);
         assert_eq!(manager.machine().now(), s(20.0));
         let promoted = promoted(&manager);
         let in_time = |(when, p, _): &(Duration, _, _)| *p != short || *when < at;
@@ -122,7 +122,7 @@ fn without_sight_of_memory_nothing_is_promoted() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
     machine.schedule(s(0.0), ScriptedChange::FailMemory(u32::MAX));
     machine.schedule(s(30.0), ScriptedChange::FailMemory(0));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(30.0));
     assert_eq!(promoted(&manager), []);
     let is_trouble = |entry: &JournalEntry| matches!(entry.event, Event::Trouble { .. });
@@ -146,7 +146,7 @@ fn memory_freed_since_the_window_is_not_refilled() {
     // Freed just after the first promotion, with most of the batch still to come.
     machine.slow_next_promotions(1, s(0.05));
     let settings = with_max_promotions(64);
-    let mut dry = manage(machine.clone(), "hawkeye-g", settings);
+    let mut dry = manager_of(machine.clone(), "hawkeye-g", settings);
     run(&mut dry, s(20.0));
     let first = first_promotion(&dry);
     machine.schedule(first + s(0.04), ScriptedChange::Use(process, 0, 10));
@@ -170,7 +170,7 @@ fn where_no_huge_frame_is_free_promotion_is_refused_and_nothing_breaks() {
 fn above_the_watermark_the_manager_says_why_it_holds() {
     let machine = running(100 * MIB, &[base(0, 45, 1.0)]);
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(30.0));
-    let held = manager.held();
+    let held = manager.promotion_held_by();
     assert!(
         matches!(held, Some(PromotionBlock::AboveHigh { .. })),
         "{held:?}"

@@ -20,7 +20,7 @@ fn fragmentation_decides_what_is_promoted() {
         let process = machine.start(program(&[sparse(0, 8), base(20, 8, 1.0)]));
         machine.schedule(s(0.0), ScriptedChange::Fragmentation(fragmented));
         machine.schedule(s(40.0), ScriptedChange::Fragmentation(Some(0.49)));
-        let mut manager = manage(machine, "ingens", frequent_sampling());
+        let mut manager = manager_of(machine, "ingens", frequent_sampling());
         run(&mut manager, s(40.0));
         let full: Vec<RegionAddr> = (20..28).map(region).collect();
         assert_eq!(promoted_regions(&manager), full, "{fragmented:?}");

@@ -14,7 +14,7 @@ fn promotion_does_not_take_memory_over_the_high_watermark() {
     sparse.used_pages = 60;
     machine.start(program(&[sparse]));
     machine.schedule(s(0.0), ScriptedChange::OtherMemory(600 * MIB));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
         most = most.max(manager.machine().used_bytes());
@@ -43,7 +43,7 @@ fn recovered_regions_are_remembered_over_a_failed_sample() {
     machine.schedule(s(40.0), ScriptedChange::OtherMemory(0));
     machine.schedule(s(60.0), ScriptedChange::FailSamples(u32::MAX));
     machine.schedule(s(70.0), ScriptedChange::FailSamples(0));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(60.0));
     assert_eq!(recovered(&manager).len(), 64);
     run(&mut manager, s(100.0));
@@ -64,7 +64,7 @@ fn a_hold_for_want_of_sight_is_shown() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
     machine.schedule(s(3.5), ScriptedChange::FailMemory(u32::MAX));
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(10.0));
-    assert_eq!(manager.held(), Some(&PromotionBlock::Unknown));
+    assert_eq!(manager.promotion_held_by(), Some(&PromotionBlock::Unknown));
 }
 
 /// While promotion is held, each batch takes every proposal from the policy and drops it. The
@@ -72,7 +72,7 @@ fn a_hold_for_want_of_sight_is_shown() {
 #[test]
 fn promotion_goes_on_soon_after_a_short_hold() {
     let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
-    let mut dry = manage(machine.clone(), "hawkeye-g", Settings::default());
+    let mut dry = manager_of(machine.clone(), "hawkeye-g", Settings::default());
     run(&mut dry, s(60.0));
     let first = first_promotion(&dry);
     machine.schedule(first.saturating_sub(s(1.5)), ScriptedChange::Pressure(50.0));

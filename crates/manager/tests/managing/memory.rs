@@ -12,7 +12,7 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
         // 712 of 809 MiB are in use: 88 %.
         let total = 809 * MIB;
         let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
-        let mut manager = manage(machine, policy, frequent_sampling());
+        let mut manager = manager_of(machine, policy, frequent_sampling());
         let mut below_low_at = None;
         run_watching(&mut manager, s(60.0), |manager| {
             let machine = manager.machine();
@@ -77,7 +77,7 @@ fn recovered_regions_are_promoted_again_once_populated_and_used() {
     machine.schedule(s(12.0), ScriptedChange::OtherMemory(7 * GIB / 2));
     machine.schedule(s(40.0), ScriptedChange::OtherMemory(0));
     machine.schedule(s(140.0), ScriptedChange::Use(process, 0, 480));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(40.0));
     assert_eq!(recovered(&manager).len(), 64);
     assert_eq!(rss(&manager, process), 64 * 100 * 4096);
@@ -105,7 +105,7 @@ fn what_somebody_held_on_to_is_recovered_soon_after() {
     // Even all of it is not enough to get below the low watermark.
     let mut machine = running(240 * MIB, &[bloated(0, 10, 10.0), base(300, 100, 90.0)]);
     machine.schedule(s(0.0), ScriptedChange::FailRecoveries(3, Errno::EBUSY));
-    let mut manager = manage(machine, "none", frequent_sampling());
+    let mut manager = manager_of(machine, "none", frequent_sampling());
     // A huge page that is not worth a split rests for a minute.
     run(&mut manager, s(20.0));
     let totals = manager.journal().totals();
@@ -118,14 +118,14 @@ fn pressure_holds_promotion() {
     let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
     machine.schedule(s(0.0), ScriptedChange::Pressure(10.5));
     machine.schedule(s(40.0), ScriptedChange::Pressure(9.5));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(40.0));
     assert_eq!(promoted(&manager), []);
-    assert!(manager.held().is_some());
+    assert!(manager.promotion_held_by().is_some());
     assert!(manager.journal().totals().samples > 0);
     run(&mut manager, s(60.0));
     assert_eq!(promoted(&manager).len(), 32);
-    assert_eq!(manager.held(), None);
+    assert_eq!(manager.promotion_held_by(), None);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
     let process = machine.start(program(&[bloated(0, 256, 1.0)]));
     // 50 % of the machine at first, then 90 %. Looks come at full seconds.
     machine.schedule(s(30.3), ScriptedChange::OtherMemory(410 * MIB));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(30.0));
     assert_eq!(rss(&manager, process), 512 * MIB);
     run(&mut manager, s(60.0));

@@ -3,7 +3,7 @@
 use hawkeye_policy::ProcessId;
 use hawkeye_test_support::builders::*;
 
-fn overhead(manager: &Managing, process: ProcessId) -> f64 {
+fn overhead(manager: &ScriptedManager, process: ProcessId) -> f64 {
     let program = manager.machine().process(process);
     let percent = program.and_then(|program| program.overhead_percent());
     percent.unwrap_or(f64::NAN)
@@ -47,7 +47,7 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
     let mut machine = machine(16 * GIB);
     let mild = machine.start(walking(100, 0.3));
     let hard = machine.start(walking(100, 1.0));
-    let mut manager = manage(machine, "hawkeye-pmu", with_promotion_rate(2.0));
+    let mut manager = manager_of(machine, "hawkeye-pmu", with_promotion_rate(2.0));
     let mut met_at = None;
     run_watching(&mut manager, s(120.0), |manager| {
         if huge(manager, mild) > 0 {
@@ -65,7 +65,7 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
 fn equal_programs_stay_equal() {
     let mut machine = machine(16 * GIB);
     let three = [(); 3].map(|()| machine.start(walking(100, 1.0)));
-    let mut manager = manage(machine, "hawkeye-pmu", with_promotion_rate(4.0));
+    let mut manager = manager_of(machine, "hawkeye-pmu", with_promotion_rate(4.0));
     let mut widest = 0.0f64;
     run_watching(&mut manager, s(90.0), |manager| {
         let all: Vec<f64> = three.iter().map(|p| overhead(manager, *p)).collect();

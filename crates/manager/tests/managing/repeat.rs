@@ -1,6 +1,6 @@
 //! Repeated runs, and runs to the end.
 
-use hawkeye_manager::{JournalEntry, Machine, WakeReason};
+use hawkeye_manager::{JournalEntry, LoopWakeReason, Machine};
 use hawkeye_policy::{ProcessId, policies};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::machine::{ProgramSpec, ScriptedChange, ScriptedMachine};
@@ -29,8 +29,8 @@ fn busy() -> (ScriptedMachine, ProcessId) {
 
 fn entries(policy: &str) -> Vec<JournalEntry> {
     let (machine, first) = busy();
-    let mut manager = manage(machine, policy, frequent_sampling());
-    assert_eq!(run(&mut manager, s(1000.0)), WakeReason::Stop);
+    let mut manager = manager_of(machine, policy, frequent_sampling());
+    assert_eq!(run(&mut manager, s(1000.0)), LoopWakeReason::Stop);
     let done = manager.machine().accesses_done(first);
     assert_eq!(done.round(), 300_000_000.0);
     manager.journal().entries().cloned().collect()
@@ -46,8 +46,8 @@ fn the_same_machine_gives_the_same_journal() {
 #[test]
 fn with_nobody_to_manage_the_loop_ends() {
     for policy in policies::names() {
-        let mut manager = manage(machine(GIB), policy, frequent_sampling());
-        assert_eq!(run(&mut manager, s(10.0)), WakeReason::Stop);
+        let mut manager = manager_of(machine(GIB), policy, frequent_sampling());
+        assert_eq!(run(&mut manager, s(10.0)), LoopWakeReason::Stop);
         assert_eq!(manager.machine().now(), s(0.0));
     }
 }
@@ -60,8 +60,8 @@ fn promotions_let_a_program_finish_its_work_earlier() {
             ends_after: Some(500_000_000),
             ..program(&[base(0, 256, 1.0)])
         });
-        let mut manager = manage(machine, policy, frequent_sampling());
-        assert_eq!(run(&mut manager, s(1000.0)), WakeReason::Stop);
+        let mut manager = manager_of(machine, policy, frequent_sampling());
+        assert_eq!(run(&mut manager, s(1000.0)), LoopWakeReason::Stop);
         manager.machine().now().as_secs_f64()
     };
     // 500 million accesses of 302 ns each.

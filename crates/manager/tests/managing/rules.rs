@@ -22,7 +22,7 @@ fn processes_of_one_rule_share_a_limit_of_huge_memory() {
     let second = machine.start(limited(32, 0, 40));
     let other = machine.start(limited(32, 1, 64));
     let free = machine.start(program(&[base(0, 32, 1.0)]));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     let mut most = 0;
     run_watching(&mut manager, s(60.0), |manager| {
         most = most.max(huge(manager, first) + huge(manager, second));
@@ -38,7 +38,7 @@ fn who_ends_leaves_room_for_the_others_of_its_rule() {
     let first = machine.start(limited(20, 0, 40));
     let second = machine.start(limited(20, 0, 40));
     machine.schedule(s(30.0), ScriptedChange::Exit(first));
-    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(29.0));
     assert_eq!(huge(&manager, first) + huge(&manager, second), 40 * MIB);
     run(&mut manager, s(60.0));

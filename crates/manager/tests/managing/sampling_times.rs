@@ -4,14 +4,14 @@ use hawkeye_manager::{Event, Settings};
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
-fn sampling_times(manager: &Managing) -> Vec<Duration> {
+fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
     let entries = manager.journal().entries();
     let sampled = entries.filter(|entry| matches!(entry.event, Event::Sampled { .. }));
     sampled.map(|entry| entry.at).collect()
 }
 
 /// Manages a program in which only this share of accesses to base pages needs a walk.
-fn looking(walk_share: f64, end: Duration) -> Managing {
+fn looking(walk_share: f64, end: Duration) -> ScriptedManager {
     let mut machine = machine(16 * GIB);
     machine.start(walking(64, walk_share));
     let settings = Settings {

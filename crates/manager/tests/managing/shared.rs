@@ -31,13 +31,13 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
         let it = machine.start(program(&[base(0, 100, 1.0)]));
         let shared: Vec<RegionAddr> = (10..20).map(region).collect();
         for region in &shared {
-            machine.share(it, *region, protected(512));
+            machine.share_pages(it, *region, protected(512));
         }
         // One page too many; the most allowed; all write-protected, but none shared.
-        machine.share(it, region(20), protected(MAX_SHARED_PAGES + 1));
-        machine.share(it, region(21), protected(MAX_SHARED_PAGES));
-        machine.share(it, region(22), protected(0));
-        let mut manager = manage(machine, policy, frequent_sampling());
+        machine.share_pages(it, region(20), protected(MAX_SHARED_PAGES + 1));
+        machine.share_pages(it, region(21), protected(MAX_SHARED_PAGES));
+        machine.share_pages(it, region(22), protected(0));
+        let mut manager = manager_of(machine, policy, frequent_sampling());
         run(&mut manager, s(150.0));
         let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region).collect();
         let promoted: HashSet<RegionAddr> = promoted_regions(&manager).into_iter().collect();
@@ -50,7 +50,7 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
         let total: usize = times.values().sum();
         assert_eq!(manager.journal().totals().shared, total as u64);
         for private in shared {
-            manager.machine_mut().share(it, private, protected(0));
+            manager.machine_mut().share_pages(it, private, protected(0));
         }
         run(&mut manager, s(400.0));
         let promoted = promoted_regions(&manager);
@@ -71,16 +71,16 @@ fn copies_of_shared_pages_are_memory() {
     let setup = |total: u64| {
         let mut machine = machine(total);
         let it = machine.start(program(&[base(0, 2, 1.0)]));
-        machine.share(it, region(1), few);
+        machine.share_pages(it, region(1), few);
         machine
     };
     let mut above = settings;
     above.watermarks = Watermarks::new(30.0, 20.0).expect("the watermarks are in order");
-    let mut manager = manage(setup(10 * MIB), "hawkeye-g", above);
+    let mut manager = manager_of(setup(10 * MIB), "hawkeye-g", above);
     run(&mut manager, s(30.0));
     assert_eq!(promoted_regions(&manager), [region(0)]);
     // Where there is room, the memory it takes counts until memory is read again.
-    let mut manager = manage(setup(16 * GIB), "hawkeye-g", settings);
+    let mut manager = manager_of(setup(16 * GIB), "hawkeye-g", settings);
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
         let memory = manager.memory();

@@ -10,7 +10,9 @@ fn newest_only() -> AccessMap {
 }
 
 fn waiting_in_all(map: &AccessMap) -> usize {
-    (0..BUCKETS).map(|bucket| map.waiting_in(bucket)).sum()
+    (0..BUCKETS)
+        .map(|bucket| map.count_waiting_in_bucket(bucket))
+        .sum()
 }
 
 fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
@@ -39,7 +41,10 @@ fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError
     let mut map = AccessMap::new(CoverageAverage::new(0.4)?);
     map.observe(&[sample(1, 500)]);
     map.observe(&[sample(1, 0)]);
-    assert_eq!(map.peek().map(|c| (c.bucket, c.coverage)), Some((6, 300)));
+    assert_eq!(
+        map.peek_highest().map(|c| (c.bucket, c.coverage)),
+        Some((6, 300))
+    );
     Ok(())
 }
 
@@ -184,7 +189,7 @@ proptest! {
             let left = waiting_in_all(&map) - expected;
             let mut last = BUCKETS;
             for _ in 0..expected {
-                let peeked = map.peek();
+                let peeked = map.peek_highest();
                 let popped = map.pop_highest();
                 prop_assert_eq!(peeked, popped);
                 let Some(popped) = popped else { break };

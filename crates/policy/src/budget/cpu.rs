@@ -64,7 +64,7 @@ impl CpuBudget {
 
     /// Whether the budget is used up.
     pub fn exhausted(&self, now: Duration) -> bool {
-        self.reserve_reached(now, 0.0)
+        self.cpu_reserve_reached(now, 0.0)
     }
 
     /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
@@ -77,18 +77,18 @@ impl CpuBudget {
 
     /// When budget will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        self.above_reserve_at(now, 0.0)
+        self.cpu_above_reserve_at(now, 0.0)
     }
 
     /// Whether at most the share `kept` (0-1) of the budget is left. For work that leaves this
     /// share to more urgent work.
-    pub fn reserve_reached(&self, now: Duration, kept: f64) -> bool {
+    pub fn cpu_reserve_reached(&self, now: Duration, kept: f64) -> bool {
         self.used_by(now.as_secs()) >= self.limit_s() * (1.0 - kept)
     }
 
     /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
-    pub fn above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
-        if !self.reserve_reached(now, kept) {
+    pub fn cpu_above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
+        if !self.cpu_reserve_reached(now, kept) {
             return now;
         }
         let limit_s = self.limit_s() * (1.0 - kept);
@@ -150,10 +150,10 @@ mod tests {
         budget.update(at(0), Duration::ZERO);
         // Two thirds of 6 s.
         budget.update(at(1), at(4));
-        assert!(budget.reserve_reached(at(1), 1.0 / 3.0));
+        assert!(budget.cpu_reserve_reached(at(1), 1.0 / 3.0));
         assert!(!budget.exhausted(at(1)));
         assert_eq!(budget.ready_at(at(1)), at(1));
-        assert_eq!(budget.above_reserve_at(at(1), 1.0 / 3.0), at(61));
+        assert_eq!(budget.cpu_above_reserve_at(at(1), 1.0 / 3.0), at(61));
         Ok(())
     }
 

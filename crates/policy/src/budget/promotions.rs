@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Why no further promotion is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BudgetExhausted {
+pub enum PromotionBudgetExhausted {
     /// The total number of promotions is used up.
     Total,
     /// The rate is used up; more become available with time.
@@ -35,13 +35,13 @@ impl PromotionBudget {
     }
 
     /// Takes one promotion from the budget, or returns why there is none.
-    pub fn take(&mut self, now: Duration) -> Result<(), BudgetExhausted> {
+    pub fn take_promotion(&mut self, now: Duration) -> Result<(), PromotionBudgetExhausted> {
         if self.max.is_some_and(|max| self.spent >= max) {
-            return Err(BudgetExhausted::Total);
+            return Err(PromotionBudgetExhausted::Total);
         }
         if let Some(bucket) = &mut self.bucket {
-            if !bucket.take(now, 1) {
-                return Err(BudgetExhausted::Rate {
+            if !bucket.take_tokens_now(now, 1) {
+                return Err(PromotionBudgetExhausted::Rate {
                     ready_at: bucket.ready_at(now),
                 });
             }
@@ -51,12 +51,12 @@ impl PromotionBudget {
     }
 
     /// Returns a promotion that was not carried out to the budget.
-    pub fn give_back(&mut self) {
+    pub fn give_back_promotion(&mut self) {
         // A promotion that was not taken cannot be returned.
         if self.spent > 0 {
             self.spent -= 1;
             if let Some(bucket) = &mut self.bucket {
-                bucket.give_back(1);
+                bucket.give_back_tokens(1);
             }
         }
     }
@@ -76,15 +76,21 @@ mod tests {
     #[test]
     fn promotions_end_at_the_total() {
         let mut budget = PromotionBudget::new(Some(2), None);
-        assert_eq!(budget.take(at(0)), Ok(()));
-        budget.give_back();
-        budget.give_back();
-        assert_eq!(budget.take(at(0)), Ok(()));
-        assert_eq!(budget.take(at(0)), Ok(()));
-        assert_eq!(budget.take(at(1000)), Err(BudgetExhausted::Total));
+        assert_eq!(budget.take_promotion(at(0)), Ok(()));
+        budget.give_back_promotion();
+        budget.give_back_promotion();
+        assert_eq!(budget.take_promotion(at(0)), Ok(()));
+        assert_eq!(budget.take_promotion(at(0)), Ok(()));
+        assert_eq!(
+            budget.take_promotion(at(1000)),
+            Err(PromotionBudgetExhausted::Total)
+        );
         assert_eq!(budget.spent(), 2);
         let mut none = PromotionBudget::new(Some(0), None);
-        assert_eq!(none.take(at(0)), Err(BudgetExhausted::Total));
+        assert_eq!(
+            none.take_promotion(at(0)),
+            Err(PromotionBudgetExhausted::Total)
+        );
     }
 
     #[test]
@@ -92,13 +98,13 @@ mod tests {
         let mut budget = PromotionBudget::new(None, Some(Rate::per_second(4.0)?));
         let now = at(1);
         for _ in 0..4 {
-            assert_eq!(budget.take(now), Ok(()));
+            assert_eq!(budget.take_promotion(now), Ok(()));
         }
-        let Err(BudgetExhausted::Rate { ready_at }) = budget.take(now) else {
+        let Err(PromotionBudgetExhausted::Rate { ready_at }) = budget.take_promotion(now) else {
             panic!("promotions exceed the rate")
         };
         assert!(ready_at >= now + Duration::from_millis(250));
-        assert_eq!(budget.take(ready_at), Ok(()));
+        assert_eq!(budget.take_promotion(ready_at), Ok(()));
         Ok(())
     }
 }

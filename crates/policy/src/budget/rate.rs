@@ -49,19 +49,19 @@ impl TokenReserve {
     }
 
     /// The amount at `now`. A clock that went back counts as standing still.
-    pub(crate) fn level(&self, now: Duration) -> f64 {
+    pub(crate) fn token_level(&self, now: Duration) -> f64 {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         (self.level + self.per_second * passed).min(self.capacity)
     }
 
-    pub(crate) fn draw(&mut self, now: Duration, amount: f64) {
-        self.level = (self.level(now) - amount).min(self.capacity);
+    pub(crate) fn draw_tokens(&mut self, now: Duration, amount: f64) {
+        self.level = (self.token_level(now) - amount).min(self.capacity);
         self.at = self.at.max(now);
     }
 
     /// When the level reaches `amount`; at the earliest `now`.
-    pub(crate) fn reaches(&self, now: Duration, amount: f64) -> Duration {
-        let missing = amount - self.level(now);
+    pub(crate) fn reaches_level_at(&self, now: Duration, amount: f64) -> Duration {
+        let missing = amount - self.token_level(now);
         if missing <= 0.0 {
             return now;
         }
@@ -91,22 +91,22 @@ impl TokenBucket {
     }
 
     /// Takes `n` tokens, or none when there are fewer. Returns whether it took them.
-    pub fn take(&mut self, now: Duration, n: u32) -> bool {
-        let enough = self.0.level(now) >= f64::from(n);
+    pub fn take_tokens_now(&mut self, now: Duration, n: u32) -> bool {
+        let enough = self.0.token_level(now) >= f64::from(n);
         if enough {
-            self.0.draw(now, f64::from(n));
+            self.0.draw_tokens(now, f64::from(n));
         }
         enough
     }
 
     /// Returns `n` tokens that were taken but not used.
-    pub fn give_back(&mut self, n: u32) {
-        self.0.draw(self.0.at, -f64::from(n));
+    pub fn give_back_tokens(&mut self, n: u32) {
+        self.0.draw_tokens(self.0.at, -f64::from(n));
     }
 
     /// When a token can be taken: `now`, or later.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        self.0.reaches(now, 1.0)
+        self.0.reaches_level_at(now, 1.0)
     }
 }
 
@@ -133,14 +133,17 @@ mod tests {
         let rate = Rate::per_second(0.5)?;
         assert!(TokenBucket::new(rate, 0.5).is_err());
         let mut bucket = TokenBucket::new(rate, 2.0)?;
-        assert!(!bucket.take(at(5), 3));
-        assert!(bucket.take(at(5), 2));
-        assert!(!bucket.take(at(5), 1));
+        assert!(!bucket.take_tokens_now(at(5), 3));
+        assert!(bucket.take_tokens_now(at(5), 2));
+        assert!(!bucket.take_tokens_now(at(5), 1));
         assert!(bucket.ready_at(at(5)) >= at(7));
-        assert!(bucket.take(bucket.ready_at(at(5)), 1));
-        bucket.give_back(9);
-        assert!(!bucket.take(at(8), 3), "at most the burst is available");
-        assert!(bucket.take(at(8), 2));
+        assert!(bucket.take_tokens_now(bucket.ready_at(at(5)), 1));
+        bucket.give_back_tokens(9);
+        assert!(
+            !bucket.take_tokens_now(at(8), 3),
+            "at most the burst is available"
+        );
+        assert!(bucket.take_tokens_now(at(8), 2));
         Ok(())
     }
 
@@ -156,7 +159,7 @@ mod tests {
             let mut takes: Vec<(Duration, f64)> = Vec::new();
             for (wait, n) in steps {
                 now += Duration::from_nanos(wait);
-                if bucket.take(now, n) {
+                if bucket.take_tokens_now(now, n) {
                     takes.push((now, f64::from(n)));
                 }
                 // In any time up to now, not only from the start: an idle bucket saves up at most
@@ -180,10 +183,10 @@ mod tests {
             let mut now = Duration::ZERO;
             for wait in waits {
                 now += Duration::from_nanos(wait);
-                while bucket.take(now, 1) {}
+                while bucket.take_tokens_now(now, 1) {}
                 let ready = bucket.ready_at(now);
                 prop_assert!(ready > now);
-                prop_assert!(bucket.clone().take(ready, 1));
+                prop_assert!(bucket.clone().take_tokens_now(ready, 1));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The paper's two policies (section 3.4): HawkEye-G and HawkEye-PMU.
 
-use crate::access_map::{AccessMap, Candidate};
+use crate::access_map::{AccessMap, WaitingMapRegion};
 use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
@@ -47,8 +47,8 @@ impl RankingCriterion {
         }
     }
 
-    fn reason(self, overhead: Option<Overhead>, candidate: &Candidate) -> Option<Reason> {
-        let Candidate {
+    fn reason(self, overhead: Option<Overhead>, candidate: &WaitingMapRegion) -> Option<Reason> {
+        let WaitingMapRegion {
             bucket, coverage, ..
         } = *candidate;
         let reason = match self {
@@ -199,7 +199,7 @@ impl Policy for ByAccessMap {
         self.turns += 1;
         member.last_turn = self.turns;
         let reason = by.reason(member.overhead, &candidate)?;
-        let Candidate {
+        let WaitingMapRegion {
             region, present, ..
         } = candidate;
         Some(Promotion::huge(process, region, present, reason))
@@ -226,7 +226,7 @@ impl ExplainPolicy for ByAccessMap {
         let candidate = member.map.candidate(region)?;
         Some(WaitingRegion {
             reason: self.ranked_by.reason(member.overhead, &candidate)?,
-            ahead: member.map.ahead_of(&candidate),
+            ahead: member.map.count_regions_ahead_of(&candidate),
             passed_over: None,
         })
     }

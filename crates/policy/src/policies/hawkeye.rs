@@ -113,7 +113,7 @@ impl Hawkeye {
     /// Half of the age: two of three processes that have run for t run for another t/2. The share
     /// that lasts `k` times as long is `1/k` (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, for
     /// CPU time; applied here to time).
-    fn horizon_at(age: Duration) -> Duration {
+    fn expected_remaining_life(age: Duration) -> Duration {
         (age / 2).max(Self::YOUNG).min(Self::HORIZON)
     }
 

@@ -179,7 +179,7 @@ impl Policy for LinuxPolicy {
     }
 
     fn next_promotion(&mut self, now: Duration) -> Option<Promotion> {
-        if self.queue.is_empty() || !self.pacer.take(now) {
+        if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
             return None;
         }
         let ScannedRegion {
@@ -201,7 +201,7 @@ impl Policy for LinuxPolicy {
         took: Option<Duration>,
     ) {
         if self.proposed.remove(&(process, region)) && took.is_none() {
-            self.pacer.give_back();
+            self.pacer.give_back_promotion_token();
         }
     }
 }

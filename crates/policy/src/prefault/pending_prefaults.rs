@@ -49,16 +49,19 @@ impl PendingPrefaults {
     }
 
     pub(super) fn count_of(&self, process: ProcessId) -> u64 {
-        self.fills(process).count() as u64
+        self.pending_prefaults_of(process).count() as u64
     }
 
     /// How many of them are filled for unproven streams.
     pub(super) fn count_unproven(&self, process: ProcessId) -> u32 {
-        let unproven = self.fills(process).filter(|fill| fill.unproven).count();
+        let unproven = self
+            .pending_prefaults_of(process)
+            .filter(|fill| fill.unproven)
+            .count();
         u32::try_from(unproven).unwrap_or(u32::MAX)
     }
 
-    fn fills(&self, process: ProcessId) -> impl Iterator<Item = &PendingPrefault> {
+    fn pending_prefaults_of(&self, process: ProcessId) -> impl Iterator<Item = &PendingPrefault> {
         let all = self.0.iter();
         let of_process = all.filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)

@@ -137,7 +137,7 @@ impl PrefaultPredictor {
     ) -> Option<PrefaultTask> {
         let warm = |process| self.warm_regions_left(process) > self.under_way.count_of(process);
         let wanting = self.streams().filter(|(process, _, s)| {
-            s.has_room()
+            s.window_has_room()
                 && (s.proven || !self.has_reached_unproven_limit(now, *process))
                 && (!s.asked_for || warm(*process))
         });
@@ -145,16 +145,16 @@ impl PrefaultPredictor {
         wanting.sort_by_key(|(_, _, s)| (s.asked_for, s.unreached_regions()));
         let all_under_way = self.under_way.count();
         let task = wanting.into_iter().find_map(|(process, id, stream)| {
-            let mut around = around(process, stream.head())?;
+            let mut around = around(process, stream.last_reported_region())?;
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
-            let region = stream.region_due(&around)?;
+            let region = stream.region_to_prefault(&around)?;
             // Another stream may have come to the same one.
             let task = task(process, id, region);
             (!self.under_way.contains(process, region)).then_some(task)
         })?;
         let stream = self.get_mut(task)?;
-        stream.on_handed_out();
+        stream.on_prefault_handed_out();
         let unproven = !stream.proven;
         self.under_way.begin(task.process, task.region, unproven);
         Some(task)
@@ -205,7 +205,7 @@ impl PrefaultPredictor {
     }
 
     /// Regions that are being filled: handed out, and without a result yet.
-    pub fn under_way(&self) -> u64 {
+    pub fn count_prefaults_under_way(&self) -> u64 {
         self.under_way.count()
     }
 
@@ -228,7 +228,7 @@ impl PrefaultPredictor {
     /// A filled region that its program has passed, to check whether it is in use.
     pub fn next_use_check(&self) -> Option<PrefaultTask> {
         let mut all = self.streams();
-        all.find_map(|(process, id, stream)| Some(task(process, id, stream.region_to_check()?)))
+        all.find_map(|(process, id, stream)| Some(task(process, id, stream.region_to_check_use()?)))
     }
 
     /// Takes in the result of that check.
@@ -303,7 +303,7 @@ impl PrefaultPredictor {
     }
 
     /// Regions filled ahead of streams that have not been reported there yet, at most.
-    pub fn regions_ahead(&self) -> u64 {
+    pub fn regions_prefaulted_ahead(&self) -> u64 {
         self.streams()
             .map(|(_, _, stream)| stream.unreached_regions())
             .sum()

@@ -194,8 +194,8 @@ impl FaultStream {
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
-    pub fn region_due(&self, surroundings: &PrefaultLimits) -> Option<RegionAddr> {
-        if !self.has_room() || surroundings.room_regions == 0 {
+    pub fn region_to_prefault(&self, surroundings: &PrefaultLimits) -> Option<RegionAddr> {
+        if !self.window_has_room() || surroundings.room_regions == 0 {
             return None;
         }
         let region = self.region(self.next)?;
@@ -204,13 +204,13 @@ impl FaultStream {
     }
 
     /// Whether the window has room.
-    pub fn has_room(&self) -> bool {
-        let waits_for_proof = !self.proven && self.region_to_check().is_some();
+    pub fn window_has_room(&self) -> bool {
+        let waits_for_proof = !self.proven && self.region_to_check_use().is_some();
         self.unreached_regions() < u64::from(self.window) && !waits_for_proof
     }
 
     /// The region that was due is now being filled.
-    pub fn on_handed_out(&mut self) {
+    pub fn on_prefault_handed_out(&mut self) {
         self.under_way.insert(self.next);
         self.next += 1;
     }
@@ -228,7 +228,7 @@ impl FaultStream {
 
     /// A filled region that the program has left behind. Whether it is in use decides whether to go
     /// on.
-    pub fn region_to_check(&self) -> Option<RegionAddr> {
+    pub fn region_to_check_use(&self) -> Option<RegionAddr> {
         let at = self.witness.filter(|at| at + LEFT_BEHIND <= self.head)?;
         self.region(at)
     }
@@ -255,7 +255,7 @@ impl FaultStream {
     }
 
     /// The region of the last report.
-    pub fn head(&self) -> RegionAddr {
+    pub fn last_reported_region(&self) -> RegionAddr {
         self.region(self.head).unwrap_or(self.origin)
     }
 

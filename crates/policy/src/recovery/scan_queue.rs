@@ -6,17 +6,17 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-struct QueuedPage {
+struct QueuedHugePage {
     accessed: bool,
     /// When it was last scanned, while that still keeps it from another scan.
     resting_since: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct ScanQueue {
+pub(super) struct ZeroScanQueue {
     /// Its overhead, in per cent of cycles, if known.
     pub(super) overhead_percent: Option<f64>,
-    pages: HashMap<RegionAddr, QueuedPage>,
+    pages: HashMap<RegionAddr, QueuedHugePage>,
     /// Pages to scan: not accessed first, then by address.
     waiting: BTreeSet<(bool, RegionAddr)>,
     /// Scanned pages, the longest ago first. An entry is skipped when its page is gone or was
@@ -24,7 +24,7 @@ pub(super) struct ScanQueue {
     resting: VecDeque<(Duration, RegionAddr)>,
 }
 
-impl ScanQueue {
+impl ZeroScanQueue {
     /// The state after a round of samples, given the state `before`. Pages that rest go on resting.
     pub(super) fn after_sample(sampled: &ProcessSample, before: Option<Self>) -> Self {
         let before = before.unwrap_or_default();
@@ -43,7 +43,7 @@ impl ScanQueue {
             };
             owner.pages.insert(
                 sample.region,
-                QueuedPage {
+                QueuedHugePage {
                     accessed,
                     resting_since,
                 },
@@ -60,7 +60,7 @@ impl ScanQueue {
     }
 
     pub(super) fn add(&mut self, region: RegionAddr, accessed: bool) {
-        let page = self.pages.entry(region).or_insert(QueuedPage {
+        let page = self.pages.entry(region).or_insert(QueuedHugePage {
             accessed,
             resting_since: None,
         });

@@ -90,7 +90,7 @@ fn promotions_and_splits_update_the_list() {
 #[test]
 fn split_at_or_above_the_threshold() {
     let planner = planner();
-    let short = Shortage {
+    let short = MemoryShortage {
         used_percent: 90.0,
         start_percent: 85.0,
         growth_bytes_per_s: 7,

@@ -1,6 +1,6 @@
 //! Cost of page walks, and the share of CPU time that a process loses to them.
 
-use crate::saturating_cast::per;
+use crate::saturating_cast::ratio_or_zero;
 use serde::{Deserialize, Serialize};
 
 /// Translation cost of a touched base page on this machine, for a process that accesses this much
@@ -159,7 +159,7 @@ impl WalkCosts {
         };
         let log = |bytes: u64| (bytes.max(1) as f64).ln();
         let span = log(high.footprint_bytes) - log(low.footprint_bytes);
-        let part = per(log(footprint_bytes) - log(low.footprint_bytes), span);
+        let part = ratio_or_zero(log(footprint_bytes) - log(low.footprint_bytes), span);
         let between = |a: f64, b: f64| a + (b - a) * part;
         FootprintCosts {
             footprint_bytes: footprint_bytes.clamp(low.footprint_bytes, high.footprint_bytes),

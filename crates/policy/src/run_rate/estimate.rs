@@ -2,11 +2,11 @@
 
 use super::costs::{FootprintCosts, WalkCosts, WalkRates};
 use super::expected_rates::{TouchCount, expected_rates};
-use super::probe_plan::READS_AFTER;
+use super::region_probe_plan::READS_AFTER;
 use super::touch_shape::{PageBitmap, TouchShape};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::saturating_cast::{per, u32_of, u64_of};
+use crate::saturating_cast::{ratio_or_zero, u32_of, u64_of};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct RegionAccessBits {
 
 /// What all rounds found at their `n`th read.
 #[derive(Clone, Copy, Debug, Default)]
-struct ReadTotals {
+struct ProbeReadTotals {
     /// Sum over regions of base pages, in seconds.
     exposed_s: f64,
     regions: u64,
@@ -41,7 +41,7 @@ struct ReadTotals {
     wall_s: f64,
 }
 
-impl ReadTotals {
+impl ProbeReadTotals {
     fn add(&mut self, other: &Self) {
         self.exposed_s += other.exposed_s;
         self.regions += other.regions;
@@ -62,7 +62,7 @@ impl ReadTotals {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct RegionRead {
+struct RegionProbeRead {
     shape: TouchShape,
     /// CPU time of the process since the region's bits were cleared, in seconds.
     cpu_s: f64,
@@ -74,14 +74,14 @@ pub struct OverheadEstimator {
     base_regions: f64,
     huge_regions: f64,
     first_touch_s: f64,
-    pools: Vec<ReadTotals>,
+    pools: Vec<ProbeReadTotals>,
     /// The same for all rounds in which the process was at work, also those for comparison only.
-    at_work: Vec<ReadTotals>,
-    round: Vec<ReadTotals>,
-    round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
-    all: ReadTotals,
-    since_it_ran: ReadTotals,
-    reads: HashMap<RegionAddr, Vec<RegionRead>>,
+    at_work: Vec<ProbeReadTotals>,
+    round: Vec<ProbeReadTotals>,
+    round_reads: HashMap<RegionAddr, Vec<RegionProbeRead>>,
+    all: ProbeReadTotals,
+    since_it_ran: ProbeReadTotals,
+    reads: HashMap<RegionAddr, Vec<RegionProbeRead>>,
 }
 
 /// The result.
@@ -138,12 +138,12 @@ impl OverheadEstimator {
             base_regions: base_regions as f64,
             huge_regions: huge_regions as f64,
             first_touch_s: first_touch.as_secs_f64(),
-            pools: vec![ReadTotals::default(); READS_AFTER.len()],
-            at_work: vec![ReadTotals::default(); READS_AFTER.len()],
+            pools: vec![ProbeReadTotals::default(); READS_AFTER.len()],
+            at_work: vec![ProbeReadTotals::default(); READS_AFTER.len()],
             round: Vec::new(),
             round_reads: HashMap::new(),
-            all: ReadTotals::default(),
-            since_it_ran: ReadTotals::default(),
+            all: ProbeReadTotals::default(),
+            since_it_ran: ProbeReadTotals::default(),
             reads: HashMap::new(),
         }
     }
@@ -151,10 +151,10 @@ impl OverheadEstimator {
     /// Takes in one read of the current round; returns the touched base pages and huge pages. `cpu`
     /// is the CPU time that the process used since the round began, `wall` the time since then.
     pub fn read(&mut self, marks: &[RegionAccessBits], cpu: Duration, wall: Duration) -> u64 {
-        let mut pool = ReadTotals {
+        let mut pool = ProbeReadTotals {
             cpu_s: cpu.as_secs_f64(),
             wall_s: wall.as_secs_f64(),
-            ..ReadTotals::default()
+            ..ProbeReadTotals::default()
         };
         let mut seen = Vec::with_capacity(marks.len());
         for mark in marks {
@@ -181,7 +181,7 @@ impl OverheadEstimator {
             // The cost of first touches is subtracted only roughly, so time might go back here.
             let before_s = reads.last().map_or(0.0, |read| read.cpu_s);
             let cpu_s = cpu_s.max(before_s);
-            reads.push(RegionRead { shape, cpu_s });
+            reads.push(RegionProbeRead { shape, cpu_s });
         }
         self.round.push(pool);
         pool.touched() + pool.huge_touched
@@ -190,17 +190,17 @@ impl OverheadEstimator {
     /// Ends the round. A round without `for_rate` only compares regions. Returns whether the
     /// process was at work in it. A round in which the process paused says nothing about its
     /// regions.
-    pub fn end_round(&mut self, for_rate: bool) -> bool {
+    pub fn end_probe_round(&mut self, for_rate: bool) -> bool {
         let round = std::mem::take(&mut self.round);
         let reads = std::mem::take(&mut self.round_reads);
         let (first, last) = match round[..] {
             [] => return false,
-            [only] => (ReadTotals::default(), only),
+            [only] => (ProbeReadTotals::default(), only),
             [first, .., last] => (first, last),
         };
         // A round that ended early, having seen enough, counts in the later pools too. Otherwise
         // these would hold only the quiet rounds.
-        let add_to = |pools: &mut [ReadTotals]| {
+        let add_to = |pools: &mut [ProbeReadTotals]| {
             for (n, pool) in pools.iter_mut().enumerate() {
                 pool.add(round.get(n).unwrap_or(&last));
             }
@@ -209,12 +209,12 @@ impl OverheadEstimator {
             add_to(&mut self.pools);
         }
         self.all.add(&last);
-        if self.since_it_ran.cpu_s > 0.0 || per(last.cpu_s, last.wall_s) >= LEAST_CORES {
+        if self.since_it_ran.cpu_s > 0.0 || ratio_or_zero(last.cpu_s, last.wall_s) >= LEAST_CORES {
             self.since_it_ran.add(&last);
         }
-        let average = per(self.all.cpu_s, self.all.wall_s);
+        let average = ratio_or_zero(self.all.cpu_s, self.all.wall_s);
         // Starts once all were cleared, because earlier work says nothing about those cleared last.
-        let cores = per(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
+        let cores = ratio_or_zero(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
         let ran = cores >= LEAST_CORES && cores >= average * RAN_SHARE;
         if ran {
             add_to(&mut self.at_work);
@@ -225,31 +225,32 @@ impl OverheadEstimator {
 
     /// Leaves out these shares of the process's regions (0-1), under base pages and under huge
     /// pages. The rounds showed nothing of them.
-    pub fn leave_out(&mut self, base_share: f64, huge_share: f64) {
+    pub fn leave_out_unprobed_regions(&mut self, base_share: f64, huge_share: f64) {
         self.base_regions *= 1.0 - base_share.clamp(0.0, 1.0);
         self.huge_regions *= 1.0 - huge_share.clamp(0.0, 1.0);
     }
 
     /// Whether the process has run, but used so little CPU since the first round in which it ran
     /// that it is left alone ([`WORTH_CORES`]).
-    pub fn is_light(&self) -> bool {
-        let ReadTotals { cpu_s, wall_s, .. } = self.since_it_ran;
+    pub fn uses_little_cpu(&self) -> bool {
+        let ProbeReadTotals { cpu_s, wall_s, .. } = self.since_it_ran;
         cpu_s > 0.0 && cpu_s < wall_s * WORTH_CORES
     }
 
     /// The estimate.
     pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
         // A round that was cut short still gives results for its regions.
-        self.end_round(false);
+        self.end_probe_round(false);
         let last = self.pools.last().copied().unwrap_or_default();
         let cpu_cores = self.cores(&last);
-        let distinct_pages = per(last.touched() as f64, last.regions as f64) * self.base_regions;
-        let beyond_tlb = share_beyond(f64::from(costs.tlb_pages), distinct_pages);
-        let kind = |count: fn(&ReadTotals) -> u64, enough: fn(&ReadTotals) -> bool| {
+        let distinct_pages =
+            ratio_or_zero(last.touched() as f64, last.regions as f64) * self.base_regions;
+        let beyond_tlb = share_beyond_tlb(f64::from(costs.tlb_pages), distinct_pages);
+        let kind = |count: fn(&ProbeReadTotals) -> u64, enough: fn(&ProbeReadTotals) -> bool| {
             self.rate(count, enough, beyond_tlb)
         };
-        let marked: fn(&ReadTotals) -> bool = |p| p.scattered >= MARKS_ENOUGH;
-        let crowded: fn(&ReadTotals) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
+        let marked: fn(&ProbeReadTotals) -> bool = |p| p.scattered >= MARKS_ENOUGH;
+        let crowded: fn(&ProbeReadTotals) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
         let rates = WalkRates {
             streamed_per_s: kind(|p| p.streamed, crowded),
             strided_per_s: kind(|p| p.strided, crowded),
@@ -258,10 +259,10 @@ impl OverheadEstimator {
         let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
             .max(self.base_regions * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
         let at = costs.at(u64_of(footprint));
-        let residence_s = self.residence_s(f64::from(costs.tlb_pages));
+        let residence_s = self.tlb_residence_s(f64::from(costs.tlb_pages));
         let walks = self.walks(&at, residence_s);
         let huge = self.huge_rates(costs).share(&costs.at(0), costs);
-        let overhead = (cpu_cores >= LEAST_CORES && !self.is_light()).then(|| {
+        let overhead = (cpu_cores >= LEAST_CORES && !self.uses_little_cpu()).then(|| {
             let base = rates.share(&at, costs);
             let marks = last.touched().max(1) as f64;
             let chance = (2.0 / marks.sqrt()).min(1.0);
@@ -285,11 +286,11 @@ impl OverheadEstimator {
         }
     }
 
-    fn cores(&self, pool: &ReadTotals) -> f64 {
+    fn cores(&self, pool: &ProbeReadTotals) -> f64 {
         let touches_s = (pool.touched() + pool.huge_touched) as f64 * self.first_touch_s;
         // At the cap, first touches would account for all of its time, although it did run.
         let own_s = (pool.cpu_s - touches_s).max(pool.cpu_s * 0.25);
-        per(own_s, pool.wall_s)
+        ratio_or_zero(own_s, pool.wall_s)
     }
 
     /// Walks of a kind per second of CPU time. Pages that are touched again within an exposure show
@@ -300,13 +301,16 @@ impl OverheadEstimator {
     /// cannot explain. Marks between one read and the next are certain.
     fn rate(
         &self,
-        count: fn(&ReadTotals) -> u64,
-        enough: fn(&ReadTotals) -> bool,
+        count: fn(&ProbeReadTotals) -> u64,
+        enough: fn(&ProbeReadTotals) -> bool,
         beyond_tlb: f64,
     ) -> f64 {
         let total = self.base_regions;
-        let of = |marks: u64, exposed_s: f64, pool: &ReadTotals| {
-            per(per(marks as f64, exposed_s) * total, self.cores(pool))
+        let of = |marks: u64, exposed_s: f64, pool: &ProbeReadTotals| {
+            ratio_or_zero(
+                ratio_or_zero(marks as f64, exposed_s) * total,
+                self.cores(pool),
+            )
         };
         let last = self.pools.last().copied().unwrap_or_default();
         let telling = self.pools.iter().find(|p| enough(p)).unwrap_or(&last);
@@ -328,14 +332,15 @@ impl OverheadEstimator {
     /// How long a translation stays in an LRU TLB of `held` entries, in seconds of CPU time. It is
     /// the time in which the process touches `held` pages (the characteristic time of H. Che et
     /// al., 2002). Infinite where the process touches fewer.
-    fn residence_s(&self, held: f64) -> f64 {
+    fn tlb_residence_s(&self, held: f64) -> f64 {
         let (mut before, mut before_s) = (0.0, 0.0);
         for pool in &self.at_work {
             let regions = pool.regions as f64;
-            let pages = per(pool.touched() as f64, regions) * self.base_regions;
-            let exposed_s = per(pool.exposed_s, regions) * self.cores(pool);
+            let pages = ratio_or_zero(pool.touched() as f64, regions) * self.base_regions;
+            let exposed_s = ratio_or_zero(pool.exposed_s, regions) * self.cores(pool);
             if pages >= held {
-                return before_s + (exposed_s - before_s) * per(held - before, pages - before);
+                return before_s
+                    + (exposed_s - before_s) * ratio_or_zero(held - before, pages - before);
             }
             (before, before_s) = (pages, exposed_s);
         }
@@ -345,14 +350,14 @@ impl OverheadEstimator {
     fn huge_rates(&self, costs: &WalkCosts) -> WalkRates {
         let last = self.pools.last().copied().unwrap_or_default();
         let total = self.huge_regions;
-        let distinct = per(last.huge_touched as f64, last.huge_regions as f64) * total;
-        let beyond_tlb = share_beyond(f64::from(costs.tlb_huge_pages), distinct);
+        let distinct = ratio_or_zero(last.huge_touched as f64, last.huge_regions as f64) * total;
+        let beyond_tlb = share_beyond_tlb(f64::from(costs.tlb_huge_pages), distinct);
         let fastest = self
             .pools
             .iter()
             .map(|p| {
-                let touched_per_s = per(p.huge_touched as f64, p.huge_exposed_s);
-                per(touched_per_s * total, self.cores(p))
+                let touched_per_s = ratio_or_zero(p.huge_touched as f64, p.huge_exposed_s);
+                ratio_or_zero(touched_per_s * total, self.cores(p))
             })
             .fold(0.0, f64::max);
         WalkRates {
@@ -362,7 +367,7 @@ impl OverheadEstimator {
     }
 
     fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<RegionWalks> {
-        let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
+        let weight = |ns: f64| ratio_or_zero(ns, costs.dependent_ns).min(1.0);
         let cost = |shape: &TouchShape| {
             f64::from(shape.scattered)
                 + f64::from(shape.strided) * weight(costs.strided_ns)
@@ -374,11 +379,11 @@ impl OverheadEstimator {
         });
         let seen: Vec<(RegionAddr, TouchCount, TouchShape)> = seen.collect();
         let touched = |shape: &TouchShape| f64::from(shape.touched());
-        let per_touch = |shape: &TouchShape| per(cost(shape), touched(shape));
+        let per_touch = |shape: &TouchShape| ratio_or_zero(cost(shape), touched(shape));
         // Regions in which nothing was touched resemble each other, so each counts once.
         let others = || seen.iter().filter(|(_, _, shape)| shape.touched() > 0);
         let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
-        let of_others = per(all, others().count() as f64);
+        let of_others = ratio_or_zero(all, others().count() as f64);
         let counts: Vec<TouchCount> = seen.iter().map(|(_, count, _)| *count).collect();
         let expected = seen.iter().zip(expected_rates(&counts));
         let mut walks: Vec<_> = expected
@@ -402,7 +407,7 @@ impl OverheadEstimator {
 
 /// Pages first touched so late that a translation used right after the clear would have left the
 /// TLB, and the shape of all touched pages. Pages in constant use come earlier and cause no walks.
-fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(TouchCount, TouchShape)> {
+fn newly_touched(reads: &[RegionProbeRead], residence_s: f64) -> Option<(TouchCount, TouchShape)> {
     /// New pages needed for a rate that is accurate to a quarter.
     const ENOUGH: f64 = 16.0;
     /// With this many touched, few are left that could be new.
@@ -411,9 +416,9 @@ fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(TouchCount, 
     // Leaves some time after it: pages that fit into the TLB are seldom new even then.
     let from_s = residence_s.min(last.cpu_s / 2.0);
     let later = &reads[reads.partition_point(|read| read.cpu_s <= from_s)..];
-    let known = touched_by(reads, from_s);
-    let new = |to: &RegionRead| f64::from(to.shape.touched()) - known;
-    let tells = |to: &&RegionRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
+    let known = touched_pages_by(reads, from_s);
+    let new = |to: &RegionProbeRead| f64::from(to.shape.touched()) - known;
+    let tells = |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
     let count = TouchCount {
         touches: new(to).max(0.0),
@@ -423,12 +428,13 @@ fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(TouchCount, 
 }
 
 /// Between two reads, or the clear and the first read, touches count as if they came evenly.
-fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
+fn touched_pages_by(reads: &[RegionProbeRead], cpu_s: f64) -> f64 {
     let (mut before, mut before_s) = (0.0, 0.0);
     for read in reads {
         let touched = f64::from(read.shape.touched());
         if read.cpu_s > cpu_s {
-            return before + (touched - before) * per(cpu_s - before_s, read.cpu_s - before_s);
+            return before
+                + (touched - before) * ratio_or_zero(cpu_s - before_s, read.cpu_s - before_s);
         }
         (before, before_s) = (touched, read.cpu_s);
     }
@@ -436,8 +442,8 @@ fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
 }
 
 /// The share of `distinct` pages that a TLB of `held` entries cannot hold.
-fn share_beyond(held: f64, distinct: f64) -> f64 {
-    (1.0 - per(held, distinct)).max(0.0) * f64::from(distinct > 0.0)
+fn share_beyond_tlb(held: f64, distinct: f64) -> f64 {
+    (1.0 - ratio_or_zero(held, distinct)).max(0.0) * f64::from(distinct > 0.0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! maximisation, N. Laird, 1978). Each count's rate is then the expected value under it (H.
 //! Robbins, 1956).
 
-use crate::saturating_cast::{i32_of, per, u32_of};
+use crate::saturating_cast::{i32_of, ratio_or_zero, u32_of};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) struct TouchCount {
 
 impl TouchCount {
     pub(super) fn rate(self) -> f64 {
-        per(self.touches, self.over_s)
+        ratio_or_zero(self.touches, self.over_s)
     }
 
     /// Chance is at most an eighth here, so the count is used as it is.
@@ -32,15 +32,15 @@ impl TouchCount {
 /// In the order of `counts`. Regions without a touch count like those touched once.
 pub(super) fn expected_rates(counts: &[TouchCount]) -> Vec<f64> {
     let by_chance = |count: &&TouchCount| count.over_s > 0.0 && !count.is_reliable();
-    let mut alike: BTreeMap<CountClass, EqualCounts> = BTreeMap::new();
+    let mut alike: BTreeMap<TouchCountClass, EqualTouchCounts> = BTreeMap::new();
     for count in counts.iter().filter(by_chance) {
-        let counted = alike.entry(CountClass::of(*count)).or_default();
-        counted.touches = f64::from(CountClass::of(*count).touches);
+        let counted = alike.entry(TouchCountClass::of(*count)).or_default();
+        counted.touches = f64::from(TouchCountClass::of(*count).touches);
         counted.regions += 1.0;
         counted.over_s += count.over_s;
     }
     update_expectations(alike.values_mut());
-    let rate = |count: &TouchCount| match alike.get(&CountClass::of(*count)) {
+    let rate = |count: &TouchCount| match alike.get(&TouchCountClass::of(*count)) {
         Some(counted) if by_chance(&count) => counted.expected,
         _ => count.rate(),
     };
@@ -50,13 +50,13 @@ pub(super) fn expected_rates(counts: &[TouchCount]) -> Vec<f64> {
 /// Equally many touches in about the same time. Less than half a touch counts as none: a count of
 /// a hundredth, from interpolation, would make all others look touched beside a 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct CountClass {
+struct TouchCountClass {
     touches: u32,
     /// Logarithm of the time, in steps of a tenth.
     over: i32,
 }
 
-impl CountClass {
+impl TouchCountClass {
     fn of(count: TouchCount) -> Self {
         Self {
             touches: u32_of(count.touches.round()),
@@ -66,7 +66,7 @@ impl CountClass {
 }
 
 #[derive(Clone, Debug, Default)]
-struct EqualCounts {
+struct EqualTouchCounts {
     regions: f64,
     touches: f64,
     over_s: f64,
@@ -81,7 +81,7 @@ const STEP: f64 = 1.2;
 /// More iterations would fit the rates to the counts more closely than the data allows.
 const ITERATIONS: usize = 60;
 
-fn update_expectations<'c>(counted: impl Iterator<Item = &'c mut EqualCounts>) {
+fn update_expectations<'c>(counted: impl Iterator<Item = &'c mut EqualTouchCounts>) {
     let mut counted: Vec<_> = counted.collect();
     let rates = rates(&counted);
     for at in &mut counted {
@@ -107,7 +107,7 @@ fn update_expectations<'c>(counted: impl Iterator<Item = &'c mut EqualCounts>) {
 }
 
 /// The candidate rates: 0, and from one that would hardly ever show to twice the highest.
-fn rates(counted: &[&mut EqualCounts]) -> Vec<f64> {
+fn rates(counted: &[&mut EqualTouchCounts]) -> Vec<f64> {
     let longest_s = counted.iter().map(|at| at.over_s / at.regions);
     let lowest = 0.1 / longest_s.fold(f64::MIN_POSITIVE, f64::max);
     let highest = counted.iter().map(|at| at.touches * at.regions / at.over_s);
@@ -122,7 +122,7 @@ fn rates(counted: &[&mut EqualCounts]) -> Vec<f64> {
 }
 
 /// Likelihoods by the Poisson distribution.
-fn likelihoods(at: &EqualCounts, rates: &[f64]) -> Vec<f64> {
+fn likelihoods(at: &EqualTouchCounts, rates: &[f64]) -> Vec<f64> {
     let (touches, over_s) = (at.touches, at.over_s / at.regions);
     let logarithm = |rate: f64| match (touches > 0.0, rate > 0.0) {
         (true, true) => touches * (rate * over_s).ln() - rate * over_s,
@@ -136,7 +136,7 @@ fn likelihoods(at: &EqualCounts, rates: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe_plan::xorshift;
+    use super::super::region_probe_plan::xorshift;
     use super::*;
     use proptest::prelude::*;
 

@@ -107,7 +107,7 @@ fn is_strided(runs: &[(u16, u16)]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe_plan::xorshift;
+    use super::super::region_probe_plan::xorshift;
     use super::*;
     use proptest::prelude::*;
 

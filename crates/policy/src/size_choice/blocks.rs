@@ -41,7 +41,7 @@ mod tests {
         /// Compared with a count: pages drawn at random, by runs.
         #[test]
         fn blocks_are_as_many_as_a_count_finds(runs in 1_usize..24, length in 1_usize..20, order in 1_u8..9, seed: u64) {
-            let mut number = crate::run_rate::probe_plan::xorshift(seed | 1);
+            let mut number = crate::run_rate::region_probe_plan::xorshift(seed | 1);
             let mut random = |n: usize| (number() >> 33) as usize % n;
             let (mut sum, mut expected, turns) = (0.0, 0.0, 400);
             for _ in 0..turns {

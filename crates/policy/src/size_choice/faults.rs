@@ -54,7 +54,7 @@ impl fmt::Display for FaultSizeReason {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct BlockSums {
+struct FaultBlockSums {
     /// Present base pages: the number of faults so far.
     pages: f64,
     /// Blocks that contain them: the number of faults with this size.
@@ -64,8 +64,8 @@ struct BlockSums {
 }
 
 impl FaultSizeInputs<'_> {
-    fn sums(&self, order: PageOrder, machine: &MachineShape) -> BlockSums {
-        let mut sums = BlockSums::default();
+    fn sums(&self, order: PageOrder, machine: &MachineShape) -> FaultBlockSums {
+        let mut sums = FaultBlockSums::default();
         // Memory that already has larger pages does not show which of its pages were touched.
         let base = self.regions.iter();
         for (sample, walks_cores) in base.filter(|(r, _)| r.order == PageOrder::BASE) {
@@ -96,7 +96,7 @@ impl FaultSizeInputs<'_> {
 
     /// Value of a size, in cores: faults, zeroing and page walks spared, minus the value of the
     /// memory.
-    fn value_cores(&self, sums: &BlockSums, machine: &MachineShape, horizon: Duration) -> f64 {
+    fn value_cores(&self, sums: &FaultBlockSums, machine: &MachineShape, horizon: Duration) -> f64 {
         if sums.pages < 1.0 {
             return 0.0;
         }
@@ -113,7 +113,11 @@ impl FaultSizeInputs<'_> {
     /// The size of the highest value, with the smaller ones for where it doesn't fit. Empty where
     /// base pages are worth more. `None` without evidence: no memory is touched for the first time,
     /// or there are no base pages to judge by.
-    pub fn choose(&self, machine: &MachineShape, horizon: Duration) -> Option<FaultSizes> {
+    pub fn choose_fault_size(
+        &self,
+        machine: &MachineShape,
+        horizon: Duration,
+    ) -> Option<FaultSizes> {
         let offered = machine.at_faults;
         let base = self.sums(PageOrder::BASE, machine);
         if self.faults_per_s <= 0.0 || base.pages < 1.0 {
@@ -180,7 +184,7 @@ mod tests {
             faults_per_s,
         };
         evidence
-            .choose(&machine(), MINUTE)
+            .choose_fault_size(&machine(), MINUTE)
             .map(|chosen| chosen.orders)
     }
 
@@ -233,12 +237,12 @@ mod tests {
             outside: &outside,
             faults_per_s: 100.0,
         };
-        let intel = evidence.choose(&machine(), MINUTE);
+        let intel = evidence.choose_fault_size(&machine(), MINUTE);
         let arm = MachineShape {
             tlb: PageOrders::HUGE.with(K64),
             ..machine()
         };
-        let arm = evidence.choose(&arm, MINUTE);
+        let arm = evidence.choose_fault_size(&arm, MINUTE);
         let largest = |chosen: Option<FaultSizes>| chosen.and_then(|c| c.orders.largest());
         assert!(intel.is_some() && largest(intel) < Some(K64));
         assert!(largest(arm) >= Some(K64));

@@ -4,19 +4,20 @@ use super::blocks::expected_blocks;
 use crate::machine_shape::MachineShape;
 use crate::observation::RegionSample;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
-use crate::saturating_cast::{per, u16_of};
+use crate::saturating_cast::{ratio_or_zero, u16_of};
 
 /// Share of a region's page walks that larger pages would spare (0-1). Misses are assumed to be
 /// proportional to the TLB entries that the used pages need, beyond the one entry that any page
 /// needs. A page of the whole region spares them all.
 pub fn saved_share(sample: &RegionSample, order: PageOrder, machine: &MachineShape) -> f64 {
-    let by = machine.entry_order(order);
+    let by = machine.tlb_entry_order(order);
     if by >= PageOrder::HUGE {
         return 1.0;
     }
-    let entries = |order| expected_blocks(sample.accessed, sample.runs, machine.entry_order(order));
+    let entries =
+        |order| expected_blocks(sample.accessed, sample.runs, machine.tlb_entry_order(order));
     let (now, then) = (entries(sample.order), entries(order));
-    per(now - then, now - 1.0).clamp(0.0, 1.0)
+    ratio_or_zero(now - then, now - 1.0).clamp(0.0, 1.0)
 }
 
 /// Memory that a promotion to this size (at most a huge page) adds, in bytes: the part of each

@@ -116,7 +116,7 @@ const EARLIEST: f64 = 0.25;
 ///
 /// It starts at the high mark at the latest, and at the earliest a quarter of the way up from the
 /// low one. Without growth the result is the high mark; it falls as growth rises.
-pub(super) fn start_percent(
+pub(super) fn recovery_start_percent(
     marks: Watermarks,
     total_bytes: u64,
     growth_bytes_per_s: f64,
@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn recovery_in_a_container_of_2_gib_starts_by_its_growth() {
-        let start = |g: f64| start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
+        let start =
+            |g: f64| recovery_start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
         let starts = [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start);
         assert_eq!(starts, [85.0, 85.0, 85.0, 82.0, 74.0, 74.0]);
     }
@@ -217,7 +218,7 @@ mod tests {
             r in 1.0..1e11f64,
         ) {
             let marks = Watermarks::new((low + gap).min(100.0), low)?;
-            let start = |g, r| start_percent(marks, total, g, r);
+            let start = |g, r| recovery_start_percent(marks, total, g, r);
             prop_assert!(start(g, r) <= marks.high_percent());
             prop_assert!(start(g, r) > marks.low_percent());
             prop_assert!(start(g + more, r) <= start(g, r) + 1e-9);

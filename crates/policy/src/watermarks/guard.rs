@@ -1,8 +1,8 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
-use super::growth::{MemoryGrowth, RecoverySpeed, start_percent, time_to_full};
+use super::growth::{MemoryGrowth, RecoverySpeed, recovery_start_percent, time_to_full};
 use super::read_interval::{ReadRateLimit, wanted_interval};
-use super::{MemoryScope, PromotionBlock, Shortage, WatermarkTable, Watermarks};
+use super::{MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks};
 use crate::error::{SettingError, positive_up_to};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
 use crate::saturating_cast::u64_of;
@@ -19,9 +19,9 @@ pub struct MemoryGuard {
     table: WatermarkTable,
     pressure_limit_percent: f64,
     /// The machine first; empty while the state of memory is not known.
-    watched: Vec<ScopeState>,
+    watched: Vec<MemoryScopeState>,
     /// The last known state, from before memory could not be read.
-    unseen: Vec<ScopeState>,
+    unseen: Vec<MemoryScopeState>,
     /// The groups of each process, as indices into `watched`.
     groups: HashMap<ProcessId, Vec<usize>>,
     speed: RecoverySpeed,
@@ -37,7 +37,7 @@ const LIST_GROWTH_SHARE: f64 = 1.0 / 64.0;
 const DANGER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
-struct ScopeState {
+struct MemoryScopeState {
     scope: MemoryScope,
     marks: Watermarks,
     usage: MemoryUse,
@@ -52,7 +52,7 @@ struct ScopeState {
     listed: Option<(Duration, f64)>,
 }
 
-impl ScopeState {
+impl MemoryScopeState {
     fn new(scope: MemoryScope, marks: Watermarks, usage: MemoryUse) -> Self {
         Self {
             scope,
@@ -77,7 +77,7 @@ impl ScopeState {
 
     fn decide(&mut self, speed: RecoverySpeed) {
         let used = self.usage.percent();
-        self.start_percent = start_percent(
+        self.start_percent = recovery_start_percent(
             self.marks,
             self.usage.total_bytes,
             self.growth.bytes_per_s(),
@@ -93,8 +93,8 @@ impl ScopeState {
         self.decide(speed);
     }
 
-    fn shortage(&self) -> Option<Shortage> {
-        self.recovering.then(|| Shortage {
+    fn shortage(&self) -> Option<MemoryShortage> {
+        self.recovering.then(|| MemoryShortage {
             used_percent: self.usage.percent(),
             start_percent: self.start_percent,
             growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
@@ -230,14 +230,14 @@ impl MemoryGuard {
     pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Result<(), PromotionBlock> {
         let mut before = std::mem::take(&mut self.watched);
         before.append(&mut self.unseen);
-        let mut known: HashMap<MemoryScope, ScopeState> =
+        let mut known: HashMap<MemoryScope, MemoryScopeState> =
             before.into_iter().map(|w| (w.scope.clone(), w)).collect();
         self.groups.clear();
         let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
             let marks = self.table.of(&scope);
             let mut watched = known
                 .remove(&scope)
-                .unwrap_or_else(|| ScopeState::new(scope, marks, usage));
+                .unwrap_or_else(|| MemoryScopeState::new(scope, marks, usage));
             watched.marks = marks;
             watched.pressure_percent = pressure_percent;
             if watched.members != members {
@@ -261,11 +261,11 @@ impl MemoryGuard {
             let scope = MemoryScope::Group(group.name.clone());
             watch(scope, group.usage, group.pressure_percent, &group.members);
         }
-        self.held().map_or(Ok(()), Err)
+        self.all_promotion_blocked_by().map_or(Ok(()), Err)
     }
 
     /// Takes in the use of the machine or of one group between assessments (see
-    /// [`scopes_due`](Self::scopes_due)).
+    /// [`scopes_due_to_read`](Self::scopes_due_to_read)).
     pub fn record_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
         let speed = self.speed;
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
@@ -291,7 +291,7 @@ impl MemoryGuard {
 
     /// The state of memory could not be read. Nothing is promoted or recovered until the next
     /// assessment. A recovery that was under way then goes on.
-    pub fn mark_unknown(&mut self) {
+    pub fn mark_memory_unknown(&mut self) {
         self.unseen.append(&mut self.watched);
         self.groups.clear();
     }
@@ -312,7 +312,11 @@ impl MemoryGuard {
     /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
     /// must be recovered from them, and new huge pages may have appeared. They count as listed from
     /// then on.
-    pub fn begin_listing(&mut self, now: Duration, everyone: &[ProcessId]) -> Vec<ProcessId> {
+    pub fn begin_huge_page_listing(
+        &mut self,
+        now: Duration,
+        everyone: &[ProcessId],
+    ) -> Vec<ProcessId> {
         let mut all = false;
         let mut members = Vec::new();
         for watched in &mut self.watched {
@@ -327,12 +331,12 @@ impl MemoryGuard {
     }
 
     /// The huge pages of all processes were just listed.
-    pub fn record_listed(&mut self, now: Duration) {
+    pub fn record_huge_pages_listed(&mut self, now: Duration) {
         self.watched.iter_mut().for_each(|w| w.mark_listed(now));
     }
 
     /// Why nothing at all is promoted now, if so.
-    pub fn held(&self) -> Option<PromotionBlock> {
+    pub fn all_promotion_blocked_by(&self) -> Option<PromotionBlock> {
         match self.watched.first() {
             None => Some(PromotionBlock::Unknown),
             Some(machine) => machine.promotion_block(self.pressure_limit_percent),
@@ -343,10 +347,10 @@ impl MemoryGuard {
     /// `bytes` more memory.
     pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlock> {
         let hold = self
-            .held()
+            .all_promotion_blocked_by()
             .or_else(|| {
                 let fullest = self.groups_of(process).max_by(|a, b| {
-                    let rank = |w: &ScopeState| (w.recovering, w.usage.percent());
+                    let rank = |w: &MemoryScopeState| (w.recovering, w.usage.percent());
                     let ((a_short, a), (b_short, b)) = (rank(a), rank(b));
                     a_short.cmp(&b_short).then(a.total_cmp(&b))
                 });
@@ -370,10 +374,10 @@ impl MemoryGuard {
 
     /// The shortage for which this process is recovered from; `None` when it is left alone. Its
     /// group comes before the machine, and of nested groups the fullest one.
-    pub fn shortage(&self, process: ProcessId) -> Option<Shortage> {
-        let machine = self.watched.first().and_then(ScopeState::shortage);
+    pub fn shortage(&self, process: ProcessId) -> Option<MemoryShortage> {
+        let machine = self.watched.first().and_then(MemoryScopeState::shortage);
         self.groups_of(process)
-            .filter_map(ScopeState::shortage)
+            .filter_map(MemoryScopeState::shortage)
             .max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
             .or(machine)
     }
@@ -381,17 +385,17 @@ impl MemoryGuard {
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
     /// Recovery then comes before all else.
     pub fn in_danger(&self) -> bool {
-        self.watched.iter().any(ScopeState::in_danger)
+        self.watched.iter().any(MemoryScopeState::in_danger)
     }
 
     /// The machine and groups to read by `now`, between assessments.
-    pub fn scopes_due(&self, now: Duration) -> Vec<MemoryScope> {
+    pub fn scopes_due_to_read(&self, now: Duration) -> Vec<MemoryScope> {
         let due = self.watched.iter().filter(|w| self.next_read_of(w) <= now);
         due.map(|w| w.scope.clone()).collect()
     }
 
     /// When one should be read next; `None`: at the next assessment.
-    pub fn next_read(&self) -> Option<Duration> {
+    pub fn next_memory_read_at(&self) -> Option<Duration> {
         self.watched.iter().map(|w| self.next_read_of(w)).min()
     }
 
@@ -400,19 +404,19 @@ impl MemoryGuard {
         self.pace.record_cost(cost);
     }
 
-    fn next_read_of(&self, watched: &ScopeState) -> Duration {
+    fn next_read_of(&self, watched: &MemoryScopeState) -> Duration {
         let wanted = wanted_interval(watched.usage, watched.growth.bytes_per_s());
         watched
             .read_at
             .saturating_add(self.pace.affordable_interval(wanted))
     }
 
-    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &ScopeState> {
+    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
         let places = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
         places.iter().filter_map(|place| self.watched.get(*place))
     }
 
-    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &ScopeState> {
+    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
         self.watched.iter().take(1).chain(self.groups_of(process))
     }
 }

@@ -4,8 +4,8 @@ use super::program::{ScriptedProgram, ScriptedRegion};
 use super::{ScriptedMachine, bytes, costs, take_one};
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
-    PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+    Explain, FaultPageSizes, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
+    ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
     CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
@@ -86,24 +86,24 @@ impl Machine for ScriptedMachine {
         self.now
     }
 
-    fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+    fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         self.advance_to(deadline, true);
         match self.is_over() {
-            true => WakeReason::Stop,
-            false => WakeReason::Deadline,
+            true => LoopWakeReason::Stop,
+            false => LoopWakeReason::Deadline,
         }
     }
 
-    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let all = self.members(|_| true);
         while self.joined < all.len() {
             self.advance_to(self.now + self.joining, false);
             self.joined += 1;
             if !self.joining.is_zero() && self.now >= until && self.joined < all.len() {
-                return Progress::Unfinished(Duration::ZERO);
+                return SliceProgress::Unfinished(Duration::ZERO);
             }
         }
-        Progress::Done(all)
+        SliceProgress::Done(all)
     }
 
     fn memory(&mut self) -> Called<MemoryState> {
@@ -137,12 +137,12 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
         if !self.work("measure", process, until) {
-            return Ok(Progress::Unfinished(Duration::ZERO));
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive(process)?;
-        Ok(Progress::Done(Footprint {
+        Ok(SliceProgress::Done(ProcessFootprint {
             rss_bytes: program.rss_bytes(),
             huge_bytes: program.huge_bytes(),
         }))
@@ -199,12 +199,12 @@ impl Machine for ScriptedMachine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScan> {
+    ) -> Called<ZeroScanResult> {
         let took = self.spend(costs::SCAN, Duration::ZERO);
         let program = self.alive_mut(process)?;
         let huge = program.region_mut(region).filter(|(r, _)| r.huge);
         let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
-        Ok(ZeroScan { zero_pages, took })
+        Ok(ZeroScanResult { zero_pages, took })
     }
 
     fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
@@ -229,8 +229,8 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn own_costs(&self) -> OwnCosts {
-        OwnCosts {
+    fn own_costs(&self) -> ManagementCosts {
+        ManagementCosts {
             cpu: self.manager_cpu,
             longest_call: self.longest_call,
         }
@@ -240,13 +240,13 @@ impl Machine for ScriptedMachine {
 impl Sampling for ScriptedMachine {
     fn start_window(&mut self, process: ProcessId, _: SampleKinds, until: Duration) -> Partial<()> {
         if !self.work("clear", process, until) {
-            return Ok(Progress::Unfinished(Duration::ZERO));
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive_mut(process)?;
         program.clear();
         let base = program.samples().iter().filter(|r| !r.is_huge()).count();
         self.spend(cost_of(costs::CLEAR, base), Duration::ZERO);
-        Ok(Progress::Done(()))
+        Ok(SliceProgress::Done(()))
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
@@ -257,7 +257,7 @@ impl Sampling for ScriptedMachine {
             return Err(MachineError::Other("nothing can be sampled".to_owned()));
         }
         if !self.work("read", process, until) {
-            return Ok(Progress::Unfinished(Duration::ZERO));
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive(process)?;
         let mut regions = program.samples();
@@ -285,18 +285,18 @@ impl Sampling for ScriptedMachine {
         let longest = self.longest_call;
         self.spend(cpu, Duration::ZERO);
         self.longest_call = longest;
-        Ok(Progress::Done(sample))
+        Ok(SliceProgress::Done(sample))
     }
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
         self.last_listing = self.now;
         if !self.work("list", process, until) {
-            return Ok(Progress::Unfinished(Duration::ZERO));
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let mut huge = self.alive(process)?.samples();
         huge.retain(RegionSample::is_huge);
         self.spend(cost_of(costs::READ_HUGE, huge.len()), Duration::ZERO);
-        Ok(Progress::Done(huge))
+        Ok(SliceProgress::Done(huge))
     }
 
     fn abandon_window(&mut self) {

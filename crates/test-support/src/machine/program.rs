@@ -299,7 +299,7 @@ impl PartState {
     }
 
     /// Expected number of a region's base pages that the accesses so far have reached.
-    fn reached(&self) -> f64 {
+    fn expected_reached_pages(&self) -> f64 {
         let used = f64::from(self.spec.used_pages);
         if used == 0.0 {
             0.0
@@ -312,12 +312,12 @@ impl PartState {
     fn touches(&self) -> f64 {
         let huge = self.regions.iter().filter(|r| r.huge).count() as f64;
         let base = self.regions.len() as f64 - huge;
-        base * self.reached() + huge * self.exposure.min(1.0)
+        base * self.expected_reached_pages() + huge * self.exposure.min(1.0)
     }
 
     fn sample(&self, region: &ScriptedRegion, index: u64, cleared: bool) -> RegionSample {
         // Rounded: 0 to 512.
-        let reached = self.reached().round() as u16;
+        let reached = self.expected_reached_pages().round() as u16;
         let accessed = match region {
             _ if !cleared => region.present,
             ScriptedRegion { accessed: true, .. } => region.present,

@@ -43,13 +43,13 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
     let what = "fault on a base page, including zeroing";
     costs.base_fault_ns = ns(notes.note(what, "ns", faults.base).median - zero_base);
     let what = "fault on a huge page, including zeroing";
-    if let Some(huge) = notes.found(what, faults.huge) {
+    if let Some(huge) = notes.note_found_cost(what, faults.huge) {
         costs.huge_fault_ns = ns(huge - zero_huge);
     }
     costs.free_base_ns = ns(notes
         .note("free a base page", "ns", faults.free_base)
         .median);
-    if let Some(free) = notes.found("free a huge page", faults.free_huge) {
+    if let Some(free) = notes.note_found_cost("free a huge page", faults.free_huge) {
         costs.free_huge_ns = ns(free);
     }
     let what = "write to a page that was shared";
@@ -58,22 +58,22 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
     costs.fork_region_ns = ns(notes.note(what, "ns", faults.fork_region).median);
 
     let what = "remove a translation from another core's TLB";
-    if let Some(shoot_down) = notes.found(what, shoot_down) {
+    if let Some(shoot_down) = notes.note_found_cost(what, shoot_down) {
         costs.shoot_down_ns = ns(shoot_down);
     }
     let zero_page = split_used.as_ref().ok().zip(split_zero.as_ref().ok());
     let remapped = f64::from(PAGES_PER_REGION - 1);
     let zero_page = zero_page.map(|(used, zero)| (zero.median - used.median) / remapped);
-    if let Some(collapse) = notes.found("collapse a region of 512 base pages", collapse) {
+    if let Some(collapse) = notes.note_found_cost("collapse a region of 512 base pages", collapse) {
         let rest = collapse - pages * copy;
         costs.collapse_ns = ns(rest - costs.shoot_down_ns as f64);
     }
-    if let Some(split) = notes.found("split a fully used huge page", split_used) {
+    if let Some(split) = notes.note_found_cost("split a fully used huge page", split_used) {
         // The kernel reads every page up to its first byte that is not zero.
         costs.split_ns = ns(split - pages * scan_used);
     }
     let what = "split a huge page with 511 zero base pages";
-    if notes.found(what, split_zero).is_some() {
+    if notes.note_found_cost(what, split_zero).is_some() {
         let each = zero_page.map(|each| each - (scan_zero - scan_used));
         costs.remap_zero_ns = each.map_or(costs.remap_zero_ns, ns);
     }
@@ -85,7 +85,7 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
         ("read a huge page's access bit", &mut costs.read_huge_ns),
     ];
     for ((what, cost), found) in sampled.into_iter().zip(sampling) {
-        if let Some(found) = notes.found(what, found) {
+        if let Some(found) = notes.note_found_cost(what, found) {
             *cost = ns(found);
         }
     }

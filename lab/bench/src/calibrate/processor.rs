@@ -46,7 +46,7 @@ pub struct CalibratedProcessor {
 impl CalibratedProcessor {
     /// A program on such a processor, in a virtual machine if this machine is one. At most `pace`
     /// of its instructions are done in a cycle.
-    pub fn run(
+    pub fn simulate_pattern(
         &self,
         processor: &ProcessorSpec,
         pattern: AccessPattern,
@@ -63,8 +63,8 @@ impl CalibratedProcessor {
 
     /// The same processor while others use its last-level cache as another measurement found.
     #[must_use]
-    pub fn shared_as(mut self, sharing: &CacheSharing) -> Self {
-        share(&mut self.processor.memory, sharing);
+    pub fn with_shared_cache(mut self, sharing: &CacheSharing) -> Self {
+        apply_cache_sharing(&mut self.processor.memory, sharing);
         self
     }
 }
@@ -197,7 +197,7 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     };
     let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
     memory.latency_ns = far_ns.max(near_ns);
-    let bytes = held_of_shared(&core.independent).unwrap_or(l3.bytes);
+    let bytes = fillable_shared_bytes(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevel {
         bytes,
         ways: if bytes.is_power_of_two() {
@@ -211,16 +211,16 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     memory.latency_shape = LatencyShape::of(core.overlap.singles.clone());
     let buffers = core.overlap.at_once.median.round();
     memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
-    share(memory, &core.sharing);
+    apply_cache_sharing(memory, &core.sharing);
 }
 
-fn share(memory: &mut MemorySpec, sharing: &CacheSharing) {
+fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
     memory.neighbours_gb_per_s = sharing
         .kept_for_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
-    if let Some(taken) = sharing.taken() {
+    if let Some(taken) = sharing.share_taken() {
         memory.last_level = CacheReplacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
         };
@@ -230,7 +230,7 @@ fn share(memory: &mut MemorySpec, sharing: &CacheSharing) {
 /// What one core can fill of a shared cache when it reads fast; others use that cache as well, or a
 /// hypervisor divides it. Read speed falls with the footprint. The result is the last footprint
 /// with a speed nearer to the first footprint's than to the last one's.
-fn held_of_shared(independent: &[Latency]) -> Option<u64> {
+fn fillable_shared_bytes(independent: &[Latency]) -> Option<u64> {
     let (near, far) = (independent.first()?, independent.last()?);
     let middle = (near.ns.low + far.ns.low) / 2.0;
     let held = independent.iter().take_while(|l| l.ns.low <= middle);
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_shared_cache_is_as_large_as_what_is_read_fast() {
         let seen = reads(&[(8, 3.0), (16, 3.5), (24, 5.0), (32, 12.0), (1024, 13.0)]);
-        assert_eq!(held_of_shared(&seen), Some(24 << 20));
-        assert_eq!(held_of_shared(&[]), None);
+        assert_eq!(fillable_shared_bytes(&seen), Some(24 << 20));
+        assert_eq!(fillable_shared_bytes(&[]), None);
     }
 }

@@ -121,7 +121,7 @@ pub fn index(written: &[ResultFile]) -> String {
     for one in written {
         let (title, shows, date) = (&one.title, one.shows, one.date());
         text += &format!("| [{title}]({FIGURES}/{title}.md) | {shows} | {date} |\n");
-        managing.join(&one.managing);
+        managing.add_manager_use(&one.managing);
     }
     if let Some(line) = managing.line() {
         text += &format!("\n## All experiments\n\n{line}\n");

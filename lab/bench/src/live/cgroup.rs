@@ -46,11 +46,11 @@ impl MemoryCgroup {
     pub fn command(&self, program: &Path, words: &str) -> Command {
         let mut command = Command::new(program);
         command.args(words.split_whitespace());
-        self.around(&command)
+        self.command_in_cgroup(&command)
     }
 
     /// A command that runs the given command in the cgroup.
-    pub fn around(&self, within: &Command) -> Command {
+    pub fn command_in_cgroup(&self, within: &Command) -> Command {
         let mut command = Command::new("sh");
         let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
         command.arg("-c").arg(script).arg(&self.path);

@@ -57,9 +57,14 @@ fn by_the_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
     };
     let regions = mib / 2;
     let at_most = Duration::from_secs(60);
-    let managed = manage(host.means()?, pid, "linux", settings, at_most, |journal| {
-        journal.totals().promoted >= regions
-    })?;
+    let managed = manage(
+        host.new_kernel_backend()?,
+        pid,
+        "linux",
+        settings,
+        at_most,
+        |journal| journal.totals().promoted >= regions,
+    )?;
     let calls: Vec<(Duration, Duration)> = managed
         .journal
         .entries()

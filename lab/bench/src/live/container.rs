@@ -76,7 +76,14 @@ fn trial(
         };
         // Managing ends with the program.
         let (settings, at_most) = (Settings::default(), Duration::from_secs(300));
-        let managed = manage(host.means()?, pid, "hawkeye-g", settings, at_most, start)?;
+        let managed = manage(
+            host.new_kernel_backend()?,
+            pid,
+            "hawkeye-g",
+            settings,
+            at_most,
+            start,
+        )?;
         told?;
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();

@@ -87,7 +87,7 @@ fn measure(
         ..Settings::default()
     };
     let mut failed = None;
-    let means = host.means()?;
+    let means = host.new_kernel_backend()?;
     go(&mut managed)?;
     manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
         let promoted = journal.totals().promoted;

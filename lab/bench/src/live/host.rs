@@ -20,7 +20,8 @@ use std::time::Duration;
 
 /// The smallest order of free pages that a virtual machine reports to its hypervisor
 /// (mm/page_reporting.c).
-const REPORTING: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
+const FREE_PAGE_REPORTING_ORDER: &str =
+    "/sys/module/page_reporting/parameters/page_reporting_order";
 /// One more than the largest order that exists.
 const REPORT_NOTHING: &str = "11";
 
@@ -49,7 +50,7 @@ impl BenchHost {
         limit_khugepaged(lease.settings(), BloatThreshold::default().zero_pages())?;
         // Otherwise free memory would go back to the hypervisor after two seconds, and the
         // experiment would measure how it is obtained again.
-        let reporting = Path::new(REPORTING);
+        let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
         if reporting.exists() {
             lease.settings().set(reporting, REPORT_NOTHING)?;
         }
@@ -75,7 +76,7 @@ impl BenchHost {
     }
 
     /// A new set of the kernel interfaces that managing uses.
-    pub fn means(&self) -> BenchResult<KernelBackend> {
+    pub fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
         let mut means = self.lease.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
@@ -93,7 +94,7 @@ impl BenchHost {
     }
 
     /// Restores a setting.
-    pub fn put_back(&mut self, path: &Path) -> BenchResult<()> {
+    pub fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
         Ok(self.lease.settings().put_back(path)?)
     }
 

@@ -4,7 +4,7 @@
 use super::polling::IdlePolling;
 use super::prelude::*;
 use crate::statistics::sorted;
-use hawkeye_workload::Latencies;
+use hawkeye_workload::AnswerLatencies;
 
 const SYSTEMS: [LiveSystem; 5] = [
     LiveSystem::Base,
@@ -74,7 +74,7 @@ fn affordable_per_s(
     LiveSystem::Base.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let length = sizes.length.min(Duration::from_secs(3));
-    Ok((turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
+    Ok((measure_turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
 }
 
 fn measure(
@@ -84,7 +84,7 @@ fn measure(
     questions_per_s: u32,
     sizes: LatencySizes,
     report: &mut LiveReport,
-) -> BenchResult<Latencies> {
+) -> BenchResult<AnswerLatencies> {
     system.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let pid = program.pid();
@@ -99,18 +99,19 @@ fn measure(
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
 }
 
-fn describe(kind: ProgramKind, all: &[Vec<Latencies>], report: &mut LiveReport) {
-    let tail = |l: &Latencies| {
+fn describe(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
+    let tail = |l: &AnswerLatencies| {
         l.with_cores
             .map_or(l.p999_us, |with_cores| with_cores.p999_us)
     };
     let base = all.first().map(|base| median_of(base, tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
         let p999 = median_of(rounds, tail);
-        let of = |part: fn(&Latencies) -> f64| median_of(rounds, part);
+        let of = |part: fn(&AnswerLatencies) -> f64| median_of(rounds, part);
         let tails = sorted(rounds.iter().map(tail).collect());
         let (least, most) = (tails[0], tails[tails.len() - 1]);
-        let percent = |l: &Latencies| l.with_cores.map_or(100.0, |with_cores| with_cores.percent);
+        let percent =
+            |l: &AnswerLatencies| l.with_cores.map_or(100.0, |with_cores| with_cores.percent);
         report.row(
             format!("{}, {}: p99.9", kind.name(), system.name()),
             p999,

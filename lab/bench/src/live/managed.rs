@@ -7,7 +7,7 @@ use crate::error::{BenchError, BenchResult};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget};
-use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, WakeReason};
+use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
 use hawkeye_policy::{CpuBudget, Rate};
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(super) fn promote_half<'a>(
         rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
         ..Settings::default()
     };
-    let means = host.means()?;
+    let means = host.new_kernel_backend()?;
     programs.iter_mut().try_for_each(|program| program.go())?;
     let done = manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
         journal.totals().promoted >= budget
@@ -102,7 +102,7 @@ pub fn manage_all(
     let before = hawkeye_linux::processes::process::own_cpu();
     let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
     let mut manager = Manager::new(machine, policy, settings)?;
-    while manager.step() != WakeReason::Stop {
+    while manager.run_due_work() != LoopWakeReason::Stop {
         if enough(manager.journal()) || manager.machine().now() >= at_most {
             break;
         }

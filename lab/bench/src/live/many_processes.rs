@@ -5,7 +5,7 @@ use super::prelude::*;
 use hawkeye_linux::processes::process::own_cpu;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
-use hawkeye_manager::{Machine, Manager, WakeReason};
+use hawkeye_manager::{LoopWakeReason, Machine, Manager};
 use hawkeye_policy::policies::ByAccessMap;
 use hawkeye_policy::{
     ProcessRules, ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction,
@@ -76,13 +76,14 @@ fn manage_crowd(
     // The manager does not consider a process in its first second.
     std::thread::sleep(Duration::from_secs(2));
     let (scope, _bell) = ManagedTarget::whole_machine(crowd_only(host)?, selection)?;
-    let machine = LinuxMachine::new(host.means()?, scope, StopSignals::disabled());
+    let machine = LinuxMachine::new(host.new_kernel_backend()?, scope, StopSignals::disabled());
     let settings = Settings::default();
     let policy = Box::new(ByAccessMap::hawkeye_g(settings.average));
     let mut manager = Manager::new(machine, policy, settings)?;
     let (cpu_before, began) = (own_cpu(), manager.machine().now());
     let mut first_step = None;
-    while manager.step() != WakeReason::Stop && manager.machine().now() < began + length {
+    while manager.run_due_work() != LoopWakeReason::Stop && manager.machine().now() < began + length
+    {
         first_step.get_or_insert_with(|| own_cpu().saturating_sub(cpu_before));
     }
     let machine = manager.machine();

@@ -65,8 +65,8 @@ fn compare(
     let (during, promoting) = promoter.promote_during(pid, 2 * managed, report, measuring)?;
     let during = during?;
     let larger = rss_bytes(pid)? as f64 / rss_bytes(alone_pid)? as f64;
-    let [(percent, error), (by_chance, chance_error)] =
-        [beside_the_others, of_the_others].map(|ratio| slower(&before, &during, ratio));
+    let [(percent, error), (by_chance, chance_error)] = [beside_the_others, of_the_others]
+        .map(|ratio| percent_slower_and_error(&before, &during, ratio));
     report.row(
         format!("{name}: slower"),
         percent,
@@ -92,7 +92,11 @@ fn of_the_others([_, first, second]: &[f64; 3]) -> f64 {
 }
 
 /// How much slower one program became beside another, and the standard error of that, both in %.
-fn slower(before: &[[f64; 3]], during: &[[f64; 3]], ratio: fn(&[f64; 3]) -> f64) -> (f64, f64) {
+fn percent_slower_and_error(
+    before: &[[f64; 3]],
+    during: &[[f64; 3]],
+    ratio: fn(&[f64; 3]) -> f64,
+) -> (f64, f64) {
     let [before, during] =
         [before, during].map(|rounds| rounds.iter().map(ratio).collect::<Vec<_>>());
     let now = median(&during) / median(&before);

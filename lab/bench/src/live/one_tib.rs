@@ -55,7 +55,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             Ok(())
         })?);
         sampled.push(longest_while(&mut workload, || {
-            let done = manage(host.means()?, pid, POLICY, settings, sizes.turn, |_| false)?;
+            let done = manage(
+                host.new_kernel_backend()?,
+                pid,
+                POLICY,
+                settings,
+                sizes.turn,
+                |_| false,
+            )?;
             windows += done.journal.totals().samples;
             longest_call = longest_call.max(done.longest_call);
             cores.push(done.cpu_percent());

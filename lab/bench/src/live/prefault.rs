@@ -54,7 +54,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let turns = (0..turns)
             .map(|_| {
                 WAYS.iter()
-                    .map(|way| one(host, mib, options, *way))
+                    .map(|way| measure_one_way(host, mib, options, *way))
                     .collect()
             })
             .collect::<BenchResult<Vec<Vec<TouchTimes>>, _>>()?;
@@ -96,7 +96,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
-pub(super) fn filler(
+pub(super) fn prefault_process(
     pid: u32,
     rate: Option<Rate>,
     warm: u64,
@@ -105,12 +105,12 @@ pub(super) fn filler(
     let filler = Prefaulter::begin(rate, None)?.wait_ready()?;
     filler.follow(pid, warm)?;
     for process in filler.followed() {
-        filler.set_room(process, room * HUGE_PAGE_BYTES);
+        filler.set_prefault_room(process, room * HUGE_PAGE_BYTES);
     }
     Ok(filler)
 }
 
-fn one(
+fn measure_one_way(
     host: &mut BenchHost,
     mib: u64,
     options: &str,
@@ -121,7 +121,7 @@ fn one(
     let mut program = host.start(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
     let fault_ahead = match without {
-        Some(_) => Some(filler(program.pid(), None, 0, mib)?),
+        Some(_) => Some(prefault_process(program.pid(), None, 0, mib)?),
         None => None,
     };
     program.command(WorkloadRequest::Go)?;

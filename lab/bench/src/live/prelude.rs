@@ -3,7 +3,7 @@
 pub(super) use super::host::{BenchHost, need_bytes};
 pub(super) use super::managed::{manage, manage_all, promote_half};
 pub(super) use super::programs::huge::{huge_percent, promote_all};
-pub(super) use super::programs::speed::{BaseAndHuge, ProgramSpeed, in_turn, turn};
+pub(super) use super::programs::speed::{BaseAndHuge, ProgramSpeed, in_turn, measure_turn};
 pub(super) use super::programs::{MeasuredProgram, ProgramKind, idle_redis, reader};
 pub(super) use super::report::{LiveReport, mib};
 pub(super) use super::scale::{Scale, TurnSizes};

@@ -17,7 +17,7 @@ const MOST_NEIGHBOURS: usize = 5;
 
 impl MemoryPressure {
     /// Fills the machine until `percent` of its memory is in use.
-    pub fn apply(program: &Path, percent: f64) -> BenchResult<Self> {
+    pub fn fill_until_percent(program: &Path, percent: f64) -> BenchResult<Self> {
         let mut neighbours = Vec::new();
         loop {
             let machine = system_memory::machine_use()?;

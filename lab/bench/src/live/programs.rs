@@ -19,7 +19,7 @@ pub(super) use postgres::allow_huge_buffers;
 pub(super) use server::{in_background, redis_command};
 
 use crate::live::prelude::*;
-use hawkeye_workload::{HotKeys, Latencies, RequestSchedule};
+use hawkeye_workload::{AnswerLatencies, HotKeys, RequestSchedule};
 use python::PythonScript;
 use server::LIGHT_LOAD;
 use tempfile::TempDir;
@@ -42,7 +42,7 @@ pub trait MeasuredProgram: Send {
 
     /// Latencies of single questions that come at a fixed pace; otherwise the program pauses.
     /// `None` if it answers no questions.
-    fn latencies(&mut self, _pace: RequestSchedule) -> BenchResult<Option<Latencies>> {
+    fn latencies(&mut self, _pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
         Ok(None)
     }
 }

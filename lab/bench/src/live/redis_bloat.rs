@@ -68,7 +68,7 @@ fn run_short_of_memory(
     short: Duration,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let pressure = MemoryPressure::apply(host.program(), SHORT_PERCENT)?;
+    let pressure = MemoryPressure::fill_until_percent(host.program(), SHORT_PERCENT)?;
     for (system, server) in servers {
         let promoter = system.promoter(host)?;
         let promoting = promoter.promote(server.pid(), PromoterPace::Own, short, || false)?;
@@ -122,11 +122,11 @@ fn compare(
         .find(|((system, _), _)| *system == LiveSystem::ThpShipped);
     let always = always.map_or(f64::NAN, |(_, rates)| median(rates));
     let base_bytes = servers.first().map_or(Ok(0), |(_, base)| {
-        base.memory().map(|memory| memory.rss_bytes)
+        base.measure_memory_use().map(|memory| memory.rss_bytes)
     })?;
     for ((system, server), rates) in servers.iter().zip(&rates) {
         let rate = median(rates);
-        let memory = server.memory()?;
+        let memory = server.measure_memory_use()?;
         report.row(
             format!("{}: {when}", system.name()),
             rate / 1e3,

@@ -107,7 +107,7 @@ fn run_system(
     system.prepare(host)?;
     let limit = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
-    let server = RedisServer::start(|command| group.around(&command))?;
+    let server = RedisServer::start(|command| group.command_in_cgroup(&command))?;
     let pid = server.pid();
     let promoter = system.promoter(host)?;
     let phases = || RefillRun::of(server, sizes);
@@ -117,7 +117,7 @@ fn run_system(
 impl RefillRun {
     fn of(mut server: RedisServer, sizes: RedisRefillSizes) -> Self {
         let mut story = Self::default();
-        if let Err(error) = story.go_through(&server, sizes) {
+        if let Err(error) = story.delete_and_refill(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
             std::thread::sleep(Duration::from_millis(500));
             story.ended = Some(match server.is_gone() {
@@ -128,7 +128,11 @@ impl RefillRun {
         story
     }
 
-    fn go_through(&mut self, server: &RedisServer, sizes: RedisRefillSizes) -> BenchResult<()> {
+    fn delete_and_refill(
+        &mut self,
+        server: &RedisServer,
+        sizes: RedisRefillSizes,
+    ) -> BenchResult<()> {
         let full = (sizes.limit_mib << 20) / 100 * FULL_PERCENT;
         let keys = full / SMALL_ALLOCATED_BYTES;
         let begun = Instant::now();
@@ -169,7 +173,7 @@ impl RefillRun {
         server: &RedisServer,
         begun: Instant,
     ) -> BenchResult<RedisMemoryUse> {
-        let memory = server.memory()?;
+        let memory = server.measure_memory_use()?;
         self.points.push((begun.elapsed().as_secs_f64(), memory));
         Ok(memory)
     }

@@ -65,7 +65,7 @@ impl RedisServer {
         // Redis holds the values of one script twice until the script ends.
         let piece = (PIECE * 4096 / value_bytes.max(1)).clamp(1, PIECE);
         let value_bytes = value_bytes.to_string();
-        self.script(
+        self.run_lua_over_keys(
             "local v = string.rep('x', tonumber(ARGV[3])) \
              for i = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1 do \
              redis.call('SET', string.format('key:%012d', i), v) end return 'OK'",
@@ -79,7 +79,7 @@ impl RedisServer {
     /// once instead of within ten seconds.
     pub fn delete(&self, keys: u64, percent: u32) -> BenchResult<()> {
         let percent = percent.to_string();
-        self.script(
+        self.run_lua_over_keys(
             "math.randomseed(tonumber(ARGV[1]) + 1) \
              for i = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1 do \
              if math.random() * 100 < tonumber(ARGV[3]) then redis.call('DEL', string.format('key:%012d', i)) end end \
@@ -92,7 +92,7 @@ impl RedisServer {
         Ok(())
     }
 
-    fn script(
+    fn run_lua_over_keys(
         &self,
         script: &str,
         keys: std::ops::Range<u64>,
@@ -128,7 +128,7 @@ impl RedisServer {
         rate.ok_or_else(|| impossible!("redis-benchmark printed no rate of GET requests"))
     }
 
-    pub fn memory(&self) -> BenchResult<RedisMemoryUse> {
+    pub fn measure_memory_use(&self) -> BenchResult<RedisMemoryUse> {
         let info = self.cli(&["INFO", "memory"])?;
         let used_bytes = field(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
         let gone = || impossible!("Redis did not report its memory: the server has ended");

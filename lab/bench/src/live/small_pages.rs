@@ -4,9 +4,9 @@
 use super::prelude::*;
 use super::programs::start_reader;
 use crate::calibrate;
-use crate::simulated::small_pages::{BlockLayout, reads};
+use crate::simulated::small_pages::{BlockLayout, measure_block_reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
-use hawkeye_linux::page_sizes::{all, read_mapped_sizes, setting_file};
+use hawkeye_linux::page_sizes::{read_mapped_sizes, setting_file, sizes_with_switch};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrders};
@@ -71,7 +71,7 @@ struct SmallPageFigures {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, rounds, turns) = scale.pick((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);
-    if !all(thp).contains(PageOrder::CONTIGUOUS) {
+    if !sizes_with_switch(thp).contains(PageOrder::CONTIGUOUS) {
         bail!("this kernel has no pages of 64 KiB: Linux 6.8 or later is needed");
     }
     need_bytes(4 * (mib << 20))?;
@@ -90,7 +90,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             blocks: layout.blocks * (100 - case.free_percent) / 100,
             ..layout
         };
-        let truth = reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
+        let truth = measure_block_reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
         // Separate blocks give all of their memory back.
         let kept = left.blocks as f64 / layout.blocks as f64;
         let predicted = |sizes| predicted(&layout, sizes, &truth, &costs, kept);
@@ -212,7 +212,7 @@ fn measure(
     // The first turn of each program only warms up caches.
     for number in 0..=turns {
         for (program, reads) in programs.iter_mut().zip(&mut reads) {
-            let speed = turn(program.as_mut(), TURN)?;
+            let speed = measure_turn(program.as_mut(), TURN)?;
             if number > 0 {
                 reads.push(1e9 / speed.per_cpu_s);
             }
@@ -237,7 +237,10 @@ fn set_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
     let or = |on: bool, otherwise| if on { "always" } else { otherwise };
     host.set_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
-    for order in all(thp).iter().filter(|order| *order < PageOrder::HUGE) {
+    for order in sizes_with_switch(thp)
+        .iter()
+        .filter(|order| *order < PageOrder::HUGE)
+    {
         let on = sizes.contains(order);
         host.set_file(&setting_file(thp, order), or(on, "never"))?;
     }

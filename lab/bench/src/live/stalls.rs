@@ -92,7 +92,7 @@ fn sides(
         // Another order each round, so that no side always follows the same one.
         let side = &mut sides[(n / places + n) % places];
         let means = match side.managed {
-            true => Some(host.means()?),
+            true => Some(host.new_kernel_backend()?),
             false => None,
         };
         faults(&mut program)?;

@@ -80,14 +80,14 @@ impl LiveSystem {
             _ => "madvise",
         };
         KhugepagedPace::Resting.apply(host)?;
-        khugepaged::bloat(host, self.policy().is_some())?;
+        khugepaged::set_allowed_bloat(host, self.policy().is_some())?;
         host.set_enabled(at_faults)
     }
 
     /// Sets up the promoter, which takes a moment.
     pub fn promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
         let manager = match self.policy() {
-            Some(policy) => Some((policy, host.means()?)),
+            Some(policy) => Some((policy, host.new_kernel_backend()?)),
             None => None,
         };
         Ok(Promoter {

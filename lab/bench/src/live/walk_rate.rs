@@ -83,7 +83,7 @@ fn estimate_running(
 
 /// From outside: the median of all windows that fit into `within`, at least one.
 fn estimate(host: &BenchHost, pid: u32, within: Duration) -> BenchResult<Overhead> {
-    let SamplerBackend::AccessBits(mut bits) = host.means()?.sampler else {
+    let SamplerBackend::AccessBits(mut bits) = host.new_kernel_backend()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
     };
     let until = Instant::now() + within;

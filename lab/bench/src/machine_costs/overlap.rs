@@ -45,7 +45,7 @@ pub(super) fn along(
     let apart = starts.len() / CHAINS;
     let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
     let [at_once] = turns(|| Ok([read_ns / chase_all(memory, &mut at)]))?;
-    let [reach] = turns(|| Ok([reach(memory, read_ns)]))?;
+    let [reach] = turns(|| Ok([measure_reach(memory, read_ns)]))?;
     Ok(ReadOverlap {
         singles,
         at_once,
@@ -87,7 +87,7 @@ fn chase_all(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f64 {
 /// Reads of memory overlap as far as the core runs ahead. Within that distance, each instruction
 /// between reads adds an equal part of a read's duration (after H. Wong, "Measuring reorder buffer
 /// capacity", 2013). Registers run out first: most instructions of programs write one.
-fn reach(memory: &TestMemory, read_ns: f64) -> f64 {
+fn measure_reach(memory: &TestMemory, read_ns: f64) -> f64 {
     let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
     let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;

@@ -86,7 +86,7 @@ pub(super) fn over(memory: &TestMemory, bytes: usize) -> Result<CacheSharing, Li
 impl CacheSharing {
     /// The share of missing lines that the cache takes when they are read: 0 to 1. `None` if the
     /// two kinds of lines show no difference.
-    pub fn taken(&self) -> Option<f64> {
+    pub fn share_taken(&self) -> Option<f64> {
         let (gone, kept) = (self.gone.median, self.kept.median);
         let taken = (gone - self.once.median) / (gone - kept);
         (gone > kept).then(|| taken.clamp(0.0, 1.0))
@@ -151,14 +151,14 @@ mod tests {
 
     #[test]
     fn a_line_found_after_one_read_was_taken() {
-        assert_eq!(sharing(118.0, &[]).taken(), Some(0.3));
-        assert_eq!(sharing(18.0, &[]).taken(), Some(1.0));
-        assert_eq!(sharing(165.0, &[]).taken(), Some(0.0));
+        assert_eq!(sharing(118.0, &[]).share_taken(), Some(0.3));
+        assert_eq!(sharing(18.0, &[]).share_taken(), Some(1.0));
+        assert_eq!(sharing(165.0, &[]).share_taken(), Some(0.0));
         let all_the_same = CacheSharing {
             kept: spread(160.0),
             ..sharing(160.0, &[])
         };
-        assert_eq!(all_the_same.taken(), None);
+        assert_eq!(all_the_same.share_taken(), None);
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn mix(names: &str) -> Result<WorkloadSpec, String> {
     for name in names.split(", ") {
         let next = workloads::by_name(name).map_err(|e| e.to_string())?;
         mixed = Some(match mixed {
-            Some(before) => before.then(next, LATER_S),
+            Some(before) => before.followed_by_workload(next, LATER_S),
             None => next,
         });
     }

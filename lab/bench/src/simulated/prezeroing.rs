@@ -52,7 +52,7 @@ impl KernelAndModel {
 ///
 /// # Errors
 /// The text is not such a recording.
-pub fn compare(text: &str) -> BenchResult<LiveReport> {
+pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
     let recording = TraceRecording::parse(text).map_err(BenchError::Impossible)?;
     let start = &recording.start;
     let mut model = model_of(start.counted.free);

@@ -74,7 +74,7 @@ impl BlockLayout {
                 bottom..bottom + all
             };
             for page in begin..begin + self.used_pages {
-                let (order, given) = largest(page, &mapping, sizes, &there);
+                let (order, given) = page_of_touch(page, &mapping, sizes, &there);
                 if let Some(pages) = there.get_mut(given.start as usize..given.end as usize) {
                     if !given.is_empty() {
                         pages.fill(true);
@@ -89,7 +89,7 @@ impl BlockLayout {
 }
 
 /// What a touch of this page gets: its size and its pages; no page if it is present already.
-fn largest(
+fn page_of_touch(
     page: u64,
     mapping: &Range<u64>,
     sizes: PageOrders,
@@ -135,7 +135,7 @@ impl FilledBlocks {
 /// The program on the simulated processor, under base pages and under huge pages. Each of its reads
 /// is two accesses, to the table of blocks and to a block. `own_ns` is the time of a read that
 /// neither caches nor translation slow down.
-pub fn reads(
+pub fn measure_block_reads(
     here: &CalibratedProcessor,
     layout: &BlockLayout,
     instructions: u32,
@@ -153,7 +153,7 @@ pub fn reads(
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
-    let run = |pages| here.run(processor, pattern, bytes, pages, pace);
+    let run = |pages| here.simulate_pattern(processor, pattern, bytes, pages, pace);
     HugePageGain::of(run, accesses)
 }
 

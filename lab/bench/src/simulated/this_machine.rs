@@ -8,7 +8,7 @@
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
 use crate::live::programs::huge::huge_percent;
-use crate::live::programs::speed::turn;
+use crate::live::programs::speed::measure_turn;
 use crate::live::programs::start_reader;
 use crate::live::report::LiveReport;
 use crate::machine_costs::sharing;
@@ -116,11 +116,11 @@ struct MeasuredNs {
 pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::processor()?;
     let mut report = LiveReport::new("this-machine");
-    let mut shared = vec![here.shared_as(&sharing::measure()?)];
+    let mut shared = vec![here.with_shared_cache(&sharing::measure()?)];
     let mut seen = Vec::new();
     for case in &CASES {
         seen.push((case, measure(program, case)?));
-        shared.push(here.shared_as(&sharing::measure()?));
+        shared.push(here.with_shared_cache(&sharing::measure()?));
     }
     let here = with_average_neighbours(here, &shared);
     for (case, live) in seen {
@@ -193,7 +193,7 @@ fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
         for number in 0..=TURNS {
             let programs = [&mut base, &mut huge, &mut small];
             for (program, now) in programs.into_iter().zip(&mut now) {
-                let speed = turn(program.as_mut(), TURN)?;
+                let speed = measure_turn(program.as_mut(), TURN)?;
                 if number > 0 {
                     now.push(1e9 / speed.per_cpu_s);
                 }
@@ -260,6 +260,6 @@ fn simulate(
         (f64::from(case.instructions) / (own_ns * processor.ghz)).min(at_best)
     };
     let pattern = (case.pattern)(case.instructions);
-    let run = |pages| here.run(processor, pattern, MIB << 20, pages, pace);
+    let run = |pages| here.simulate_pattern(processor, pattern, MIB << 20, pages, pace);
     HugePageGain::of(run, case.accesses)
 }

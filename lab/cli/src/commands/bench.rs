@@ -89,7 +89,10 @@ impl Bench {
         }
         let mut results = BenchResults::on_this_machine(self.quick);
         let mut failed = false;
-        for side in chosen.into_iter().flat_map(ExperimentEntry::sides) {
+        for side in chosen
+            .into_iter()
+            .flat_map(ExperimentEntry::live_and_simulated_sides)
+        {
             match self.outcome(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
@@ -140,7 +143,7 @@ impl Bench {
     }
 
     /// Whether `--quick` skips the simulation of this table, because it takes minutes.
-    fn leaves_out(&self, table: &PaperTable) -> bool {
+    fn skips_long_table(&self, table: &PaperTable) -> bool {
         self.quick && self.names.is_empty() && table.is_long()
     }
 
@@ -164,7 +167,7 @@ impl Bench {
             live: known.live.filter(|_| !self.sim),
             simulated: known
                 .simulated
-                .filter(|table| !self.live && !self.leaves_out(table)),
+                .filter(|table| !self.live && !self.skips_long_table(table)),
             ..known
         });
         Ok(wanted
@@ -187,7 +190,7 @@ fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all()
         .into_iter()
-        .flat_map(ExperimentEntry::sides)
+        .flat_map(ExperimentEntry::live_and_simulated_sides)
     {
         let title = side.title();
         let read = |kind| {

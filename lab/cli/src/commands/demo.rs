@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_manager::{Event, Machine, Manager, Settings, WakeReason};
+use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
 use hawkeye_policy::{RegionAddr, Watermarks};
 use hawkeye_sim::engine::{Engine, EngineFigures};
@@ -51,7 +51,7 @@ struct BloatFigures {
 impl SimulatedDemo {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
-        let systems = hot_first()?;
+        let systems = compare_hot_first()?;
         let base = base_speed(&systems);
         println!("1. Hot memory at high addresses (simulated)");
         println!(
@@ -71,7 +71,7 @@ impl SimulatedDemo {
             }
             println!();
         }
-        let bloat = bloated()?;
+        let bloat = measure_bloat()?;
         println!("\n2. Bloat (simulated)\n");
         println!("  before       {} resident", mib(bloat.before_bytes));
         println!(
@@ -109,7 +109,7 @@ fn base_speed(systems: &[SystemFigures]) -> f64 {
 }
 
 /// The same program under each policy, with base pages at faults and with huge pages.
-fn hot_first() -> Result<Vec<SystemFigures>> {
+fn compare_hot_first() -> Result<Vec<SystemFigures>> {
     let workload = WorkloadSpec::parse("hot", include_str!("demo/hot.toml"))?;
     let setup = SimulationSetup {
         memory_bytes: 16 << 30,
@@ -144,7 +144,7 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
 }
 
 /// Huge pages at faults, most of which is never written, on a machine that is nearly full.
-fn bloated() -> Result<BloatFigures> {
+fn measure_bloat() -> Result<BloatFigures> {
     let workload = WorkloadSpec::parse("bloated", include_str!("demo/bloated.toml"))?;
     let setup = SimulationSetup {
         memory_bytes: 9 << 27,
@@ -186,7 +186,9 @@ impl DemoRun {
         let engine = Engine::new(setup, system, workload)?;
         let mut manager = Manager::new(engine, policy, settings)?;
         let mut regions = Vec::new();
-        while manager.machine().now() < LONGEST && manager.step() == WakeReason::Deadline {
+        while manager.machine().now() < LONGEST
+            && manager.run_due_work() == LoopWakeReason::Deadline
+        {
             for (_, sample) in manager.last_samples().samples_after(Duration::ZERO) {
                 if sample.regions.len() > regions.len() {
                     regions = sample.regions.iter().map(|r| r.region).collect();
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn hawkeye_promotes_the_hot_part_and_linux_the_first() -> Result<()> {
-        let systems = hot_first()?;
+        let systems = compare_hot_first()?;
         let [none, linux, hawkeye, all_huge] = &systems[..] else {
             panic!("{systems:?}");
         };
@@ -252,13 +254,13 @@ mod tests {
         };
         assert!(gain(hawkeye) > 0.5, "{systems:?}");
         assert!(gain(linux) < 0.1, "{systems:?}");
-        assert_eq!(hot_first()?, systems, "the same again");
+        assert_eq!(compare_hot_first()?, systems, "the same again");
         Ok(())
     }
 
     #[test]
     fn a_bloated_program_is_left_with_what_it_uses() -> Result<()> {
-        let bloat = bloated()?;
+        let bloat = measure_bloat()?;
         assert_eq!(bloat.before_bytes, 1 << 30);
         assert_eq!(bloat.used_bytes, 512 * 100 * 4096);
         assert_eq!(bloat.after_bytes, bloat.used_bytes);

@@ -50,7 +50,7 @@ impl BuddyAllocator {
     }
 
     /// Takes one frame, if it is free.
-    pub(super) fn take(&mut self, frame: u32) -> bool {
+    pub(super) fn take_free_frame(&mut self, frame: u32) -> bool {
         let held = (0..ORDERS).find(|order| {
             let block = frame & !((1 << order) - 1);
             self.free[usize::from(*order)].remove(&block)
@@ -76,13 +76,13 @@ impl BuddyAllocator {
             let aligned = at.trailing_zeros();
             let fits = (end - at).ilog2();
             let order = aligned.min(fits).min(u32::from(ORDERS) - 1) as u8;
-            self.give_back(at, order);
+            self.merge_freed_block(at, order);
             at += 1 << order;
         }
         self.free_frames += count;
     }
 
-    fn give_back(&mut self, mut block: u32, mut order: u8) {
+    fn merge_freed_block(&mut self, mut block: u32, mut order: u8) {
         while order + 1 < ORDERS {
             let buddy = block ^ 1 << order;
             if !self.free[usize::from(order)].remove(&buddy) {
@@ -159,7 +159,7 @@ mod tests {
                     }
                     1 => {
                         let frame = number % frames;
-                        prop_assert_eq!(buddy.take(frame), owned.insert(frame));
+                        prop_assert_eq!(buddy.take_free_frame(frame), owned.insert(frame));
                         if !blocks.iter().any(|(b, c)| (*b..b + c).contains(&frame)) {
                             blocks.push((frame, 1));
                         }

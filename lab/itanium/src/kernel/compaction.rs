@@ -106,7 +106,8 @@ impl ItaniumMachine {
         owners: &BTreeMap<u32, MovableOwner>,
     ) -> Result {
         let frames = block..block + (1 << order);
-        let (taken, used): (Vec<u32>, Vec<u32>) = frames.partition(|at| self.buddy.take(*at));
+        let (taken, used): (Vec<u32>, Vec<u32>) =
+            frames.partition(|at| self.buddy.take_free_frame(*at));
         let small = self.buddy.blocks().filter(|(_, size)| *size < order);
         let room: usize = small.map(|(_, size)| 1usize << size).sum();
         let moved = used.iter().map_while(|frame| {
@@ -129,7 +130,7 @@ impl ItaniumMachine {
                     let table = &mut self.space_mut(process)?.table;
                     table.update_entries(page, 1, |entry| Pte { frame: to, ..entry });
                     let purge = self.purge_of(process, page, 1, false)?;
-                    self.purge(purge)?;
+                    self.purge_translations(purge)?;
                 }
                 MovableOwner::Other => {
                     self.movable.remove(&frame);

@@ -35,7 +35,11 @@ impl ItaniumMachine {
                 preempt,
             } => {
                 let (_, order) = self.largest_extent(process, page, order, within)?;
-                (page, 0, self.reserve(process, page, order, preempt))
+                (
+                    page,
+                    0,
+                    self.take_reserved_frame(process, page, order, preempt),
+                )
             }
         };
         let (first, order, frame) = match frame {

@@ -32,7 +32,7 @@ impl ItaniumMachine {
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.below(100) < how.broken_percent.into();
             let movable = rng.below(100) < how.movable_percent.into();
-            if !broken || !self.buddy.take(block) {
+            if !broken || !self.buddy.take_free_frame(block) {
                 continue;
             }
             if movable {

@@ -59,7 +59,10 @@ impl ItaniumMachine {
             .iter()
             .flatten()
             .flat_map(|it| it.table.frames());
-        let others = self.reservations.kept().chain(self.movable.iter().copied());
+        let others = self
+            .reservations
+            .reserved_frames_left()
+            .chain(self.movable.iter().copied());
         for frame in tables.chain(others) {
             let before = owners.insert(frame, 1);
             must(before.is_none(), "a frame is used for two purposes", frame)?;

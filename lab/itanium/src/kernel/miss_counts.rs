@@ -87,7 +87,7 @@ impl ItaniumMachine {
                 let first = chunk << order;
                 let purge = self.purge_of(process, first, 1, false)?;
                 self.split_to_base(process, first, order)?;
-                self.purge(purge)?;
+                self.purge_translations(purge)?;
             }
         }
         for ((process, chunk), count) in referred {

@@ -118,7 +118,7 @@ impl ItaniumMachine {
             .mappings
             .retain(|start, _| !(first..first + pages).contains(start));
         space.forget_heap_surplus(first, pages);
-        self.purge(purge)
+        self.purge_translations(purge)
     }
 
     /// Allows or forbids writes to a mapped range.
@@ -142,7 +142,7 @@ impl ItaniumMachine {
             }
             page += 1 << order;
         }
-        self.purge(purge)
+        self.purge_translations(purge)
     }
 
     pub(super) fn is_shared(&self, process: u32, first: u64, order: u8) -> Result<bool> {

@@ -67,7 +67,7 @@ impl ItaniumMachine {
         space.mappings.insert(to, of(new_pages));
         space.forget_heap_surplus(first, old_pages);
         self.write_page_sizes(process, to + old_pages, more, mapping.backing)?;
-        self.purge(purge)?;
+        self.purge_translations(purge)?;
         Ok(base.address_of(to))
     }
 

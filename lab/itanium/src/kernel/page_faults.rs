@@ -95,7 +95,7 @@ impl ItaniumMachine {
                 return Err(ItaniumError::OutOfMemory(process));
             }
         }
-        self.purge(purge)
+        self.purge_translations(purge)
     }
 
     fn copy_or_count_failure(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {

@@ -89,7 +89,7 @@ impl ItaniumMachine {
         self.counters.remaps += 1;
         self.counters.sized_entries += 1 << page.order;
         let purge = self.purge_of(process, first, 1 << page.order, false)?;
-        self.purge(purge)?;
+        self.purge_translations(purge)?;
         Ok(true)
     }
 

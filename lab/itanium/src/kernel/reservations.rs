@@ -76,13 +76,15 @@ impl Reservations {
     }
 
     /// All frames that are reserved and not handed out.
-    pub(super) fn kept(&self) -> impl Iterator<Item = u32> {
-        self.all.values().flat_map(Reservation::kept)
+    pub(super) fn reserved_frames_left(&self) -> impl Iterator<Item = u32> {
+        self.all
+            .values()
+            .flat_map(Reservation::unused_reserved_frames)
     }
 }
 
 impl Reservation {
-    fn kept(&self) -> impl Iterator<Item = u32> {
+    fn unused_reserved_frames(&self) -> impl Iterator<Item = u32> {
         let frames = self.handed_out.iter().zip(self.frame..);
         frames.filter_map(|(handed_out, frame)| (!handed_out).then_some(frame))
     }
@@ -97,7 +99,7 @@ impl Reservation {
 impl ItaniumMachine {
     /// Takes a frame at a page's place in a reservation, and makes the reservation if there is
     /// none, with this order and first page or a smaller available order.
-    pub(super) fn reserve(
+    pub(super) fn take_reserved_frame(
         &mut self,
         process: u32,
         page: u64,
@@ -144,7 +146,7 @@ impl ItaniumMachine {
         };
         self.reservations.unused -= reservation.unused;
         self.statistics.given_up += u64::from(reservation.unused > 0);
-        for frame in reservation.kept() {
+        for frame in reservation.unused_reserved_frames() {
             self.buddy.free(frame, 1);
         }
     }

@@ -15,20 +15,26 @@ impl ItaniumMachine {
             return Ok(());
         }
         let after = first + (1 << entry.order) - page;
-        self.set_sizes(process, first, page - first, entry.order)?;
-        self.set_sizes(process, page, after, entry.order)?;
+        self.cover_by_smaller_pages(process, first, page - first, entry.order)?;
+        self.cover_by_smaller_pages(process, page, after, entry.order)?;
         self.statistics.demoted.add(entry.order);
         Ok(())
     }
 
     pub(super) fn split_to_base(&mut self, process: u32, first: u64, order: u8) -> Result {
-        self.set_sizes(process, first, 1 << order, 0)?;
+        self.cover_by_smaller_pages(process, first, 1 << order, 0)?;
         self.statistics.demoted.add(order);
         Ok(())
     }
 
     /// Covers a part of one page by pages of at most this order.
-    fn set_sizes(&mut self, process: u32, first: u64, pages: u64, limit: u8) -> Result {
+    fn cover_by_smaller_pages(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+        limit: u8,
+    ) -> Result {
         let orders = self.orders();
         let table = &mut self.space_mut(process)?.table;
         for (start, order) in orders.cover(first, pages, limit) {

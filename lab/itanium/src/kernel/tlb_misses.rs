@@ -46,12 +46,18 @@ impl ItaniumMachine {
                     return Ok(());
                 }
                 Ok(_) => self.fault(process, address, write)?,
-                Err(miss) => self.miss(process, address, write, miss)?,
+                Err(miss) => self.handle_tlb_miss(process, address, write, miss)?,
             }
         }
     }
 
-    fn miss(&mut self, process: u32, address: u64, write: bool, miss: TlbMiss) -> Result {
+    fn handle_tlb_miss(
+        &mut self,
+        process: u32,
+        address: u64,
+        write: bool,
+        miss: TlbMiss,
+    ) -> Result {
         match miss {
             TlbMiss::Table => self.counters.nested += 1,
             TlbMiss::Entry => self.counters.software += 1,
@@ -146,7 +152,7 @@ impl ItaniumMachine {
     }
 
     /// Drops translations, and entries of the hash table, one for each base page.
-    pub(super) fn purge(&mut self, purge: TlbPurge) -> Result {
+    pub(super) fn purge_translations(&mut self, purge: TlbPurge) -> Result {
         let base = self.base();
         let first = base.address_of(purge.first);
         let registers = &self.space(purge.process)?.registers;

@@ -27,10 +27,10 @@ pub(super) type WalksBySize = [f64; 5];
 
 impl AccessCost {
     pub(super) fn overhead_percent(&self) -> f64 {
-        self.tally(1.0).overhead_percent()
+        self.tally_accesses(1.0).overhead_percent()
     }
 
-    pub(super) fn tally(&self, accesses: f64) -> AccessTally {
+    pub(super) fn tally_accesses(&self, accesses: f64) -> AccessTally {
         AccessTally {
             accesses,
             cycles: accesses * self.cycles,
@@ -79,7 +79,7 @@ impl Program {
         needed.min(MOST_TO_WARM_UP).max(least)
     }
 
-    pub(super) fn measure(
+    pub(super) fn measure_access_cost(
         &mut self,
         kernel: &mut SimulatedKernel,
         now: Duration,
@@ -159,7 +159,7 @@ impl Program {
                 let before = self.core.counters();
                 self.access(kernel, &batch, work)?;
                 let made = self.core.counters().since(&before);
-                add(&mut counted[stream], &made);
+                add_translation_counters(&mut counted[stream], &made);
             }
         }
         Ok(counted)
@@ -228,7 +228,7 @@ impl From<EngineError> for ProgramError {
     }
 }
 
-fn add(sum: &mut TranslationCounters, more: &TranslationCounters) {
+fn add_translation_counters(sum: &mut TranslationCounters, more: &TranslationCounters) {
     sum.accesses += more.accesses;
     sum.millicycles += more.millicycles;
     sum.load_walk_cycles += more.load_walk_cycles;

@@ -66,7 +66,7 @@ impl StreamSampler {
     ) -> Option<Self> {
         let lot = lots.iter().position(|lot| lot.name == stream.area)?;
         let held = lots.get(lot)?;
-        let regions = held.part(stream.part);
+        let regions = held.regions_of_part(stream.part);
         let pages = regions.len() as u64 * PER_REGION;
         let shape = match stream.pattern {
             StreamPattern::Random => StreamShape::Random,

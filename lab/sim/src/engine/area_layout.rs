@@ -1,7 +1,7 @@
 //! Where a program's areas lie, and which of their pages it uses.
 
 use crate::bits::PageBits;
-use crate::workloads::{Area, Pieces};
+use crate::workloads::{Area, AreaPieces};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub(super) struct AreaLayout {
     pub(super) name: String,
     pub(super) start: u64,
     used: Vec<PageBits>,
-    pieces: Option<Pieces>,
+    pieces: Option<AreaPieces>,
     /// The pieces that were given back, if the area is in pieces.
     gone: Vec<PageBits>,
 }
@@ -83,7 +83,7 @@ impl AreaLayout {
         all.minus(self.gone.get(number).copied().unwrap_or(PageBits::EMPTY))
     }
 
-    pub(super) fn give_back(&mut self, number: usize, piece: PageBits) {
+    pub(super) fn record_unmapped_piece(&mut self, number: usize, piece: PageBits) {
         self.drop_pages(number, piece);
         if let Some(gone) = self.gone.get_mut(number) {
             *gone = gone.or(piece);
@@ -102,7 +102,7 @@ impl AreaLayout {
     }
 
     /// Regions of a part, by number; at least one.
-    pub(super) fn part(&self, [from, to]: [f64; 2]) -> Range<usize> {
+    pub(super) fn regions_of_part(&self, [from, to]: [f64; 2]) -> Range<usize> {
         let count = self.used.len();
         let at = |share: f64| (share * count as f64).round() as usize;
         let first = at(from).min(count.saturating_sub(1));

@@ -27,14 +27,14 @@ impl Engine {
             }
             let step = self.next_step().min(target - self.now);
             let guests: Vec<_> = self.guests.iter().map(GuestMachine::demand).collect();
-            let shares = self.shares(&guests);
+            let shares = self.thread_core_shares(&guests);
             let (own, guests) = shares.split_at(self.programs.len());
             for (index, share) in own.iter().enumerate() {
                 self.run(index, step, *share);
             }
-            self.fill_ahead(step);
+            self.prefault_for_step(step);
             self.run_guests(step, guests);
-            let done = self.kernel.step(step);
+            let done = self.kernel.step_kernel_threads(step);
             let neighbour = &mut self.measuring.neighbour;
             neighbour.record_step(&done, step, MemoryTraffic::default());
             self.now += step;
@@ -50,7 +50,7 @@ impl Engine {
 
     /// The share of a core that each thread of its programs gets now, and then the share for each
     /// demand in `beside`.
-    pub(super) fn shares(&self, beside: &[CpuDemand]) -> Vec<f64> {
+    pub(super) fn thread_core_shares(&self, beside: &[CpuDemand]) -> Vec<f64> {
         let own = self.programs.iter().map(Program::demand);
         let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
         core_shares::shares(self.cores, &demands)
@@ -132,14 +132,18 @@ impl Engine {
                     program.record_peaks(&self.kernel);
                     program.record_moment(&self.kernel, now);
                     if program.current().is_none() {
-                        self.end(index, ProgramOutcome::Done, turn.at(left_ns));
+                        self.end_program(
+                            index,
+                            ProgramOutcome::Done,
+                            turn.time_at_budget_left(left_ns),
+                        );
                     }
                     return;
                 }
                 Err(ProgramError::OutOfMemory) => {
                     let victim = self.kernel.out_of_memory_victim();
                     if !self.kill(victim, now) {
-                        self.end(index, ProgramOutcome::Killed, now);
+                        self.end_program(index, ProgramOutcome::Killed, now);
                     }
                 }
                 Err(ProgramError::Error(error)) => {
@@ -158,12 +162,12 @@ impl Engine {
         let alive = |p: &Program| p.is_alive() && Some(p.space) == victim;
         let found = self.programs.iter().position(alive);
         if let Some(index) = found {
-            self.end(index, ProgramOutcome::Killed, now);
+            self.end_program(index, ProgramOutcome::Killed, now);
         }
         found.is_some()
     }
 
-    pub(super) fn end(&mut self, index: usize, outcome: ProgramOutcome, at: Duration) {
+    pub(super) fn end_program(&mut self, index: usize, outcome: ProgramOutcome, at: Duration) {
         let Some(program) = self.programs.get_mut(index) else {
             return;
         };

@@ -6,7 +6,7 @@ use super::figures::AccessTally;
 use super::program::{Program, SamplingWindow, WindowObserver};
 use crate::bits::PageBits;
 use crate::kernel::SimulatedKernel;
-use crate::mmu::GroupCondition;
+use crate::mmu::TlbGroupCondition;
 use crate::mmu::translation::{EntrySize, LeafSize};
 use crate::rng::SimulationRng;
 use hawkeye_policy::{
@@ -267,7 +267,7 @@ impl Program {
     /// Pages in groups that have one access bit for all their pages, and the order of these groups.
     fn accessed_together(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
         let group = self.seen.groups().base?;
-        let marked = group.condition == GroupCondition::Marked;
+        let marked = group.condition == TlbGroupCondition::Marked;
         let pages = marked.then(|| self.grouped(region))?;
         (!pages.is_empty()).then_some((pages, group.order))
     }

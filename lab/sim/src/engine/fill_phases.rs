@@ -24,7 +24,9 @@ impl Program {
         }
         let mut rounds = 1;
         match self.current().cloned() {
-            Some(phase @ Phase::Fill { .. }) => self.fill(kernel, (lot, next), &phase)?,
+            Some(phase @ Phase::Fill { .. }) => {
+                self.fill_phase_region(kernel, (lot, next), &phase)?
+            }
             Some(Phase::Free {
                 share,
                 rounds: all,
@@ -35,7 +37,7 @@ impl Program {
                 // A share of what earlier rounds have left.
                 let each = share / f64::from(all);
                 let now = each / (1.0 - each * f64::from(round));
-                self.free(kernel, (lot, next), now, page_ns)?;
+                self.free_phase_region(kernel, (lot, next), now, page_ns)?;
             }
             _ => {}
         }
@@ -50,7 +52,7 @@ impl Program {
         Ok(last)
     }
 
-    fn fill(
+    fn fill_phase_region(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -99,7 +101,7 @@ impl Program {
         Ok(())
     }
 
-    fn free(
+    fn free_phase_region(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -151,7 +153,7 @@ impl Program {
                 continue;
             }
             let used = held.used(number).and(piece).count();
-            held.give_back(number, piece);
+            held.record_unmapped_piece(number, piece);
             let paid = kernel.unmap(self.space, addresses(region, piece))?;
             self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(used);
         }

@@ -22,7 +22,7 @@ const LEFT_FREE: u64 = 64;
 pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
 
 #[derive(Debug, Default)]
-pub(super) struct SimulatedFiller {
+pub(super) struct SimulatedPrefaulter {
     predictor: PrefaultPredictor,
     pub(super) room: BTreeMap<ProcessId, u64>,
     /// Bytes filled since the manager last asked.
@@ -32,8 +32,8 @@ pub(super) struct SimulatedFiller {
     pub(super) regions: u64,
 }
 
-impl SimulatedFiller {
-    fn run(
+impl SimulatedPrefaulter {
+    fn run_tasks(
         &mut self,
         kernel: &mut SimulatedKernel,
         programs: &mut [Program],
@@ -69,7 +69,8 @@ impl SimulatedFiller {
         now: Duration,
     ) -> Option<Duration> {
         if let Some(task) = self.predictor.next_use_check() {
-            let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
+            let (in_use, took) =
+                scan_for_zero_pages(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
             match in_use {
                 Some(in_use) => self.predictor.on_use_check(task, in_use),
                 None => self.predictor.on_prefault_lost(task),
@@ -81,7 +82,7 @@ impl SimulatedFiller {
             .next_progress_check()
             .filter(|(at, _)| *at <= now)
         {
-            let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION);
+            let (in_use, took) = scan_for_zero_pages(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
                 Some(in_use) => self.predictor.on_progress_check(now, task, in_use),
                 None => self.predictor.on_prefault_lost(task),
@@ -104,7 +105,7 @@ impl SimulatedFiller {
             })
         })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
-        let (what, took) = match kernel.fill_ahead(program.space, task.region) {
+        let (what, took) = match kernel.prefault_region(program.space, task.region) {
             Ok(paid) => (PrefaultResult::Done, paid),
             // Its program touched the region first.
             Err(KernelError::NotCandidate(..)) => (PrefaultResult::Occupied, LOOK),
@@ -131,7 +132,7 @@ impl SimulatedFiller {
 const LOOK: Duration = Duration::from_micros(1);
 
 /// Whether fewer than `most` base pages are zero, and the scan's time; `None`: not huge any more.
-fn scan(
+fn scan_for_zero_pages(
     kernel: &mut SimulatedKernel,
     programs: &[Program],
     task: PrefaultTask,
@@ -144,7 +145,7 @@ fn scan(
 
 impl Engine {
     /// Runs the filler for a step that begins now, if there is a filler and a core for it.
-    pub(super) fn fill_ahead(&mut self, step: Duration) {
+    pub(super) fn prefault_for_step(&mut self, step: Duration) {
         let busy = self.busy_threads();
         let Some(filler) = &mut self.filler else {
             return;
@@ -155,6 +156,6 @@ impl Engine {
             return;
         }
         let until = self.now + step;
-        filler.run(&mut self.kernel, &mut self.programs, self.now, until);
+        filler.run_tasks(&mut self.kernel, &mut self.programs, self.now, until);
     }
 }

@@ -2,13 +2,13 @@
 
 use super::EngineError;
 use super::figures::EngineFigures;
-use super::filler::SimulatedFiller;
+use super::filler::SimulatedPrefaulter;
 use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
 use super::program_run::SampleSettings;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
-use crate::mmu::Groups;
+use crate::mmu::TlbPageGroups;
 use crate::setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
@@ -27,7 +27,7 @@ pub struct Engine {
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,
     pub(super) guests: Vec<GuestMachine>,
-    pub(super) filler: Option<SimulatedFiller>,
+    pub(super) filler: Option<SimulatedPrefaulter>,
     pub(super) turn: Option<ManagerSchedule>,
     /// When accessed pages were last reported to reclaim.
     pub(super) marked: Duration,
@@ -84,10 +84,10 @@ impl Engine {
         let value = setup.sample.to_string();
         require(fits, "accesses in a sample", "64 to 100 million", value)?;
         let fault_ahead = setup.fault_ahead && system.fills_ahead;
-        let zeroing = system.zeroing().filter(|_| !fault_ahead);
+        let zeroing = system.background_zeroing_spec().filter(|_| !fault_ahead);
         let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
-        kernel.set_zeroing(setup.tuning.zeroing(zeroing));
+        kernel.set_zeroing(setup.tuning.background_zeroing(zeroing));
         if setup.zeroed_before && zeroing.is_some() {
             kernel.zero_all();
         }
@@ -97,10 +97,10 @@ impl Engine {
             kernel.record_frame_touches();
         }
         if setup.fragmented > 0.0 {
-            kernel.fragment(setup.fragmented, setup.seed);
+            kernel.fragment_free_memory(setup.fragmented, setup.seed);
         }
         kernel.set_merging(setup.merging);
-        kernel.record_remapped(setup.processor.groups != Groups::NONE);
+        kernel.record_remapped(setup.processor.groups != TlbPageGroups::NONE);
         let mut programs = Vec::new();
         for process in processes {
             for _ in 0..process.count {
@@ -128,7 +128,7 @@ impl Engine {
             kernel,
             cores: setup.cores,
             entries: setup.processor.entry_orders(),
-            promotable: system.promotable(&setup.processor),
+            promotable: system.promotable_sizes(&setup.processor),
             measuring: SampleSettings {
                 accesses: setup.sample,
                 ghz: setup.processor.ghz,
@@ -137,7 +137,7 @@ impl Engine {
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
-            filler: fault_ahead.then(SimulatedFiller::default),
+            filler: fault_ahead.then(SimulatedPrefaulter::default),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,

@@ -5,8 +5,9 @@ use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
 use crate::kernel::{KernelError, SpaceId};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
-    ProcessDescription, Progress, PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+    Explain, FaultPageSizes, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
+    ProcessDescription, ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
+    ZeroScanResult,
 };
 use hawkeye_policy::{
     Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder,
@@ -25,7 +26,7 @@ impl Engine {
         guests.find(|guest| guest.id == id && guest.is_alive())
     }
 
-    fn alive(&mut self, id: ProcessId) -> Result<&mut Program> {
+    fn living_program(&mut self, id: ProcessId) -> Result<&mut Program> {
         let mut programs = self.programs.iter_mut();
         let found = programs.find(|p| p.id == id && p.is_alive());
         found.ok_or(MachineError::Gone(id))
@@ -33,7 +34,7 @@ impl Engine {
 
     fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
         let guest = self.guest(id).and_then(|guest| guest.space);
-        guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
+        guest.map_or_else(|| Ok(self.living_program(id)?.space), Ok)
     }
 
     /// Accounts for a manager's call. What it holds up is accounted for elsewhere.
@@ -55,7 +56,7 @@ impl Engine {
             let bytes = order.regions() * HUGE_PAGE_BYTES;
             let first = region.start() / bytes * bytes;
             for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
-                guest.remapped(RegionAddr::containing(start));
+                guest.record_host_remap(RegionAddr::containing(start));
             }
             guest.hold_up_programs(locked);
             return Ok(());
@@ -81,25 +82,25 @@ impl Machine for Engine {
         self.now.max(turn.busy_until)
     }
 
-    fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+    fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         if let Some(turn) = &mut self.turn {
             turn.wakes_at = deadline;
-            return WakeReason::Deadline;
+            return LoopWakeReason::Deadline;
         }
         self.advance_to(deadline);
         if self.is_over() || self.broken.is_some() {
-            WakeReason::Stop
+            LoopWakeReason::Stop
         } else {
-            WakeReason::Deadline
+            LoopWakeReason::Deadline
         }
     }
 
-    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
+    fn processes(&mut self, _until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.arrives);
         let guests = self.guests.iter().filter(|guest| guest.is_alive());
         let guests = guests.map(|guest| guest.id);
-        Progress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
+        SliceProgress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
     }
 
     fn memory(&mut self) -> Result<MemoryState> {
@@ -176,11 +177,11 @@ impl Machine for Engine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan> {
+    ) -> Result<ZeroScanResult> {
         let space = self.space_of(process)?;
         let scanned = self.kernel.scan_zeros(space, region, enough);
         // An error: it is no huge page any more, so there is nothing to find.
-        let scanned = scanned.unwrap_or(ZeroScan {
+        let scanned = scanned.unwrap_or(ZeroScanResult {
             zero_pages: 0,
             took: Duration::ZERO,
         });
@@ -202,18 +203,22 @@ impl Machine for Engine {
         Ok(done)
     }
 
-    fn footprint(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<Footprint>> {
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<SliceProgress<ProcessFootprint>> {
         let space = self.space_of(process)?;
         let figures = self.kernel.space_figures(space);
         let figures = figures.map_err(|_| MachineError::Gone(process))?;
-        Ok(Progress::Done(Footprint {
+        Ok(SliceProgress::Done(ProcessFootprint {
             rss_bytes: figures.rss_bytes,
             huge_bytes: figures.huge_bytes,
         }))
     }
 
-    fn own_costs(&self) -> OwnCosts {
-        OwnCosts {
+    fn own_costs(&self) -> ManagementCosts {
+        ManagementCosts {
             cpu: self.manager_cpu,
             longest_call: self.longest_call,
         }
@@ -226,18 +231,18 @@ impl Sampling for Engine {
         process: ProcessId,
         _needs: SampleKinds,
         _until: Duration,
-    ) -> Result<Progress<()>> {
+    ) -> Result<SliceProgress<()>> {
         let space = self.space_of(process)?;
         let (clear, _) = self.sampling_time(space)?;
         self.charge_call(clear);
         let now = self.now;
         if let Some(guest) = self.guest(process) {
             guest.open_window(now);
-            return Ok(Progress::Done(()));
+            return Ok(SliceProgress::Done(()));
         }
-        let windows = &mut self.alive(process)?.windows;
+        let windows = &mut self.living_program(process)?.windows;
         windows.insert(WindowObserver::Manager, SamplingWindow::open(now));
-        Ok(Progress::Done(()))
+        Ok(SliceProgress::Done(()))
     }
 
     /// Walks are seen only in an open window, which must last even if nothing else is sampled.
@@ -246,7 +251,7 @@ impl Sampling for Engine {
         let opened = match self.guest(process) {
             Some(guest) => guest.window,
             None => {
-                let windows = &self.alive(process)?.windows;
+                let windows = &self.living_program(process)?.windows;
                 windows
                     .get(&WindowObserver::Manager)
                     .map(|window| window.opened)
@@ -256,7 +261,11 @@ impl Sampling for Engine {
         Ok((seen < PROBED).then(|| PROBED - seen))
     }
 
-    fn sample(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<ProcessSample>> {
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<SliceProgress<ProcessSample>> {
         let space = self.space_of(process)?;
         let (_, read) = self.sampling_time(space)?;
         let now = self.now;
@@ -273,14 +282,14 @@ impl Sampling for Engine {
         };
         // A live manager reads in short slices, so this is not one long call.
         self.charge_manager(read);
-        Ok(Progress::Done(sample))
+        Ok(SliceProgress::Done(sample))
     }
 
     fn huge_pages(
         &mut self,
         process: ProcessId,
         _until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>> {
+    ) -> Result<SliceProgress<Vec<RegionSample>>> {
         let space = self.space_of(process)?;
         let mut huge = self.kernel.samples(space).unwrap_or_default();
         huge.retain(RegionSample::is_huge);
@@ -290,7 +299,7 @@ impl Sampling for Engine {
         }
         let each = Duration::from_nanos(self.kernel.costs().read_huge_ns);
         self.charge_manager(each * huge.len() as u32);
-        Ok(Progress::Done(huge))
+        Ok(SliceProgress::Done(huge))
     }
 
     /// Hardware sets access bits, so a first touch costs the kernel nothing.

@@ -10,9 +10,9 @@ use super::program_history::ProgramHistory;
 use super::size_history::SizeHistory;
 use super::swap_waits::SwapWaits;
 use super::trace_player::TracePlayer;
-use super::zeroing_neighbour::Slowdown;
+use super::zeroing_neighbour::EstimatedSlowdown;
 use crate::bits::PageBits;
-use crate::kernel::{Faults, SimulatedKernel, SpaceFigures, SpaceId};
+use crate::kernel::{FaultCounts, SimulatedKernel, SpaceFigures, SpaceId};
 use crate::mmu::translation::{LeafSize, Mappings, PageTableSetup, Translator, TranslatorSpec};
 use crate::rng::SimulationRng;
 use crate::setup::SimulationSetup;
@@ -107,7 +107,7 @@ pub(super) struct Program {
     pub(super) owed_ns: f64,
     pub(super) pace: Option<AccessCost>,
     pub(super) swapping: SwapWaits,
-    pub(super) slowed: Option<Slowdown>,
+    pub(super) slowed: Option<EstimatedSlowdown>,
     /// In a guest: regions remapped since the host's mappings behind them were last read.
     pub(super) moved: BTreeSet<RegionAddr>,
     /// Whether the mappings have changed since its accesses were last measured.
@@ -241,7 +241,7 @@ impl Program {
 
     /// The share of the phase's accesses that goes to a region, averaged over each stream's
     /// regions.
-    pub(super) fn share_of(&self, region: RegionAddr) -> f64 {
+    pub(super) fn access_share_of_region(&self, region: RegionAddr) -> f64 {
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
         };
@@ -312,7 +312,7 @@ impl Program {
             wall_s: ended.saturating_sub(self.arrives).as_secs_f64(),
             accesses: self.total.accesses,
             overhead_percent: self.total.overhead_percent(),
-            faults: Faults::total(&self.last.faults),
+            faults: FaultCounts::total(&self.last.faults),
             sizes: self.sizes.figures(&self.last.faults, ended),
             fault_s: self.fault_ns / 1e9,
             system_s: self.last.system_time.as_secs_f64(),

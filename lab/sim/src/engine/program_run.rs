@@ -42,7 +42,7 @@ impl ProgramStep {
     }
 
     /// The time at which this much of the processor time is left.
-    pub(super) fn at(&self, left_ns: f64) -> Duration {
+    pub(super) fn time_at_budget_left(&self, left_ns: f64) -> Duration {
         let ran = (self.budget_ns() - left_ns) / self.speed;
         self.now + Duration::from_nanos(ran as u64)
     }
@@ -69,7 +69,7 @@ impl Program {
                 }
                 continue;
             }
-            let at = turn.at(left_ns);
+            let at = turn.time_at_budget_left(left_ns);
             let Some(phase) = self.current() else {
                 return Ok(left_ns);
             };
@@ -84,7 +84,7 @@ impl Program {
                 PhaseProgress::Accesses { .. } => {
                     self.make_accesses(kernel, at, left_ns, measuring)?
                 }
-                PhaseProgress::Playing(_) => self.play(kernel, at, left_ns, measuring.ghz)?,
+                PhaseProgress::Playing(_) => self.play_trace(kernel, at, left_ns, measuring.ghz)?,
                 PhaseProgress::Waiting(ref mut wait) => {
                     let waited = wait.min(left_ns / turn.speed);
                     *wait -= waited;
@@ -94,7 +94,7 @@ impl Program {
             left_ns -= spent;
             if over && self.owed_ns <= 0.0 {
                 self.record_peaks(kernel);
-                self.end_phase(turn.at(left_ns));
+                self.end_phase(turn.time_at_budget_left(left_ns));
             }
         }
         Ok(0.0)
@@ -125,7 +125,7 @@ impl Program {
                 let mut lots = self.lots.iter().enumerate();
                 let found = lots.find(|(_, lot)| lot.name == *area);
                 found.map_or(PhaseProgress::Waiting(0.0), |(lot, held)| {
-                    let regions = held.part(part);
+                    let regions = held.regions_of_part(part);
                     PhaseProgress::Regions {
                         lot,
                         next: regions.start,
@@ -182,11 +182,11 @@ impl Program {
         if self.is_to_be_measured(now) {
             if std::mem::take(&mut self.cold) {
                 let accesses = self.to_warm_up(measuring.accesses);
-                self.measure(kernel, now, accesses)?;
+                self.measure_access_cost(kernel, now, accesses)?;
             }
             self.changed = false;
             self.changed_share = 0.0;
-            let pace = self.measure(kernel, now, measuring.accesses)?;
+            let pace = self.measure_access_cost(kernel, now, measuring.accesses)?;
             self.pace = Some(pace);
             if self.owed_ns > 0.0 {
                 return Ok((0.0, false));
@@ -234,7 +234,7 @@ impl Program {
         }
         // Less than half an access is left: a fraction from rounding.
         let over = *left < 0.5;
-        let mut tally = pace.tally(made);
+        let mut tally = pace.tally_accesses(made);
         tally.cycles += made * slowed.by;
         self.tally(tally);
         let spent = made * (spent_ns + waits_ns);

@@ -1,7 +1,7 @@
 //! The page sizes by which a program's memory is mapped, over time.
 
 use super::figures::SizeFigures;
-use crate::kernel::{Faults, MappedBySize};
+use crate::kernel::{FaultCounts, MappedBySize};
 use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl SizeHistory {
         (self.at, self.mapped) = (now, mapped);
     }
 
-    pub(super) fn figures(&self, faults: &Faults, now: Duration) -> Vec<SizeFigures> {
+    pub(super) fn figures(&self, faults: &FaultCounts, now: Duration) -> Vec<SizeFigures> {
         let mut all = self.clone();
         all.record(now, self.mapped);
         let lasted_s = now.saturating_sub(self.began).as_secs_f64().max(1e-9);
@@ -42,7 +42,7 @@ impl SizeHistory {
         let sizes = sizes.map(|((order, bytes), sum): ((PageOrder, u64), _)| SizeFigures {
             page_bytes: order.bytes(),
             faults: faults.of(order),
-            fallbacks: faults.fell_back(order),
+            fallbacks: faults.size_fallbacks(order),
             mapped_end_bytes: bytes,
             mapped_mean_bytes: (sum / lasted_s).round() as u64,
         });

@@ -41,7 +41,7 @@ impl Program {
         }
         let made = std::mem::take(&mut self.swapping.made);
         if made > 0.0 && kernel.has_swapped_pages(self.space) {
-            self.fetch(kernel, made)?;
+            self.fetch_accessed_swap_pages(kernel, made)?;
         }
         self.swapping.at = Some(now).filter(|_| !must);
         self.swapping.waits_ns = self.swap_wait_ns(kernel);
@@ -58,13 +58,14 @@ impl Program {
         let each = kernel.swapped_access_time().as_nanos() as f64;
         let waits = sources.iter().map(|source| {
             let regions = self.away_of(source, kernel);
-            let visits = regions.map(|(number, _, away)| source.visits(number, away));
+            let visits =
+                regions.map(|(number, _, away)| source.page_visits_per_access(number, away));
             source.share * visits.sum::<f64>()
         });
         waits.sum::<f64>() * each
     }
 
-    fn fetch(&mut self, kernel: &mut SimulatedKernel, made: f64) -> Result<()> {
+    fn fetch_accessed_swap_pages(&mut self, kernel: &mut SimulatedKernel, made: f64) -> Result<()> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, PhaseProgress::Begin);
         let sources = match &work {
@@ -84,7 +85,7 @@ impl Program {
         }
         self.work = work;
         for (region, pages) in wanted {
-            let time = kernel.fetch(self.space, region, pages);
+            let time = kernel.fetch_swapped_pages(self.space, region, pages);
             self.update_mappings(kernel, region)?;
             self.charge_swap_wait(time?);
         }

@@ -52,7 +52,7 @@ impl TracePlayer {
             let next = next.map_err(|error| trace_error(&self.program, &error))?;
             match next.kind {
                 AccessKind::Fetch => instructions += 1,
-                _ if !TraceReplay::holds(&next) => {}
+                _ if !TraceReplay::is_data_access(&next) => {}
                 AccessKind::Load => self.batch.push(Access::load(next.address)),
                 AccessKind::Store | AccessKind::Modify => {
                     self.batch.push(Access::store(next.address))
@@ -78,7 +78,7 @@ fn trace_error(program: &str, error: &TraceError) -> EngineError {
 impl Program {
     /// Makes the accesses of its trace until the time is used up or a fault has to be paid. Returns
     /// the time used, in nanoseconds, and whether the trace is over.
-    pub(super) fn play(
+    pub(super) fn play_trace(
         &mut self,
         kernel: &mut SimulatedKernel,
         now: Duration,
@@ -120,7 +120,7 @@ impl Program {
             if player.batch.is_empty() {
                 return Ok((spent_ns, played, true));
             }
-            self.touch(kernel, &player.batch)?;
+            self.touch_trace_pages(kernel, &player.batch)?;
             let work = CoreWork {
                 millicycles_per_access: (own_cycles * 1000.0) as u32,
                 waited_permille: (player.tape.waited_percent * 10.0) as u32,
@@ -175,7 +175,7 @@ impl Program {
 
     /// Marks the pages of these accesses as in use and accessed, and brings in those in swap. Data
     /// that is read was written before: by the kernel, or by the program before the trace began.
-    fn touch(&mut self, kernel: &mut SimulatedKernel, batch: &[Access]) -> Result<()> {
+    fn touch_trace_pages(&mut self, kernel: &mut SimulatedKernel, batch: &[Access]) -> Result<()> {
         let mut rest = batch;
         while let Some(first) = rest.first() {
             let region = RegionAddr::containing(first.address());
@@ -198,7 +198,7 @@ impl Program {
             self.record_touched(region, pages);
             let away = kernel.swapped_pages(self.space, region).and(pages);
             if !away.is_empty() {
-                let time = kernel.fetch(self.space, region, away);
+                let time = kernel.fetch_swapped_pages(self.space, region, away);
                 self.update_mappings(kernel, region)?;
                 self.owed_ns += time?.as_nanos() as f64;
             }

@@ -5,7 +5,7 @@ use super::program::Program;
 use crate::bits::PageBits;
 use crate::kernel::{RegionId, RegionMapping, SimulatedKernel, regions_around};
 use crate::mmu::translation::LeafSize;
-use crate::mmu::{Group, GroupCondition};
+use crate::mmu::{TlbGroupCondition, TlbPageGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 
 impl Program {
@@ -77,7 +77,7 @@ impl Program {
         let before = self.seen.size(region);
         let huge = found.is_some_and(|found| found.huge.is_some());
         if self.is_hosted() {
-            self.changed_share += self.share_of(region);
+            self.changed_share += self.access_share_of_region(region);
             self.moved.insert(region);
             if before.is_none() && found.is_some() {
                 // A guess until `guests/host_mappings.rs` knows better.
@@ -168,10 +168,10 @@ fn regions(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionA
 /// more on Arm since 6.9 (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks only
 /// hugetlb pages. Svnapot for anonymous memory is a series of patches (linux-riscv, April 2026),
 /// which work as on Arm; so does this.
-pub(super) fn grouped(found: &RegionMapping, group: Group) -> PageBits {
+pub(super) fn grouped(found: &RegionMapping, group: TlbPageGroup) -> PageBits {
     match group.condition {
-        GroupCondition::Contiguous => found.contiguous(group.order),
-        GroupCondition::Marked => {
+        TlbGroupCondition::Contiguous => found.pages_in_contiguous_blocks(group.order),
+        TlbGroupCondition::Marked => {
             let order = PageOrder::new(group.order as u8).unwrap_or_default();
             found.folios.at_least(order)
         }

@@ -16,7 +16,7 @@
 //! Not modelled: what programs take from each other; lines of page tables; a core's own caches.
 
 use super::accesses::StreamSampler;
-use crate::kernel::ThreadWork;
+use crate::kernel::KernelThreadWork;
 use crate::mmu::{CACHE_LINE_BYTES, MemorySpec, ProcessorSpec};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) struct ZeroingNeighbour {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slowdown {
+pub(super) struct EstimatedSlowdown {
     traffic: MemoryTraffic,
     cycles: f64,
     /// Additional cycles per access.
@@ -58,7 +58,7 @@ pub(super) struct Slowdown {
 /// The slowdown is estimated again when traffic has changed by more than this share.
 const SAME: f64 = 0.02;
 
-impl Slowdown {
+impl EstimatedSlowdown {
     fn holds(&self, traffic: MemoryTraffic, cycles: f64) -> bool {
         let same = |a: f64, b: f64| (a - b).abs() <= SAME * a.max(b);
         let rates = (self.traffic, traffic);
@@ -89,7 +89,12 @@ impl ZeroingNeighbour {
     }
 
     /// Records the thread's step, beside another thread's traffic in the same caches.
-    pub(super) fn record_step(&mut self, done: &ThreadWork, step: Duration, other: MemoryTraffic) {
+    pub(super) fn record_step(
+        &mut self,
+        done: &KernelThreadWork,
+        step: Duration,
+        other: MemoryTraffic,
+    ) {
         let recent = &mut self.recent;
         recent.written_bytes += done.written_bytes;
         recent.cached_bytes += done.cached_bytes;
@@ -113,10 +118,10 @@ impl ZeroingNeighbour {
         sources: &[StreamSampler],
         threads: u32,
         cycles: f64,
-        known: Option<Slowdown>,
-    ) -> Slowdown {
+        known: Option<EstimatedSlowdown>,
+    ) -> EstimatedSlowdown {
         let known = known.filter(|known| known.holds(self.traffic, cycles));
-        known.unwrap_or_else(|| Slowdown {
+        known.unwrap_or_else(|| EstimatedSlowdown {
             traffic: self.traffic,
             cycles,
             by: self.slowed_by(sources, threads, cycles),
@@ -145,7 +150,7 @@ impl ZeroingNeighbour {
         let waits = self.wait_ns() * self.ghz;
         let each = sources.iter().map(|source| {
             let per_s = per_s * source.share;
-            let misses = |stays_s| source.missed(per_s, stays_s);
+            let misses = |stays_s| source.missed_lines_per_access(per_s, stays_s);
             let (before, now) = (misses(alone), misses(beside));
             let waited = f64::from(source.waited_permille) / 1000.0;
             source.share * waited * ((now - before) * longer + now * waits)

@@ -38,7 +38,7 @@ impl SimulatedKernel {
     /// of the free huge pages, one after the other at random. Stops when the fragmentation index is
     /// at least `fmfi` (0-1) or no free huge page is left. Returns the number of frames taken. The
     /// same seed takes the same frames.
-    pub fn fragment(&mut self, fmfi: f64, seed: u64) -> u64 {
+    pub fn fragment_free_memory(&mut self, fmfi: f64, seed: u64) -> u64 {
         let mut rng = SimulationRng::new(seed, 0);
         let mut taken = 0;
         while self.memory.fmfi() < fmfi {

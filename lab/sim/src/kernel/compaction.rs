@@ -2,7 +2,7 @@
 
 use super::SimulatedKernel;
 use super::costs::times;
-use super::page_moves::Together;
+use super::page_moves::PagesToMoveTogether;
 use crate::memory::{PhysicalMemory, ScanCount, ValueRun};
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ impl SimulatedKernel {
     /// Moves a run of pages out of a pageblock; returns the number of pages. Moves as many at a
     /// time as find room side by side, and whole folios where there is room for one.
     fn evacuate(&mut self, block: u32, run: ValueRun, scanned: &mut ScanCount) -> u64 {
-        let allocate = |memory: &mut PhysicalMemory, (count, order): Together, owner| {
-            let room = order.and_then(|order| memory.room_for(order));
+        let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
+            let room = order.and_then(|order| memory.free_target_block(order));
             let room = room.map(|frame| (frame, count));
             let (target, room) = room.or_else(|| memory.next_target(scanned))?;
             memory.allocate_at(target, room.min(count), owner)

@@ -3,7 +3,7 @@
 //! out.
 
 use super::costs::times;
-use super::page_moves::Together;
+use super::page_moves::PagesToMoveTogether;
 use super::space::RegionId;
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
@@ -32,7 +32,7 @@ impl SimulatedKernel {
             let others = runs.into_iter().filter(|run| !is_isolated(*run));
             others
                 .into_iter()
-                .all(|run| self.move_out(block, run, &mut moved))
+                .all(|run| self.move_run_anywhere(block, run, &mut moved))
         });
         *time += times(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if emptied {
@@ -76,7 +76,7 @@ impl SimulatedKernel {
 
     /// Pages of a pageblock in use, if all of them can move. Pages larger than it stay.
     fn movable_in(&self, block: u32) -> Option<u64> {
-        match self.memory.held_in(block)? {
+        match self.memory.pageblock_use(block)? {
             PageblockUse::Pages(pages) => Some(pages.into()),
             PageblockUse::Whole(FrameUser::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
@@ -93,8 +93,8 @@ impl SimulatedKernel {
 
     /// Moves a run of pages to free frames anywhere. A huge page or a folio moves as a whole if
     /// there is a frame for it. Returns whether there was room for all.
-    fn move_out(&mut self, block: u32, run: ValueRun, moved: &mut u64) -> bool {
-        let allocate = |memory: &mut PhysicalMemory, (count, order): Together, owner| {
+    fn move_run_anywhere(&mut self, block: u32, run: ValueRun, moved: &mut u64) -> bool {
+        let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
             let order = match order {
                 Some(order) => Some(order.number() as u8),
                 None => (count == PAGES_PER_REGION).then_some(HUGE_ORDER),

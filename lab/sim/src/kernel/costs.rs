@@ -68,7 +68,7 @@ pub struct KernelCosts {
 /// memory page by page, under base pages and under huge pages, all zeroed in the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Calibration {
+pub struct FaultCostCalibration {
     /// Mean time of a base page's fault.
     pub base_fault_ns: f64,
     /// Mean time of a huge page's fault.
@@ -87,7 +87,7 @@ pub struct Calibration {
     pub after_fault_ns: f64,
 }
 
-impl Calibration {
+impl FaultCostCalibration {
     /// The paper's machine: Table 1, its two columns with synchronous zeroing, and no other.
     ///
     /// What these columns don't give is from elsewhere. Each of these values decides a figure of
@@ -186,14 +186,14 @@ impl Calibration {
 }
 
 impl KernelCosts {
-    /// The paper's Haswell server with Linux 4.3 ([`Calibration::TABLE_1`]).
+    /// The paper's Haswell server with Linux 4.3 ([`FaultCostCalibration::TABLE_1`]).
     pub fn paper() -> Self {
-        Calibration::TABLE_1.costs()
+        FaultCostCalibration::TABLE_1.costs()
     }
 
-    /// The virtual machine that this was written on ([`Calibration::THIS_MACHINE`]).
+    /// The virtual machine that this was written on ([`FaultCostCalibration::THIS_MACHINE`]).
     pub fn this_machine() -> Self {
-        Calibration::THIS_MACHINE.costs()
+        FaultCostCalibration::THIS_MACHINE.costs()
     }
 }
 

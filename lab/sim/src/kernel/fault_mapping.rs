@@ -54,7 +54,7 @@ impl SimulatedKernel {
         let owner = self.owner(at, 0)?;
         let got = self.huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
-            sum.faults.fall_back(PageOrder::HUGE);
+            sum.faults.count_size_fallback(PageOrder::HUGE);
             return Ok(false);
         };
         sum.time += times(1, self.costs.huge_fault_ns);
@@ -76,7 +76,7 @@ impl SimulatedKernel {
         let got = match reservation {
             Some(reservation) => {
                 let frames = FrameRun::within(reservation.block, first, count);
-                self.memory.hand_over(frames, owner);
+                self.memory.change_frame_owner(frames, owner);
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 AllocatedFrames { frames, dirty }
             }
@@ -139,7 +139,7 @@ impl SimulatedKernel {
     }
 
     /// Makes a reservation for a region that has none, if a huge frame is free.
-    pub(super) fn reserve(&mut self, at: RegionId) {
+    pub(super) fn reserve_region_frames(&mut self, at: RegionId) {
         let (space, page) = (at.space.0, at.page(0));
         let owner = FrameUser::Reserved { space, page };
         let mut nothing = Duration::ZERO;

@@ -2,7 +2,7 @@
 
 use super::fault_policies::FirstTouchPolicy;
 use super::region::RegionMapping;
-use super::space::{Faults, RegionId, by_region, pages_of};
+use super::space::{FaultCounts, RegionId, by_region, pages_of};
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -37,7 +37,7 @@ pub struct TouchedPages {
     /// Time in faults, paid by the program, including direct reclaim and compaction.
     pub time: Duration,
     /// Faults by kind.
-    pub faults: Faults,
+    pub faults: FaultCounts,
     /// Base pages zeroed in faults.
     pub zeroed: u64,
     /// Pages written for the first time that no zeroing had brought into the caches. The program
@@ -115,7 +115,7 @@ impl SimulatedKernel {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
-        self.charge(space, sum.time);
+        self.charge_kernel_time(space, sum.time);
         self.debug_check();
     }
 
@@ -135,14 +135,17 @@ impl SimulatedKernel {
             // Accessed before the next fault: reclaim in that fault may take them.
             let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
             let before = ahead.and(PageBits::range(from, until - from));
-            sum.cold += u64::from(found.touched(before, access.written()));
+            sum.cold += u64::from(found.record_page_accesses(before, access.written()));
             let Some((first, count)) = next else {
                 break;
             };
-            let (cause, count) = found.cause(first, count);
+            let (cause, count) = found.fault_cause(first, count);
             from = first + self.fault(at, (first, count), cause, access, sum)?;
             let done = pages.and(PageBits::range(first, from - first));
-            sum.cold += u64::from(self.touch_region(at)?.touched(done, access.written()));
+            sum.cold += u64::from(
+                self.touch_region(at)?
+                    .record_page_accesses(done, access.written()),
+            );
         }
         Ok(())
     }
@@ -197,7 +200,7 @@ impl SimulatedKernel {
                     return Ok(count);
                 }
             }
-            FirstTouchPolicy::Reserve => self.reserve(at),
+            FirstTouchPolicy::Reserve => self.reserve_region_frames(at),
             FirstTouchPolicy::Base => {}
         }
         let most = match self.map_sized(at, (first, count), sum)? {
@@ -224,7 +227,7 @@ impl RegionMapping {
     }
 
     /// The cause of the first page's fault, and the number of pages that fault for the same cause.
-    fn cause(&self, first: u16, count: u16) -> (FaultCause, u16) {
+    fn fault_cause(&self, first: u16, count: u16) -> (FaultCause, u16) {
         let causes = [
             (FaultCause::Swapped, self.swapped),
             (FaultCause::ZeroPage, self.zero_mapped),

@@ -1,8 +1,8 @@
 //! Figures of a kernel and its address spaces, for engines, policies and reports.
 
 use super::region::RegionMapping;
-use super::space::{Faults, RegionId};
-use super::threads::ThreadTimes;
+use super::space::{FaultCounts, RegionId};
+use super::threads::KernelThreadTimes;
 use super::{KernelCosts, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameContent, PhysicalMemory};
@@ -19,7 +19,7 @@ pub struct SpaceFigures {
     /// Memory in swap.
     pub swapped_bytes: u64,
     /// Faults so far.
-    pub faults: Faults,
+    pub faults: FaultCounts,
     /// System time that its program was charged so far.
     pub system_time: Duration,
 }
@@ -97,7 +97,7 @@ impl SimulatedKernel {
     }
 
     /// CPU time of the kernel's threads.
-    pub fn thread_times(&self) -> ThreadTimes {
+    pub fn thread_times(&self) -> KernelThreadTimes {
         self.threads.times
     }
 

@@ -58,7 +58,7 @@ impl Folios {
 
     /// Ends the folios that contain any of these pages. The largest remaining blocks of at least
     /// [`LEAST`] pages that contain none become folios of their own.
-    pub(crate) fn end(&mut self, pages: PageBits) {
+    pub(crate) fn end_folios_at(&mut self, pages: PageBits) {
         let mut smaller = Vec::new();
         for (order, of) in &mut self.0 {
             let ended = of.and(pages).widened(order.number()).and(*of);
@@ -98,7 +98,7 @@ mod tests {
         folios.insert(four, PageBits::range(64, 8));
         assert_eq!(folios.order_at(47), Some(sixteen));
         assert_eq!(folios.order_at(48), None);
-        folios.end(PageBits::range(33, 1).or(PageBits::range(71, 100)));
+        folios.end_folios_at(PageBits::range(33, 1).or(PageBits::range(71, 100)));
         assert_eq!(folios.of(sixteen), PageBits::range(16, 16));
         // What is left of the other one, except pages 32 to 35.
         let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
@@ -106,7 +106,7 @@ mod tests {
         let eight = PageOrder::new(3).unwrap_or_default();
         assert_eq!(folios.of(eight), PageBits::range(40, 8));
         assert_eq!(folios.at_least(sixteen), PageBits::range(16, 16));
-        folios.end(folios.all());
+        folios.end_folios_at(folios.all());
         assert!(folios.is_empty());
     }
 }

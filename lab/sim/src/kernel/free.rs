@@ -18,7 +18,7 @@ impl SimulatedKernel {
     /// The range does not consist of whole pages.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.free_range(space, pages_of(&bytes)?)?;
-        Ok(self.freed(space, time))
+        Ok(self.charge_freeing(space, time))
     }
 
     /// The same for some pages of one region.
@@ -32,7 +32,7 @@ impl SimulatedKernel {
         pages: PageBits,
     ) -> Result<Duration> {
         let time = self.free_in_region(RegionId::new(space, region), pages)?;
-        Ok(self.freed(space, time))
+        Ok(self.charge_freeing(space, time))
     }
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
@@ -41,11 +41,11 @@ impl SimulatedKernel {
     /// The range does not consist of whole pages.
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.unmap_pages(space, pages_of(&bytes)?)?;
-        Ok(self.freed(space, time))
+        Ok(self.charge_freeing(space, time))
     }
 
-    fn freed(&mut self, space: SpaceId, time: Duration) -> Duration {
-        self.charge(space, time);
+    fn charge_freeing(&mut self, space: SpaceId, time: Duration) -> Duration {
+        self.charge_kernel_time(space, time);
         self.debug_check();
         time
     }
@@ -81,12 +81,12 @@ impl SimulatedKernel {
         };
         if let Some(block) = found.huge.filter(|_| pages.full()) {
             // If all of a larger page is freed, this counts one split too many.
-            let larger = u64::from(self.end_joined(at));
+            let larger = u64::from(self.split_joined_page(at));
             let owned = self.space_mut(at.space)?;
             owned.table.remove(at.region);
             owned.huge -= 1;
             owned.resident -= 512;
-            self.release(huge_run(block));
+            self.release_unmapped_frames(huge_run(block));
             return Ok(self.freeing_time(0, 1) + times(larger, each));
         }
         let time = times(self.split_huge(at)?, each);
@@ -107,7 +107,7 @@ impl SimulatedKernel {
         owned.swapped -= swapped;
         self.reclaim_state.swap.used -= swapped;
         for run in runs {
-            self.release(run);
+            self.release_unmapped_frames(run);
         }
         if !gone.is_empty() {
             self.break_reservation(at);

@@ -4,7 +4,7 @@
 
 use super::costs::times;
 use super::space::{RegionId, by_region};
-use super::{PageAccess, Piece, RegionMapping, Result, SimulatedKernel, SpaceId};
+use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, FrameUser};
 use hawkeye_policy::RegionAddr;
@@ -50,7 +50,11 @@ impl SimulatedKernel {
         })
     }
 
-    pub(crate) fn pieces(&self, space: SpaceId, region: RegionAddr) -> impl Iterator<Item = Piece> {
+    pub(crate) fn pieces(
+        &self,
+        space: SpaceId,
+        region: RegionAddr,
+    ) -> impl Iterator<Item = RegionPiece> {
         let found = self.region(RegionId::new(space, region));
         found.into_iter().flat_map(RegionMapping::pieces)
     }
@@ -89,7 +93,7 @@ impl SimulatedKernel {
     }
 
     /// A program accesses swapped pages of a region. The host reports the time for its part.
-    pub(crate) fn fetch(
+    pub(crate) fn fetch_swapped_pages(
         &mut self,
         space: SpaceId,
         region: RegionAddr,

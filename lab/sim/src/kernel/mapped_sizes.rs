@@ -64,7 +64,7 @@ impl SimulatedKernel {
         let owned = self.space(space)?;
         let mut outside = OutsideRegions::default();
         for (start, last) in &owned.mappings {
-            for end in ends(*start..*last) {
+            for end in pages_outside_whole_regions(*start..*last) {
                 for (order, pages) in blocks(end.clone()) {
                     if let Some(bytes) = outside.mapped_bytes.get_mut(order as usize) {
                         *bytes += pages * BASE_PAGE_BYTES;
@@ -89,7 +89,7 @@ impl SimulatedKernel {
 }
 
 /// The pages before the first whole region and behind the last; all pages without one.
-fn ends(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+fn pages_outside_whole_regions(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let per_region = u64::from(PAGES_PER_REGION);
     let first = first_page(pages.start.div_ceil(per_region));
     let last = first_page(pages.end / per_region);
@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn ends_are_cut_into_aligned_blocks() {
-        let parts: Vec<_> = ends(500..1600).collect();
+        let parts: Vec<_> = pages_outside_whole_regions(500..1600).collect();
         assert_eq!(parts, [500..512, 1536..1600]);
-        assert_eq!(ends(512..1024).count(), 0);
+        assert_eq!(pages_outside_whole_regions(512..1024).count(), 0);
         for whole in [520..1030, 1000..1040] {
-            let parts: Vec<_> = ends(whole.clone()).collect();
+            let parts: Vec<_> = pages_outside_whole_regions(whole.clone()).collect();
             assert_eq!(parts, std::slice::from_ref(&whole));
         }
         let cut: Vec<_> = blocks(500..520).collect();

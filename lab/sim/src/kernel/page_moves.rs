@@ -7,7 +7,7 @@ use crate::memory::{AllocatedFrames, FrameRun, FrameUser, PhysicalMemory, ValueR
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 /// Pages that are to move together: their number, and the order if they are a whole folio.
-pub(super) type Together = (u16, Option<PageOrder>);
+pub(super) type PagesToMoveTogether = (u16, Option<PageOrder>);
 
 impl SimulatedKernel {
     /// Moves a run of pages (with their packed owner) out of a pageblock, until `allocate` has no
@@ -16,7 +16,11 @@ impl SimulatedKernel {
         &mut self,
         block: u32,
         run: ValueRun,
-        mut allocate: impl FnMut(&mut PhysicalMemory, Together, FrameUser) -> Option<AllocatedFrames>,
+        mut allocate: impl FnMut(
+            &mut PhysicalMemory,
+            PagesToMoveTogether,
+            FrameUser,
+        ) -> Option<AllocatedFrames>,
         leave: fn(&mut PhysicalMemory, FrameRun),
     ) -> u16 {
         let mut moved = 0;
@@ -28,7 +32,7 @@ impl SimulatedKernel {
                 break;
             };
             let from = FrameRun::within(block, rest.first, got.frames.count as u16);
-            self.moved(owner, from, got.frames.first);
+            self.update_moved_owner(owner, from, got.frames.first);
             leave(&mut self.memory, from);
             moved += from.count as u16;
         }
@@ -37,7 +41,7 @@ impl SimulatedKernel {
 
     /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
     /// together: a folio, or all before the next one.
-    fn next_together(&self, block: u32, run: ValueRun) -> Together {
+    fn next_together(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
         let FrameUser::Anonymous { space, page } = FrameUser::unpack(run.value) else {
             return (run.count, None);
         };
@@ -75,9 +79,11 @@ impl SimulatedKernel {
     }
 
     /// Updates the owner after its pages moved from some frames to others, from `to` on.
-    fn moved(&mut self, owner: FrameUser, from: FrameRun, to: u32) {
+    fn update_moved_owner(&mut self, owner: FrameUser, from: FrameRun, to: u32) {
         match owner {
-            FrameUser::Anonymous { space, page } => self.remap(SpaceId(space), page, from, to),
+            FrameUser::Anonymous { space, page } => {
+                self.remap_moved_pages(SpaceId(space), page, from, to)
+            }
             FrameUser::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
                     self.reclaim_state.cache.frames.insert(page, to);
@@ -88,7 +94,7 @@ impl SimulatedKernel {
     }
 
     /// Updates the page table: pages from `page` on moved from these frames to those from `to` on.
-    fn remap(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
+    fn remap_moved_pages(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
         for (region, first, count) in by_region(page..page + u64::from(from.count)) {
             let at = RegionId { space, region };
             let passed = (at.page(first) - page) as u32;
@@ -101,7 +107,7 @@ impl SimulatedKernel {
         let found = self.region(at);
         let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
         if huge {
-            self.end_joined(at);
+            self.split_joined_page(at);
         }
         let Some(space) = self.spaces.get_mut(&at.space) else {
             return;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The result of a promotion: memory that is mapped by larger pages now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collapse {
+pub struct CompletedPromotion {
     /// Its time, compaction included.
     pub time: Duration,
     /// Time for which the program can't fault (the kernel holds `mmap_lock` for writing): copying
@@ -29,7 +29,7 @@ pub struct Collapse {
 
 /// What a promotion does: counts of base pages, TLB flushes and scans of page tables.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
+struct PromotionWork {
     copied: u64,
     added: u64,
     /// The added ones that are zeroed.
@@ -38,7 +38,7 @@ struct Work {
     looked: u64,
 }
 
-impl Work {
+impl PromotionWork {
     fn add(&mut self, copied: u16, added: u16, dirty: bool) {
         self.copied += u64::from(copied);
         self.added += u64::from(added);
@@ -63,20 +63,20 @@ impl SimulatedKernel {
         space: SpaceId,
         region: RegionAddr,
         order: PageOrder,
-    ) -> Result<Collapse> {
+    ) -> Result<CompletedPromotion> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
             PageOrder::HUGE => self.collapse(RegionId::new(space, region)),
             small if small < PageOrder::HUGE => {
                 self.collapse_blocks(RegionId::new(space, region), small)
             }
-            large => self.join(RegionId::new(space, region), large),
+            large => self.join_regions(RegionId::new(space, region), large),
         }
     }
 
-    fn collapse(&mut self, at: RegionId) -> Result<Collapse> {
+    fn collapse(&mut self, at: RegionId) -> Result<CompletedPromotion> {
         let fits = |found: &RegionMapping| found.huge.is_none() && found.can_be_copied();
-        if !self.holds(at, fits)? {
+        if !self.one_mapping_holds_region(at, fits)? {
             return Err(at.is_no_candidate());
         }
         let mut time = Duration::ZERO;
@@ -84,22 +84,28 @@ impl SimulatedKernel {
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(FrameContent::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
-        let mut work = Work {
+        let mut work = PromotionWork {
             flushed: 1,
             looked: 1,
-            ..Work::default()
+            ..PromotionWork::default()
         };
         let block = block_of(got.frames.first);
-        self.copy_to(at, block, got.dirty > 0, &mut work)?;
-        Ok(self.collapsed(time, &work))
+        self.copy_region_to(at, block, got.dirty > 0, &mut work)?;
+        Ok(self.completed_promotion(time, &work))
     }
 
     /// Copies a region into a pageblock. What was not present there is zeroed if it is `dirty`.
-    fn copy_to(&mut self, at: RegionId, block: u32, dirty: bool, work: &mut Work) -> Result<()> {
+    fn copy_region_to(
+        &mut self,
+        at: RegionId,
+        block: u32,
+        dirty: bool,
+        work: &mut PromotionWork,
+    ) -> Result<()> {
         let (old, added) = self.become_huge(at, block, false)?;
         work.add(PAGES_PER_REGION - added, added, dirty);
         for run in old {
-            self.release(run);
+            self.release_unmapped_frames(run);
         }
         self.break_reservation(at);
         Ok(())
@@ -128,18 +134,26 @@ impl SimulatedKernel {
     }
 
     /// Whether one mapping holds all of a region that fits.
-    fn holds(&self, at: RegionId, fits: impl Fn(&RegionMapping) -> bool) -> Result<bool> {
+    fn one_mapping_holds_region(
+        &self,
+        at: RegionId,
+        fits: impl Fn(&RegionMapping) -> bool,
+    ) -> Result<bool> {
         let space = self.space(at.space)?;
         Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
     }
 
-    fn collapsed(&mut self, search: Duration, work: &Work) -> Collapse {
+    fn completed_promotion(
+        &mut self,
+        search: Duration,
+        work: &PromotionWork,
+    ) -> CompletedPromotion {
         let locked = times(work.copied, self.costs.copy_base_ns)
             + times(work.zeroed, self.costs.zero_base_ns)
             + times(work.flushed, self.costs.shoot_down_ns);
         let time = search + locked + times(work.looked, self.costs.collapse_ns);
         self.debug_check();
-        Collapse {
+        CompletedPromotion {
             time,
             locked,
             copied: work.copied,
@@ -150,7 +164,7 @@ impl SimulatedKernel {
     /// A program had to wait for a collapse.
     pub fn waited_for_lock(&mut self, space: SpaceId) -> Duration {
         let time = times(1, self.costs.lock_wait_ns);
-        self.charge(space, time);
+        self.charge_kernel_time(space, time);
         time
     }
 
@@ -158,7 +172,7 @@ impl SimulatedKernel {
     ///
     /// # Errors
     /// The region isn't empty or can't be huge, or no huge frame is free.
-    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
+    pub fn prefault_region(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
         let at = RegionId::new(space, region);
         let empty = self.region(at).is_none_or(RegionMapping::is_empty);
         if !empty || !self.space(space)?.holds_region(at.region) {

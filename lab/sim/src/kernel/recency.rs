@@ -16,7 +16,7 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ListedRegion {
+pub(crate) struct ReclaimListEntry {
     pub(crate) region: RegionId,
     /// Its number from when it was listed; a new touch after an unmap gives another.
     number: u64,
@@ -25,8 +25,8 @@ pub(crate) struct ListedRegion {
 /// The two lists, the oldest region first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReclaimLists {
-    pub(crate) active: VecDeque<ListedRegion>,
-    pub(crate) inactive: VecDeque<ListedRegion>,
+    pub(crate) active: VecDeque<ReclaimListEntry>,
+    pub(crate) inactive: VecDeque<ReclaimListEntry>,
     count: u64,
 }
 
@@ -49,14 +49,16 @@ impl SimulatedKernel {
                     found.listed = Some(recency.count);
                     let (space, number) = (space.id, recency.count);
                     let region = RegionId { space, region };
-                    recency.active.push_back(ListedRegion { region, number });
+                    recency
+                        .active
+                        .push_back(ReclaimListEntry { region, number });
                 }
             }
         }
     }
 
     /// Removes and returns the region to swap out next, unless it was accessed.
-    pub(crate) fn next_inactive(&mut self) -> Option<ListedRegion> {
+    pub(crate) fn next_inactive(&mut self) -> Option<ReclaimListEntry> {
         let memory_bytes = self.memory.frames() * BASE_PAGE_BYTES;
         // Active regions for each inactive one (`calculate_zone_inactive_ratio` of
         // `mm/page_alloc.c`).

@@ -21,7 +21,7 @@ impl SimulatedKernel {
     }
 
     /// Frees the frames of pages that were unmapped; `run.value` is the first one.
-    pub(crate) fn release(&mut self, run: ValueRun) {
+    pub(crate) fn release_unmapped_frames(&mut self, run: ValueRun) {
         self.memory
             .free(FrameRun::new(run.value as u32, run.count.into()));
     }
@@ -35,7 +35,7 @@ impl SimulatedKernel {
 
     /// Splits a region's huge page, after the larger page around it; returns the number of splits.
     pub(crate) fn split_huge(&mut self, at: RegionId) -> Result<u64> {
-        let larger = self.end_joined(at);
+        let larger = self.split_joined_page(at);
         let space = self.space_mut(at.space)?;
         let found = space.table.get_mut(at.region);
         let Some(found) = found.filter(|found| found.huge.is_some()) else {
@@ -48,7 +48,7 @@ impl SimulatedKernel {
 
     /// Turns the larger page that a region is part of into huge pages, in the same frames. Returns
     /// whether there was one.
-    pub(crate) fn end_joined(&mut self, at: RegionId) -> bool {
+    pub(crate) fn split_joined_page(&mut self, at: RegionId) -> bool {
         let Some(order) = self.region(at).and_then(|found| found.joined) else {
             return false;
         };

@@ -4,7 +4,7 @@ use super::costs::times;
 use super::space::RegionId;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
-use hawkeye_manager::{RecoveryResult, ZeroScan};
+use hawkeye_manager::{RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl SimulatedKernel {
         space: SpaceId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan> {
+    ) -> Result<ZeroScanResult> {
         let found = self.region(RegionId::new(space, region));
         let found = found.filter(|found| found.huge.is_some());
         let found = found.ok_or(KernelError::NotHuge(space, region))?;
@@ -36,7 +36,7 @@ impl SimulatedKernel {
         }
         let took = times(seen.into(), self.costs.scan_zero_ns)
             + times(u64::from(end - seen), self.costs.scan_used_ns);
-        Ok(ZeroScan {
+        Ok(ZeroScanResult {
             zero_pages: seen,
             took,
         })
@@ -75,7 +75,7 @@ impl SimulatedKernel {
         found.zero_mapped = found.zero_mapped.or(zeros);
         owned.resident -= u64::from(zeros.count());
         for run in runs {
-            self.release(run);
+            self.release_unmapped_frames(run);
         }
         if !zeros.is_empty() {
             self.break_reservation(at);

@@ -18,7 +18,7 @@ pub(crate) struct Reservation {
 
 /// A piece of a region in one pageblock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct RegionPiece {
     /// First page in the region.
     pub(crate) page: u16,
     pub(crate) block: u32,
@@ -83,17 +83,19 @@ impl RegionMapping {
         }
     }
 
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = RegionPiece> {
         let runs = self.frames.iter().chain(self.huge.map(huge_run));
         runs.flat_map(|run| {
             let start = run.value as u32;
             let frames = FrameRun::new(start, run.count.into());
-            frames.by_block().map(move |(block, first, count)| Piece {
-                page: run.first + (FrameRun::within(block, first, count).first - start) as u16,
-                block,
-                first,
-                count,
-            })
+            frames
+                .by_block()
+                .map(move |(block, first, count)| RegionPiece {
+                    page: run.first + (FrameRun::within(block, first, count).first - start) as u16,
+                    block,
+                    first,
+                    count,
+                })
         })
     }
 
@@ -122,7 +124,7 @@ impl RegionMapping {
         for set in [&mut self.present, &mut self.written, &mut self.accessed] {
             *set = set.minus(pages);
         }
-        self.folios.end(pages);
+        self.folios.end_folios_at(pages);
         self.frames.remove(first, count);
     }
 
@@ -156,7 +158,7 @@ impl RegionMapping {
     }
 
     /// Records accesses to mapped pages; returns how many the program waited for (in no cache).
-    pub(crate) fn touched(&mut self, pages: PageBits, write: Option<bool>) -> u16 {
+    pub(crate) fn record_page_accesses(&mut self, pages: PageBits, write: Option<bool>) -> u16 {
         self.accessed = self.accessed.or(pages);
         let Some(nonzero) = write else {
             return 0;
@@ -191,7 +193,7 @@ impl RegionMapping {
     }
 
     /// Pages in aligned blocks of 2^`order` pages with contiguous, equally aligned frames.
-    pub(crate) fn contiguous(&self, order: u32) -> PageBits {
+    pub(crate) fn pages_in_contiguous_blocks(&self, order: u32) -> PageBits {
         let size = 1u64 << order;
         let mut pages = PageBits::EMPTY;
         for run in self.frames.iter() {
@@ -205,8 +207,8 @@ impl RegionMapping {
     pub(crate) fn end_scattered_folios(&mut self) {
         let folios: Vec<_> = self.folios.iter().collect();
         for (order, pages) in folios {
-            let lying = self.contiguous(order.number());
-            self.folios.end(pages.minus(lying));
+            let lying = self.pages_in_contiguous_blocks(order.number());
+            self.folios.end_folios_at(pages.minus(lying));
         }
     }
 

@@ -41,14 +41,14 @@ impl SimulatedKernel {
         let frames = FrameRun::of_block(block);
         if found
             .frames
-            .is(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()))
+            .is_exactly_run(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()))
         {
             found.reservation = None;
             found.become_huge(block);
             owned.huge += 1;
             let (space, page) = (at.space.0, at.page(0));
             self.memory
-                .hand_over(frames, FrameUser::Anonymous { space, page });
+                .change_frame_owner(frames, FrameUser::Anonymous { space, page });
             // The page table is scanned once.
             *time += times(1, self.costs.read_region_ns);
         } else {

@@ -32,7 +32,7 @@ impl SimulatedKernel {
     }
 
     /// Scans at least `pages` present pages, by whole regions; returns pages scanned and merged.
-    pub(crate) fn merge(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
+    pub(crate) fn merge_same_pages(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
         let (mut scanned, mut merged) = (0, 0);
         let mut wrapped = false;
         while scanned < pages {

@@ -52,7 +52,7 @@ impl SimulatedKernel {
                 continue;
             }
             let Some(got) = self.sized_frames(at, first, order)? else {
-                sum.faults.fall_back(order);
+                sum.faults.count_size_fallback(order);
                 continue;
             };
             self.map_folio(at, (first, order), got, sum)?;

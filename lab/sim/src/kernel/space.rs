@@ -25,7 +25,7 @@ const SIZES: usize = PageOrder::HUGE.number() as usize + 1;
 
 /// Faults by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct FaultCounts {
     /// Base pages mapped at their first touch.
     pub base: u64,
     /// Huge pages mapped at their first touch.
@@ -44,7 +44,7 @@ pub struct Faults {
     pub swapped_in: u64,
 }
 
-impl Faults {
+impl FaultCounts {
     /// First touches that mapped a page of this order.
     pub fn of(&self, order: PageOrder) -> u64 {
         match order {
@@ -59,12 +59,12 @@ impl Faults {
     }
 
     /// First touches that should have mapped a page of this order, but didn't.
-    pub fn fell_back(&self, order: PageOrder) -> u64 {
+    pub fn size_fallbacks(&self, order: PageOrder) -> u64 {
         let found = self.fallbacks.get(order.number() as usize);
         found.copied().unwrap_or(0)
     }
 
-    pub(crate) fn fall_back(&mut self, order: PageOrder) {
+    pub(crate) fn count_size_fallback(&mut self, order: PageOrder) {
         if let Some(count) = self.fallbacks.get_mut(order.number() as usize) {
             *count += 1;
         }
@@ -109,7 +109,7 @@ pub(crate) struct AddressSpace {
     pub(crate) resident: u64,
     pub(crate) huge: u64,
     pub(crate) swapped: u64,
-    pub(crate) faults: Faults,
+    pub(crate) faults: FaultCounts,
     /// Sizes below a huge page that its first touches map, if it has sizes of its own.
     pub(crate) fault_sizes: Option<PageOrders>,
     pub(crate) many_sizes: bool,
@@ -189,7 +189,7 @@ impl AddressSpace {
             resident: 0,
             huge: 0,
             swapped: 0,
-            faults: Faults::default(),
+            faults: FaultCounts::default(),
             fault_sizes: None,
             many_sizes: false,
             charged: Duration::ZERO,

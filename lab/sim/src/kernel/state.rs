@@ -123,7 +123,7 @@ impl SimulatedKernel {
         for pages in mapped {
             time += self.unmap_pages(space, pages)?;
         }
-        self.charge(space, time);
+        self.charge_kernel_time(space, time);
         self.spaces.remove(&space);
         self.reports.frontier.watched.remove(&space);
         self.debug_check();
@@ -150,7 +150,7 @@ impl SimulatedKernel {
         Ok(self.space_mut(at.space)?.table.touch(at.region))
     }
 
-    pub(super) fn charge(&mut self, space: SpaceId, time: Duration) {
+    pub(super) fn charge_kernel_time(&mut self, space: SpaceId, time: Duration) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.charged += time;
         }

@@ -90,7 +90,7 @@ impl SwapDevice {
     }
 
     /// Advances time. If writers exceeded the device's speed, they wait longer from now on.
-    pub(crate) fn step(&mut self, step: Duration) {
+    pub(crate) fn step_swap_device(&mut self, step: Duration) {
         self.over += step;
         if self.over < SHARED_EVERY {
             return;
@@ -108,7 +108,7 @@ const MOST_LOOKS: usize = 2;
 impl SimulatedKernel {
     /// Whether memory is so short that reclaim may look for old pages. That is so if less than this
     /// many times the high watermark is free, or if pages are in swap.
-    pub(crate) fn is_short(&self, times_high: u64) -> bool {
+    pub(crate) fn is_memory_short(&self, times_high: u64) -> bool {
         let ReclaimState {
             watermarks, swap, ..
         } = &self.reclaim_state;
@@ -191,7 +191,7 @@ impl SimulatedKernel {
         space.swapped += u64::from(count);
         self.reclaim_state.swap.used += u64::from(count);
         for run in runs {
-            self.release(run);
+            self.release_unmapped_frames(run);
         }
         self.break_reservation(at);
     }
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     /// Pages written per second for this many writers, where each waits for its last 32 pages.
-    fn written(writers: usize) -> u64 {
+    fn written_pages_per_s(writers: usize) -> u64 {
         let mut swap = SwapDevice::new(Some(SwapSpec::ssd(1 << 40)));
         let step = Duration::from_millis(10);
         let mut owed = vec![Duration::ZERO; writers];
@@ -216,7 +216,7 @@ mod tests {
                 }
                 *owed -= step;
             }
-            swap.step(step);
+            swap.step_swap_device(step);
         }
         pages
     }
@@ -225,7 +225,7 @@ mod tests {
     fn all_writers_together_write_as_much_as_the_device_can() {
         let can = 1_000_000_000 / SwapSpec::ssd(0).write_ns;
         for writers in 1..=4 {
-            let pages = written(writers);
+            let pages = written_pages_per_s(writers);
             assert!(
                 pages.abs_diff(can) < can / 50,
                 "{writers}: {pages} of {can}"

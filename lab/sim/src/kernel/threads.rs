@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// CPU time of each of the kernel's threads so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadTimes {
+pub struct KernelThreadTimes {
     /// kswapd: reclaims when memory runs low.
     pub kswapd: Duration,
     /// Zeroes free memory.
@@ -41,7 +41,7 @@ impl Default for ZeroingSpec {
 /// Settings of same-page merging (`/sys/kernel/mm/ksm/`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MergeSpec {
+pub struct SamePageMergingSpec {
     /// Pages scanned per second; KSM's defaults, 100 pages every 20 ms, make 5,000.
     pub pages_per_s: u64,
 }
@@ -49,17 +49,17 @@ pub struct MergeSpec {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelThreads {
     zeroing: Option<ZeroingSpec>,
-    merging: Option<MergeSpec>,
+    merging: Option<SamePageMergingSpec>,
     pub(crate) merging_at: RegionId,
     /// Unused part of earlier steps that were too short for a page, in pages times nanoseconds.
     zeroing_credit: u128,
     merging_credit: u128,
-    pub(crate) times: ThreadTimes,
+    pub(crate) times: KernelThreadTimes,
 }
 
 /// The work of the kernel's threads in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadWork {
+pub struct KernelThreadWork {
     /// Frames that kswapd freed.
     pub reclaimed: u64,
     /// CPU time of kswapd.
@@ -103,15 +103,15 @@ impl SimulatedKernel {
     }
 
     /// Starts or stops same-page merging.
-    pub fn set_merging(&mut self, spec: Option<MergeSpec>) {
+    pub fn set_merging(&mut self, spec: Option<SamePageMergingSpec>) {
         self.threads.merging = spec;
     }
 
     /// Runs the kernel's threads for `step`, each on a core of its own.
-    pub fn step(&mut self, step: Duration) -> ThreadWork {
-        let mut done = ThreadWork::default();
+    pub fn step_kernel_threads(&mut self, step: Duration) -> KernelThreadWork {
+        let mut done = KernelThreadWork::default();
         self.list_touched();
-        self.reclaim_state.swap.step(step);
+        self.reclaim_state.swap.step_swap_device(step);
         self.step_kswapd(step, &mut done);
         self.step_zeroing(step, &mut done);
         self.step_merging(step, &mut done);
@@ -119,7 +119,7 @@ impl SimulatedKernel {
         done
     }
 
-    fn step_kswapd(&mut self, step: Duration, done: &mut ThreadWork) {
+    fn step_kswapd(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let marks = self.reclaim_state.watermarks;
         if self.memory.free_frames() >= marks.low {
             return;
@@ -134,7 +134,7 @@ impl SimulatedKernel {
         self.threads.times.kswapd += done.reclaiming;
     }
 
-    fn step_zeroing(&mut self, step: Duration, done: &mut ThreadWork) {
+    fn step_zeroing(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let Some(spec) = self.threads.zeroing else {
             return;
         };
@@ -158,12 +158,12 @@ impl SimulatedKernel {
         self.threads.times.zeroing += done.zeroing;
     }
 
-    fn step_merging(&mut self, step: Duration, done: &mut ThreadWork) {
+    fn step_merging(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let Some(spec) = self.threads.merging else {
             return;
         };
         let most = allowed(&mut self.threads.merging_credit, spec.pages_per_s, step);
-        (done.merge_scanned, done.merged) = self.merge(most, &mut done.merging);
+        (done.merge_scanned, done.merged) = self.merge_same_pages(most, &mut done.merging);
         self.threads.times.merging += done.merging;
     }
 }

@@ -43,7 +43,7 @@ pub struct PhysicalMemory {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pick {
+struct PickedFreeBlock {
     block: u32,
     order: u8,
     content: FrameContent,
@@ -112,7 +112,13 @@ impl PhysicalMemory {
         let pick = self.pick(order, prefer)?;
         if order < HUGE_ORDER {
             let part = self.break_up(pick)?;
-            return Some(self.take(pick.block, part, part.offset, 1 << order, owner));
+            return Some(self.take_from_free_block(
+                pick.block,
+                part,
+                part.offset,
+                1 << order,
+                owner,
+            ));
         }
         let blocks = 1 << (order - HUGE_ORDER);
         self.remove_whole(pick.block);
@@ -151,7 +157,7 @@ impl PhysicalMemory {
         let single = pair_differs || !self.parts(pick.block)?.is_uniform(part);
         let most = if single { 1 } else { most };
         let count = most.min(1 << part.order);
-        Some(self.take(pick.block, part, part.offset, count, owner))
+        Some(self.take_from_free_block(pick.block, part, part.offset, count, owner))
     }
 
     /// Allocates exactly this frame, if it is free, and neighbours above it that are in the same
@@ -164,7 +170,7 @@ impl PhysicalMemory {
     ) -> Option<AllocatedFrames> {
         let (block, offset) = (block_of(frame), offset_of(frame));
         let part = match self.blocks.get(block as usize)? {
-            PageblockState::Free { order, .. } => self.break_up(Pick {
+            PageblockState::Free { order, .. } => self.break_up(PickedFreeBlock {
                 block,
                 order: *order,
                 content: FrameContent::Dirty,
@@ -173,7 +179,7 @@ impl PhysicalMemory {
             PageblockState::Owned(_) => return None,
         };
         let count = most.min(part.offset + (1 << part.order) - offset);
-        Some(self.take(block, part, offset, count, owner))
+        Some(self.take_from_free_block(block, part, offset, count, owner))
     }
 
     /// Gives frames back; they are dirty. All of them must have an owner.
@@ -184,9 +190,9 @@ impl PhysicalMemory {
                 self.set_free(block, PageBits::EMPTY);
                 continue;
             }
-            self.parts_mut(block).disown(first, count);
+            self.parts_mut(block).clear_frame_owner(first, count);
             for (offset, order) in aligned_pieces(first, count) {
-                self.give_back(block, offset, order);
+                self.merge_free_frames(block, offset, order);
             }
         }
     }
@@ -213,7 +219,7 @@ impl PhysicalMemory {
         whole.into_iter().chain(parts.into_iter().flatten())
     }
 
-    pub(crate) fn hand_over(&mut self, frames: FrameRun, owner: FrameUser) {
+    pub(crate) fn change_frame_owner(&mut self, frames: FrameRun, owner: FrameUser) {
         let mut owner = owner.pack();
         for (block, first, count) in frames.by_block() {
             if count == PAGES_PER_REGION {
@@ -225,12 +231,12 @@ impl PhysicalMemory {
         }
     }
 
-    fn pick(&self, order: u8, prefer: FrameContent) -> Option<Pick> {
+    fn pick(&self, order: u8, prefer: FrameContent) -> Option<PickedFreeBlock> {
         [prefer, prefer.other()].into_iter().find_map(|content| {
             let lists = self.lists[content.index()].iter().zip(0..);
             let mut larger = lists.skip(order.into());
             let (list, order) = larger.find(|(list, _)| list.count > 0)?;
-            Some(Pick {
+            Some(PickedFreeBlock {
                 block: *list.blocks.first()?,
                 order,
                 content,
@@ -239,7 +245,7 @@ impl PhysicalMemory {
     }
 
     /// The picked free block. A whole pageblock is put in parts for it.
-    fn break_up(&mut self, pick: Pick) -> Option<FreeBlock> {
+    fn break_up(&mut self, pick: PickedFreeBlock) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
             return self.parts(pick.block)?.first(pick.order, pick.content);
         }
@@ -260,7 +266,7 @@ impl PhysicalMemory {
     }
 
     /// Takes some frames out of a free block, and puts the rest back in pieces.
-    fn take(
+    fn take_from_free_block(
         &mut self,
         block: u32,
         part: FreeBlock,
@@ -273,7 +279,7 @@ impl PhysicalMemory {
         }
         let parts = self.parts_mut(block);
         let zero = PageBits::range(first, count).and(parts.zero).count();
-        parts.own(first, count, owner.pack());
+        parts.set_frame_owner(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
         let rest = [
             (part.offset, first - part.offset),
@@ -295,7 +301,7 @@ impl PhysicalMemory {
     }
 
     /// Merges free frames with their buddies, as far as these are free.
-    fn give_back(&mut self, block: u32, mut offset: u16, mut order: u8) {
+    fn merge_free_frames(&mut self, block: u32, mut offset: u16, mut order: u8) {
         while order < HUGE_ORDER {
             let buddy = self.parts_mut(block).part_at(order, offset ^ (1 << order));
             let Some(buddy) = buddy else {
@@ -319,7 +325,7 @@ impl PhysicalMemory {
             debug_assert!(
                 FrameContent::BOTH
                     .iter()
-                    .all(|c| (0..PART_ORDERS).all(|o| parts.heads(o, *c).is_empty()))
+                    .all(|c| (0..PART_ORDERS).all(|o| parts.free_block_heads(o, *c).is_empty()))
             );
         }
         self.blocks[block as usize] = PageblockState::Free {

@@ -67,7 +67,7 @@ impl PhysicalMemory {
 
     /// The aligned free block of this size in the highest pageblock that
     /// [`next_target`](Self::next_target) may reach. A whole folio may move there.
-    pub(crate) fn room_for(&self, order: PageOrder) -> Option<u32> {
+    pub(crate) fn free_target_block(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
             let free = self.target_frames(block)?.free;

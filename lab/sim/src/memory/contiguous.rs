@@ -19,7 +19,7 @@ impl PhysicalMemory {
     }
 
     /// The content of a pageblock; `None` if some of it can't move.
-    pub(crate) fn held_in(&self, block: u32) -> Option<PageblockUse> {
+    pub(crate) fn pageblock_use(&self, block: u32) -> Option<PageblockUse> {
         match self.blocks.get(block as usize)? {
             PageblockState::Free { .. } => Some(PageblockUse::Pages(0)),
             PageblockState::Owned(owner) => {
@@ -59,7 +59,7 @@ impl PhysicalMemory {
 
     /// Keeps frames of an isolated pageblock for the kernel after their page was moved out.
     pub(crate) fn keep_isolated(&mut self, frames: FrameRun) {
-        self.hand_over(frames, isolated(frames.first));
+        self.change_frame_owner(frames, isolated(frames.first));
     }
 }
 

@@ -33,7 +33,7 @@ impl PhysicalMemory {
                     check_parts(parts)?;
                     for content in FrameContent::BOTH {
                         for order in 0..PART_ORDERS {
-                            let there = u64::from(parts.heads(order, content).count());
+                            let there = u64::from(parts.free_block_heads(order, content).count());
                             counts[content.index()][usize::from(order)] += there;
                             self.listed(index as u32, content, order, there > 0)?;
                         }

@@ -57,7 +57,7 @@ impl PartialPageblock {
     }
 
     /// First frames of the free blocks of this order and content.
-    pub(crate) fn heads(&self, order: u8, content: FrameContent) -> PageBits {
+    pub(crate) fn free_block_heads(&self, order: u8, content: FrameContent) -> PageBits {
         let heads = self.heads[usize::from(order)];
         // Of most orders there are no blocks, and mostly they have one content.
         if heads.is_empty() || self.zero.is_empty() && content == FrameContent::Dirty {
@@ -71,7 +71,7 @@ impl PartialPageblock {
     }
 
     pub(crate) fn first(&self, order: u8, content: FrameContent) -> Option<FreeBlock> {
-        let offset = self.heads(order, content).next(0)?;
+        let offset = self.free_block_heads(order, content).next(0)?;
         Some(FreeBlock {
             offset,
             order,
@@ -107,7 +107,7 @@ impl PartialPageblock {
         }
     }
 
-    pub(crate) fn own(&mut self, first: u16, count: u16, owner: u64) {
+    pub(crate) fn set_frame_owner(&mut self, first: u16, count: u16, owner: u64) {
         let frames = PageBits::range(first, count);
         debug_assert!(frames.within(self.free));
         self.free = self.free.minus(frames);
@@ -120,7 +120,7 @@ impl PartialPageblock {
         self.owners.insert(ValueRun::new(first, count, owner));
     }
 
-    pub(crate) fn disown(&mut self, first: u16, count: u16) {
+    pub(crate) fn clear_frame_owner(&mut self, first: u16, count: u16) {
         let frames = PageBits::range(first, count);
         debug_assert!(frames.and(self.free).is_empty());
         self.free = self.free.or(frames);

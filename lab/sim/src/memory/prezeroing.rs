@@ -20,7 +20,7 @@ impl PhysicalMemory {
     pub fn zero_free(&mut self, most: u64) -> ZeroingResult {
         let mut left = most;
         while left > 0 {
-            let Some((block, order)) = self.dirtiest() else {
+            let Some((block, order)) = self.dirtiest_free_block() else {
                 return ZeroingResult {
                     frames: most - left,
                     all_done: true,
@@ -34,11 +34,11 @@ impl PhysicalMemory {
         }
         ZeroingResult {
             frames: most,
-            all_done: self.dirtiest().is_none(),
+            all_done: self.dirtiest_free_block().is_none(),
         }
     }
 
-    fn dirtiest(&self) -> Option<(u32, u8)> {
+    fn dirtiest_free_block(&self) -> Option<(u32, u8)> {
         let lists = &self.lists[FrameContent::Dirty.index()];
         let orders = (0..ORDERS).rev();
         orders

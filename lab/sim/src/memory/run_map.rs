@@ -57,7 +57,7 @@ impl RunMap {
         Self(vec![run])
     }
 
-    pub(crate) fn is(&self, run: ValueRun) -> bool {
+    pub(crate) fn is_exactly_run(&self, run: ValueRun) -> bool {
         self.0 == [run]
     }
 

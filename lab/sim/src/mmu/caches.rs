@@ -50,7 +50,7 @@ pub(crate) enum MemoryLevel {
 
 /// All three levels. A line that is loaded is in each of them afterwards.
 #[derive(Clone, Debug)]
-pub(crate) struct Caches {
+pub(crate) struct DataCacheHierarchy {
     l1: LruSets,
     l2: LruSets,
     l3: LastLevel,
@@ -109,7 +109,7 @@ impl LastLevel {
     }
 }
 
-impl Caches {
+impl DataCacheHierarchy {
     pub(crate) fn new(levels: [CacheLevel; 3], last: CacheReplacement) -> Self {
         let [l1, l2, l3] = levels.map(CacheLevel::shape);
         Self {
@@ -148,11 +148,11 @@ impl Caches {
         now: f64,
     ) -> MemoryLevel {
         let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
-        let (set, tag) = placed(self.l2.set_bits, line, within_frame);
+        let (set, tag) = set_and_tag_of_line(self.l2.set_bits, line, within_frame);
         if self.l2.touch(set, tag) {
             return MemoryLevel::L2;
         }
-        let (set, tag) = placed(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);
+        let (set, tag) = set_and_tag_of_line(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.load_until(now, set, &mut self.l3);
         }
@@ -206,7 +206,7 @@ const WITHIN_SLICE: u64 = (1 << 11) - 1;
 /// Set and tag of a line. A frame's address is arbitrary; the set's bits in `own` are the line's
 /// own. Lines at a distance that leaves these unchanged map to few sets.
 #[inline]
-fn placed(set_bits: u32, line: u64, own: u64) -> (usize, u32) {
+fn set_and_tag_of_line(set_bits: u32, line: u64, own: u64) -> (usize, u32) {
     let all = (1u64 << set_bits) - 1;
     let (set, tag) = (line & all, (line >> set_bits) as u32);
     let hash = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -231,11 +231,11 @@ mod tests {
         }
     }
 
-    fn caches() -> Caches {
-        Caches::new([level(2, 2), level(4, 4), level(4096, 8)], LRU)
+    fn caches() -> DataCacheHierarchy {
+        DataCacheHierarchy::new([level(2, 2), level(4, 4), level(4096, 8)], LRU)
     }
 
-    fn load(caches: &mut Caches, line: u64) -> MemoryLevel {
+    fn load(caches: &mut DataCacheHierarchy, line: u64) -> MemoryLevel {
         caches.load(line, BASE_PAGE_BYTES, 0.0)
     }
 
@@ -262,7 +262,7 @@ mod tests {
         distance: u64,
         frame: u64,
     ) -> usize {
-        let mut caches = Caches::new(levels, LRU);
+        let mut caches = DataCacheHierarchy::new(levels, LRU);
         let all = || (0..lines).map(|n| n * distance);
         let mut load = |line| caches.load(line, frame, 0.0);
         for line in all() {
@@ -306,7 +306,7 @@ mod tests {
         // 16 sets of 4 ways: a line in every set each 100 cycles.
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let kept_for = |cycles: f64| {
-            let mut caches = Caches::new(levels, LRU).shared_with(bytes_per_cycle);
+            let mut caches = DataCacheHierarchy::new(levels, LRU).shared_with(bytes_per_cycle);
             caches.load(0, BASE_PAGE_BYTES, 1000.0);
             for line in [1, 2, 3] {
                 caches.load(line, BASE_PAGE_BYTES, 1000.0);
@@ -316,7 +316,7 @@ mod tests {
         assert!(kept_for(0.0) && kept_for(299.0));
         assert!(!kept_for(401.0) && !kept_for(1e9));
         // A line that is often reused stays.
-        let mut caches = Caches::new(levels, LRU).shared_with(bytes_per_cycle);
+        let mut caches = DataCacheHierarchy::new(levels, LRU).shared_with(bytes_per_cycle);
         let mut at = 0.0;
         for visit in 0..1000u32 {
             for line in 0..4 {
@@ -334,7 +334,8 @@ mod tests {
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let found_after = |cycles: f64| {
             let levels = [level(1, 1), level(2, 2), level(256, 16)];
-            let mut caches = Caches::new(levels, RE_REFERENCE).shared_with(bytes_per_cycle);
+            let mut caches =
+                DataCacheHierarchy::new(levels, RE_REFERENCE).shared_with(bytes_per_cycle);
             let mut lap = |at| {
                 let found = (0..64).map(|line| caches.load(line, HUGE_PAGE_BYTES, at));
                 found.filter(|at| *at == MemoryLevel::L3).count()
@@ -352,7 +353,8 @@ mod tests {
     #[test]
     fn walks_can_pass_the_first_level() {
         let mut caches = caches();
-        let beyond = |caches: &mut Caches| caches.load_beyond_first(0, BASE_PAGE_BYTES, 0.0);
+        let beyond =
+            |caches: &mut DataCacheHierarchy| caches.load_beyond_first(0, BASE_PAGE_BYTES, 0.0);
         assert_eq!(beyond(&mut caches), MemoryLevel::Memory);
         assert_eq!(beyond(&mut caches), MemoryLevel::L2);
         assert_eq!(
@@ -370,7 +372,7 @@ mod tests {
             loads in proptest::collection::vec(0u64..1 << 14, 1..600),
         ) {
             let (sets_bits, ways) = (9, 2);
-            let mut caches = Caches::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)], LRU);
+            let mut caches = DataCacheHierarchy::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)], LRU);
             // Every set, by the bits that are its lines' own and the rest of the address.
             let mut lists: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             let mut last = None;

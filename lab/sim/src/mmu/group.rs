@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 /// Aligned neighbours that one TLB entry can hold, each with its own page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Group {
+pub struct TlbPageGroup {
     /// log2 of the number of pages: 2 to 6 for base pages (4 is 64 KiB), 1 to 6 for huge pages.
     pub order: u32,
     /// Condition for one entry.
-    pub condition: GroupCondition,
+    pub condition: TlbGroupCondition,
     /// Whether the first TLB level holds a group as one entry too, not page by page.
     pub in_l1: bool,
 }
@@ -18,7 +18,7 @@ pub struct Group {
 /// What makes neighbouring pages one TLB entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum GroupCondition {
+pub enum TlbGroupCondition {
     /// The walker reads the page-table line that it has loaded and sees contiguous frames and equal
     /// attributes, access bits included: AMD. Each page keeps its access bit. Neighbours become one
     /// entry once all of them have it set.
@@ -33,14 +33,14 @@ pub enum GroupCondition {
 /// The groups that a processor supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Groups {
+pub struct TlbPageGroups {
     /// Of base pages. They are in the same TLBs as base pages, one entry each.
-    pub base: Option<Group>,
+    pub base: Option<TlbPageGroup>,
     /// Of huge pages. They are in the same TLBs as huge pages.
-    pub huge: Option<Group>,
+    pub huge: Option<TlbPageGroup>,
 }
 
-impl Groups {
+impl TlbPageGroups {
     /// No groups.
     pub const NONE: Self = Self {
         base: None,
@@ -51,7 +51,7 @@ impl Groups {
     pub(crate) fn check(&self, owner: &'static str) -> Result<(), MmuError> {
         let base = self.base.is_none_or(|base| (2..=6).contains(&base.order));
         let huge = self.huge.is_none_or(|huge| {
-            (1..=6).contains(&huge.order) && huge.condition == GroupCondition::Marked
+            (1..=6).contains(&huge.order) && huge.condition == TlbGroupCondition::Marked
         });
         (base && huge).then_some(()).ok_or(MmuError::Processor {
             processor: owner,

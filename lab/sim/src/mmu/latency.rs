@@ -51,14 +51,14 @@ impl Default for LatencyShape {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies {
+pub(crate) struct ReadLatencyDraws {
     /// Equally likely, in cycles.
     cycles: [f64; PARTS],
     /// `None` if all are equal.
     random: Option<SimulationRng>,
 }
 
-impl Latencies {
+impl ReadLatencyDraws {
     pub(crate) fn new(mean_cycles: f64, shape: LatencyShape) -> Self {
         let varies = shape != LatencyShape::SAME;
         // After rounding, the mean may differ from 100 %.
@@ -89,7 +89,7 @@ mod tests {
             .map(|n| if n % 16 == 0 { 310.0 } else { 110.0 })
             .collect();
         let shape = LatencyShape::of(measured);
-        let mut latencies = Latencies::new(200.0, shape);
+        let mut latencies = ReadLatencyDraws::new(200.0, shape);
         let drawn: Vec<f64> = (0..100_000).map(|_| latencies.draw()).collect();
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
         assert!((mean - 200.0).abs() < 1.0, "{mean}");
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(LatencyShape::of(vec![1.0; 15]), LatencyShape::SAME);
         assert_eq!(LatencyShape::of(vec![0.0; 160]), LatencyShape::SAME);
         assert_eq!(LatencyShape::of(vec![7.0; 160]), LatencyShape::SAME);
-        let mut same = Latencies::new(300.0, LatencyShape::SAME);
+        let mut same = ReadLatencyDraws::new(300.0, LatencyShape::SAME);
         assert!((0..100).all(|_| same.draw() == 300.0));
     }
 }

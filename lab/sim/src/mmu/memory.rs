@@ -1,7 +1,9 @@
 //! Latency of loads: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
-use super::caches::{CACHE_LINE_BYTES, CacheLevel, CacheReplacement, Caches, MemoryLevel};
-use super::latency::{Latencies, LatencyShape};
+use super::caches::{
+    CACHE_LINE_BYTES, CacheLevel, CacheReplacement, DataCacheHierarchy, MemoryLevel,
+};
+use super::latency::{LatencyShape, ReadLatencyDraws};
 use super::resource_slots::ResourceSlots;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -47,12 +49,12 @@ const LINES_PER_PREFETCH_AREA: u64 = BASE_PAGE_BYTES / CACHE_LINE_BYTES;
 /// State of caches and memory. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryModel {
-    caches: Caches,
+    caches: DataCacheHierarchy,
     /// Size of a contiguous frame of the program's memory.
     frame_bytes: u64,
     /// Latency of each level, and mean latency of memory.
     latency: [f64; 4],
-    latencies: Latencies,
+    latencies: ReadLatencyDraws,
     /// Time of one line on the channel.
     line_cycles: f64,
     /// When the channel has transferred all requests, if they had been made at once.
@@ -77,11 +79,11 @@ impl MemoryModel {
     pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
-            caches: Caches::new(spec.caches, spec.last_level)
+            caches: DataCacheHierarchy::new(spec.caches, spec.last_level)
                 .shared_with(spec.neighbours_gb_per_s / ghz),
             frame_bytes,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
-            latencies: Latencies::new(spec.latency_ns * ghz, spec.latency_shape),
+            latencies: ReadLatencyDraws::new(spec.latency_ns * ghz, spec.latency_shape),
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
             entered: 0.0,
@@ -123,7 +125,7 @@ impl MemoryModel {
         self.stream.ready = if prefetched {
             self.prefetched(start)
         } else {
-            self.demanded(line, level, start)
+            self.demand_load_time(line, level, start)
         };
         self.stream.ready
     }
@@ -134,14 +136,14 @@ impl MemoryModel {
         if self.walks_pass_first_level {
             let level = self.caches.load_beyond_first(line, BASE_PAGE_BYTES, start);
             let start = self.on_the_channel(level, start);
-            return (level, start + self.takes(level));
+            return (level, start + self.level_latency(level));
         }
         let level = self.caches.load(line, BASE_PAGE_BYTES, start);
-        (level, self.demanded(line, level, start))
+        (level, self.demand_load_time(line, level, start))
     }
 
     #[inline]
-    fn takes(&mut self, level: MemoryLevel) -> f64 {
+    fn level_latency(&mut self, level: MemoryLevel) -> f64 {
         match level {
             MemoryLevel::Memory => self.latencies.draw(),
             level => self.latency[level as usize],
@@ -162,7 +164,7 @@ impl MemoryModel {
     }
 
     #[inline]
-    fn demanded(&mut self, line: u64, level: MemoryLevel, start: f64) -> f64 {
+    fn demand_load_time(&mut self, line: u64, level: MemoryLevel, start: f64) -> f64 {
         if level == MemoryLevel::L1 {
             // The cache contains a line as soon as it is requested.
             let hit = start + self.latency[MemoryLevel::L1 as usize];
@@ -171,7 +173,7 @@ impl MemoryModel {
         self.fill_buffers.forget(self.entered);
         let start = self.on_the_channel(level, start);
         let begin = self.fill_buffers.free(start);
-        let ready = begin + self.takes(level);
+        let ready = begin + self.level_latency(level);
         self.fill_buffers.take(line, begin, ready);
         ready
     }

@@ -13,13 +13,13 @@ use super::access_bits::AccessBits;
 use super::access_generator::PatternAccess;
 use super::caches::CACHE_LINE_BYTES;
 use super::counters::CoreCounters;
-use super::group::{Group, GroupCondition};
+use super::group::{TlbGroupCondition, TlbPageGroup};
 use super::memory::MemoryModel;
 use super::processor::ProcessorSpec;
 use super::tlb::{TlbLookup, TwoLevelTlb};
 use super::translation::{AccessBitMask, EntrySize, LeafSize};
 use super::walk::PageTables;
-use super::walkers::Walkers;
+use super::walkers::PageWalkers;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub(crate) struct Pipeline {
     /// Page size of the host; the largest if there is no host.
     host: EntrySize,
     /// Its groups, if the processor forms them only when all access bits are set.
-    seen_if_accessed: Option<Group>,
+    seen_if_accessed: Option<TlbPageGroup>,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
     tlb: TwoLevelTlb,
     tables: PageTables,
-    walkers: Walkers,
+    walkers: PageWalkers,
     memory: MemoryModel,
     order: ReorderBuffer,
     /// When the last access had its data.
@@ -56,7 +56,7 @@ impl Pipeline {
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
             tlb: TwoLevelTlb::new(processor.l1_tlb, processor.l2_tlb, processor.groups),
             tables: PageTables::new(processor.walk_caches, bytes),
-            walkers: Walkers::new(processor.walkers),
+            walkers: PageWalkers::new(processor.walkers),
             memory: MemoryModel::new(&processor.memory, processor.ghz, size.bytes()),
             order: ReorderBuffer::new(processor.reorder_buffer, processor.width),
             last_ready: 0.0,
@@ -82,7 +82,7 @@ impl Pipeline {
         };
         if let Some(group) = group {
             self.own = size;
-            let seen = group.condition == GroupCondition::Contiguous;
+            let seen = group.condition == TlbGroupCondition::Contiguous;
             self.seen_if_accessed = seen.then_some(group);
             self.memory.set_frames(self.tlb.bytes(self.entry_size()));
         }

@@ -9,7 +9,7 @@
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
 use super::caches::{CacheLevel, CacheReplacement};
-use super::group::{Group, GroupCondition, Groups};
+use super::group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use super::latency::LatencyShape;
 use super::lru::SetShape;
 use super::memory::MemorySpec;
@@ -62,8 +62,8 @@ const fn l2_tlb(
     }
 }
 
-const fn group(order: u32, condition: GroupCondition, in_l1: bool) -> Option<Group> {
-    Some(Group {
+const fn group(order: u32, condition: TlbGroupCondition, in_l1: bool) -> Option<TlbPageGroup> {
+    Some(TlbPageGroup {
         order,
         condition,
         in_l1,
@@ -92,7 +92,7 @@ pub const HASWELL: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 192,
     l1_tlb: intel_l1_tlb(SetShape::new(64, 4), 4),
     l2_tlb: l2_tlb(1024, 8, 8, GiantPages::Nowhere, 7),
-    groups: Groups::NONE,
+    groups: TlbPageGroups::NONE,
     walk_caches: INTEL_WALK_CACHES,
     nested: nested(INTEL_WALK_CACHES),
     walkers: 1,
@@ -206,8 +206,8 @@ pub const ZEN_4: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 320,
     l1_tlb: L1Tlb::Shared(SetShape::fully_associative(72)),
     l2_tlb: l2_tlb(3072, 24, 24, GiantPages::AsHuge, 7),
-    groups: Groups {
-        base: group(2, GroupCondition::Contiguous, true),
+    groups: TlbPageGroups {
+        base: group(2, TlbGroupCondition::Contiguous, true),
         huge: None,
     },
     walk_caches: AMD_WALK_CACHES,
@@ -273,9 +273,9 @@ pub const NEOVERSE_V2: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 320,
     l1_tlb: L1Tlb::Shared(SetShape::fully_associative(48)),
     l2_tlb: l2_tlb(2048, 8, 8, GiantPages::Among { ways: 8 }, 5),
-    groups: Groups {
-        base: group(4, GroupCondition::Marked, true),
-        huge: group(4, GroupCondition::Marked, false),
+    groups: TlbPageGroups {
+        base: group(4, TlbGroupCondition::Marked, true),
+        huge: group(4, TlbGroupCondition::Marked, false),
     },
     walk_caches: NEOVERSE_WALK_CACHES,
     nested: nested(NEOVERSE_WALK_CACHES),
@@ -335,8 +335,8 @@ pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
         giant: GiantPages::AsHuge,
         hit_cycles: 10,
     },
-    groups: Groups {
-        base: group(4, GroupCondition::Marked, true),
+    groups: TlbPageGroups {
+        base: group(4, TlbGroupCondition::Marked, true),
         huge: None,
     },
     walk_caches: XIANGSHAN_WALK_CACHES,

@@ -1,7 +1,7 @@
 //! A processor, as data.
 
 use super::error::MmuError;
-use super::group::{Group, Groups};
+use super::group::{TlbPageGroup, TlbPageGroups};
 use super::lru::SetShape;
 use super::memory::MemorySpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
@@ -32,7 +32,7 @@ pub struct ProcessorSpec {
     pub l2_tlb: L2Tlb,
     /// Neighbouring pages that one entry of its TLBs can hold.
     #[serde(default)]
-    pub groups: Groups,
+    pub groups: TlbPageGroups,
     /// Caches of upper page-table entries.
     pub walk_caches: WalkCacheSizes,
     /// Caches for walks of the host's tables in a virtual machine.
@@ -51,8 +51,8 @@ const MAX_WALK_ENTRIES: u32 = 255;
 impl ProcessorSpec {
     /// Sizes that an entry of its TLBs can have beside that of a base page.
     pub fn entry_orders(&self) -> PageOrders {
-        let Groups { base, huge } = self.groups;
-        let order = |of: PageOrder, group: Option<Group>| {
+        let TlbPageGroups { base, huge } = self.groups;
+        let order = |of: PageOrder, group: Option<TlbPageGroup>| {
             let order = of.number() + group?.order;
             PageOrder::new(order as u8)
         };

@@ -1,6 +1,6 @@
 //! Two levels of TLB for data.
 
-use super::group::Groups;
+use super::group::TlbPageGroups;
 use super::lru::SetShape;
 use super::translation::{EntryOrders, EntrySize, FirstLevel, SecondLevel};
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -82,7 +82,7 @@ pub(crate) struct TwoLevelTlb {
 }
 
 impl TwoLevelTlb {
-    pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: Groups) -> Self {
+    pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: TlbPageGroups) -> Self {
         Self {
             first: FirstLevel::new(l1),
             second: SecondLevel::new(l2),
@@ -173,7 +173,7 @@ mod tests {
             giant: GiantPages::Nowhere,
             hit_cycles: 7,
         };
-        let mut tlb = TwoLevelTlb::new(l1, l2, Groups::NONE);
+        let mut tlb = TwoLevelTlb::new(l1, l2, TlbPageGroups::NONE);
         let steps = [
             (0, TlbLookup::Nowhere),
             (0, TlbLookup::L1),

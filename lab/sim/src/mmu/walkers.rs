@@ -5,7 +5,7 @@ use super::tlb::TlbEntryId;
 
 /// State of the walkers. All times are in cycles since the start.
 #[derive(Clone, Debug)]
-pub(crate) struct Walkers {
+pub(crate) struct PageWalkers {
     walks: ResourceSlots<TlbEntryId>,
     /// Time up to which active cycles are counted. No walk begins before it any more.
     counted_until: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Walkers {
     pub(crate) pending_cycles: f64,
 }
 
-impl Walkers {
+impl PageWalkers {
     pub(crate) fn new(count: u32) -> Self {
         Self {
             walks: ResourceSlots::new(count),
@@ -40,7 +40,7 @@ impl Walkers {
         start: f64,
         walk: impl FnOnce(f64) -> f64,
     ) -> f64 {
-        self.active_cycles += self.active(self.counted_until, entered);
+        self.active_cycles += self.active_walk_cycles_between(self.counted_until, entered);
         self.counted_until = entered;
         self.walks.forget(entered);
         let begin = self.walks.free(start);
@@ -51,11 +51,11 @@ impl Walkers {
     }
 
     pub(crate) fn active_cycles(&self) -> f64 {
-        self.active_cycles + self.active(self.counted_until, f64::INFINITY)
+        self.active_cycles + self.active_walk_cycles_between(self.counted_until, f64::INFINITY)
     }
 
     /// The same between two times, for the walks that are not over.
-    fn active(&self, from: f64, until: f64) -> f64 {
+    fn active_walk_cycles_between(&self, from: f64, until: f64) -> f64 {
         let mut counted = from;
         let mut cycles = 0.0;
         let walks = self.walks.spans.iter();
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn two_walkers_overlap_and_a_third_walk_waits() {
-        let mut walkers = Walkers::new(2);
+        let mut walkers = PageWalkers::new(2);
         let mut walk =
             |page: TlbEntryId, start: f64| walkers.walk(page, start, start, |begin| begin + 100.0);
         assert_eq!(walk(page(1), 0.0), 100.0);
@@ -104,7 +104,7 @@ mod tests {
             walks in proptest::collection::vec((0u32..50, 0u32..200, 1u32..60), 1..60),
             count in 1u32..4,
         ) {
-            let mut walkers = Walkers::new(count);
+            let mut walkers = PageWalkers::new(count);
             let mut at_work = std::collections::BTreeSet::new();
             let (mut entered, mut pending) = (0, 0);
             for (later, after, length) in walks {

@@ -98,13 +98,13 @@ pub struct Area {
     #[serde(skip)]
     pub start: Option<u64>,
     /// Splits the area into many mappings side by side.
-    pub pieces: Option<Pieces>,
+    pub pieces: Option<AreaPieces>,
 }
 
 /// Mappings that make up an area, as in a program that allocates pieces of memory of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pieces {
+pub struct AreaPieces {
     /// Size of each mapping, in whole base pages.
     pub size: ByteSize,
     /// Unmapped address space after each mapping.
@@ -323,7 +323,7 @@ impl WorkloadSpec {
 
     /// Adds the programs and virtual machines of another workload, `after_s` seconds later.
     #[must_use]
-    pub fn then(mut self, other: Self, after_s: f64) -> Self {
+    pub fn followed_by_workload(mut self, other: Self, after_s: f64) -> Self {
         let later = |process: Process| process.later(after_s);
         self.name = format!("{}, {}", self.name, other.name);
         self.source = format!("{}\n{}", self.source, other.source);

@@ -49,7 +49,7 @@ impl TraceReplay {
     }
 
     /// Whether an access is to a program's data.
-    pub(crate) fn holds(access: &TraceAccess) -> bool {
+    pub(crate) fn is_data_access(access: &TraceAccess) -> bool {
         access.kind != AccessKind::Fetch && access.address < END
     }
 }
@@ -97,7 +97,7 @@ fn areas(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
     for access in &mut trace {
         let access = access?;
         let region = access.address / HUGE_PAGE_BYTES;
-        if TraceReplay::holds(&access) && last != Some(region) {
+        if TraceReplay::is_data_access(&access) && last != Some(region) {
             regions.insert(region);
             last = Some(region);
         }

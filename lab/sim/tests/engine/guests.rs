@@ -5,7 +5,7 @@ use crate::common::{
 };
 use crate::support::{process, workload};
 use hawkeye_sim::engine::ProgramOutcome;
-use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
+use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
@@ -135,7 +135,7 @@ fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
     let setup = SimulationSetup {
         memory_bytes: 256 * MIB,
         swap: Some(SwapSpec::ssd(1 << 30)),
-        merging: Some(MergeSpec {
+        merging: Some(SamePageMergingSpec {
             pages_per_s: 50_000,
         }),
         ..small()
@@ -217,7 +217,7 @@ proptest! {
         let setup = SimulationSetup {
             memory_bytes: mib * MIB,
             swap: Some(SwapSpec::ssd(1 << 30)),
-            merging: Some(MergeSpec { pages_per_s: 20_000 }),
+            merging: Some(SamePageMergingSpec { pages_per_s: 20_000 }),
             fragmented: if fragmented { 1.0 } else { 0.0 },
             guest_fragmented: if fragmented { 0.5 } else { 0.0 },
             seed,

@@ -1,7 +1,7 @@
 //! Which regions are promoted first.
 
 use crate::common::{HOT_AT_THE_TOP, RANDOM, accessing, fragmented, run};
-use hawkeye_manager::{Machine, WakeReason};
+use hawkeye_manager::{LoopWakeReason, Machine};
 use hawkeye_sim::simulate::{SimulationSetup, manager};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::WorkloadSpec;
@@ -15,7 +15,11 @@ fn first_promoted(
     let system = systems::by_name(system).unwrap();
     let mut manager = manager(&system, workload, setup).unwrap();
     while manager.journal().totals().promoted < count {
-        assert_eq!(manager.step(), WakeReason::Deadline, "it ended too soon");
+        assert_eq!(
+            manager.run_due_work(),
+            LoopWakeReason::Deadline,
+            "it ended too soon"
+        );
     }
     let engine = manager.machine();
     assert!(engine.now().as_secs() < 120);

@@ -100,13 +100,16 @@ fn apply(kernel: &mut SimulatedKernel, space: SpaceId, step: &KernelStep) -> Str
             format!("{:?}", kernel.promote(space, region(index), order(size)))
         }
         KernelStep::Recover(index) => format!("{:?}", kernel.recover(space, region(index))),
-        KernelStep::Fill(index) => format!("{:?}", kernel.fill_ahead(space, region(index))),
+        KernelStep::Fill(index) => format!("{:?}", kernel.prefault_region(space, region(index))),
         KernelStep::Zero(pages) => {
             kernel.set_zeroing(Some(ZeroingSpec {
                 pages_per_s: pages.into(),
                 non_temporal: true,
             }));
-            format!("{:?}", kernel.step(Duration::from_millis(100)))
+            format!(
+                "{:?}",
+                kernel.step_kernel_threads(Duration::from_millis(100))
+            )
         }
     }
 }

@@ -11,7 +11,7 @@ fn fragmentation_reaches_its_target_and_repeats() -> TestResult {
     for target in [0.1, 0.5, 0.9, 1.0] {
         let fragmented = |seed| -> Result<_, hawkeye_sim::kernel::KernelError> {
             let (mut kernel, _) = machine(512 * MIB, HUGE, LINUX_THP)?;
-            let taken = kernel.fragment(target, seed);
+            let taken = kernel.fragment_free_memory(target, seed);
             let parts = kernel.memory().free_blocks(FrameContent::Dirty, 3);
             Ok((kernel.figures().fmfi, taken, parts))
         };
@@ -27,7 +27,7 @@ fn fragmentation_reaches_its_target_and_repeats() -> TestResult {
 fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> TestResult {
     for (faults, huge_pages) in [(HAWKEYE_HUGE, 0), (LINUX_THP, 4)] {
         let (mut kernel, space) = machine(256 * MIB, 8 * MIB, faults)?;
-        kernel.fragment(1.0, 1);
+        kernel.fragment_free_memory(1.0, 1);
         let touched = kernel.touch(space, bytes_at(0, 8 * MIB), PageAccess::Write)?;
         assert_eq!(huge(&kernel, space), huge_pages, "{faults:?}");
         assert_eq!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[test]
 fn the_page_cache_makes_room() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 128 * MIB, LINUX_BASE)?;
-    assert_eq!(kernel.fragment(1.0, 1), 32);
+    assert_eq!(kernel.fragment_free_memory(1.0, 1), 32);
     assert_eq!(kernel.figures().cached_bytes, 32 * PAGE);
     assert_eq!(kernel.memory_use().used_bytes, 0);
     kernel
@@ -58,7 +58,7 @@ fn the_oldest_memory_goes_first_unless_it_is_accessed() -> TestResult {
     let old = kernel.create_space();
     kernel.map(old, bytes_at(0, 128 * MIB))?;
     kernel.touch(old, bytes_at(0, 32 * MIB), PageAccess::Write)?;
-    kernel.step(Duration::from_secs(1));
+    kernel.step_kernel_threads(Duration::from_secs(1));
     kernel.touch(young, bytes_at(0, 64 * MIB), PageAccess::Write)?;
     // The start of the old program's memory is gone; its end is inactive by now.
     let gone = |kernel: &SimulatedKernel, index| {
@@ -80,10 +80,13 @@ fn kswapd_keeps_memory_free_ahead_of_programs() -> TestResult {
     let (mut kernel, space) = swapping(64 * MIB, 128 * MIB, LINUX_BASE)?;
     kernel.touch(space, bytes_at(0, 80 * MIB), PageAccess::Write)?;
     let before = kernel.figures().free_bytes;
-    let done = kernel.step(Duration::from_secs(1));
+    let done = kernel.step_kernel_threads(Duration::from_secs(1));
     assert!(done.reclaimed > 0);
     assert_eq!(kernel.figures().free_bytes, before + done.reclaimed * PAGE);
     assert_eq!(kernel.thread_times().kswapd, done.reclaiming);
-    assert_eq!(kernel.step(Duration::from_secs(1)).reclaimed, 0);
+    assert_eq!(
+        kernel.step_kernel_threads(Duration::from_secs(1)).reclaimed,
+        0
+    );
     Ok(())
 }

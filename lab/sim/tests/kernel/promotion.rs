@@ -63,12 +63,12 @@ fn what_is_filled_ahead_is_not_faulted_in() -> TestResult {
         .last()
         .map(|(_, advance)| (advance.region, advance.step, advance.dense));
     assert_eq!(last, Some((region(2), 1, true)));
-    kernel.fill_ahead(space, region(3))?;
+    kernel.prefault_region(space, region(3))?;
     let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), PageAccess::Write)?;
     assert_eq!((touched.faults.total(), touched.cold), (0, 512));
-    let occupied = kernel.fill_ahead(space, region(3));
+    let occupied = kernel.prefault_region(space, region(3));
     assert_eq!(occupied, Err(KernelError::NotCandidate(space, region(3))));
-    let refused = kernel.fill_ahead(space, region(32));
+    let refused = kernel.prefault_region(space, region(32));
     assert_eq!(refused, Err(KernelError::NotCandidate(space, region(32))));
     Ok(())
 }

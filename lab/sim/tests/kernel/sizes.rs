@@ -80,24 +80,24 @@ fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, sizes)?;
     // One frame of each pageblock is taken, so its half has no free 1 MiB. Such halves are used
     // only after all others.
-    kernel.fragment(1.0, 1);
+    kernel.fragment_free_memory(1.0, 1);
     let mut faults = 0;
     let mut fallbacks = 0;
     for number in 0..16 {
         let touched = kernel.touch(space, bytes_at(number * MIB, MIB), PageAccess::Write)?;
         faults += touched.faults.of(order(8));
-        fallbacks += touched.faults.fell_back(order(8));
+        fallbacks += touched.faults.size_fallbacks(order(8));
     }
     assert_eq!((faults, fallbacks), (16, 0));
     let (mut kernel, space) = machine(16 * MIB, 16 * MIB, sizes)?;
-    kernel.fragment(1.0, 1);
+    kernel.fragment_free_memory(1.0, 1);
     let touched = kernel.touch(space, bytes_at(0, 12 * MIB), PageAccess::Write)?;
     let faults = touched.faults;
     assert!(
-        faults.of(order(8)) < 9 && faults.fell_back(order(8)) > 0,
+        faults.of(order(8)) < 9 && faults.size_fallbacks(order(8)) > 0,
         "{faults:?}"
     );
-    assert!(faults.of(K64) > 0 && faults.of(order(8)) + faults.fell_back(order(8)) >= 12);
+    assert!(faults.of(K64) > 0 && faults.of(order(8)) + faults.size_fallbacks(order(8)) >= 12);
     Ok(())
 }
 
@@ -230,7 +230,7 @@ fn huge_pages_that_lie_in_a_row_are_not_copied() -> TestResult {
 fn a_range_is_emptied_of_what_can_move() -> TestResult {
     for (memory, moves) in [(256 * MIB, true), (48 * MIB, false)] {
         let (mut kernel, space) = machine(memory, 64 * MIB, LINUX_BASE)?;
-        kernel.fragment(1.0, 7);
+        kernel.fragment_free_memory(1.0, 7);
         kernel.touch(space, bytes_at(0, 32 * MIB), PageAccess::Write)?;
         let cached = kernel.figures().cached_bytes;
         let done = kernel.promote(space, region(0), MIB_32);

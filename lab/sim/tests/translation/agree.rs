@@ -8,8 +8,8 @@ use hawkeye_sim::mmu::translation::{
     Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    GiantPages, Group, GroupCondition, Groups, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS,
-    ProcessorSpec, SetShape, WalkCacheSizes,
+    GiantPages, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS, ProcessorSpec, SetShape,
+    TlbGroupCondition, TlbPageGroup, TlbPageGroups, WalkCacheSizes,
 };
 use proptest::prelude::*;
 
@@ -40,21 +40,21 @@ const TINY: ProcessorSpec = ProcessorSpec {
 /// The same with groups of these orders, in the first level or not.
 fn with_groups(
     processor: ProcessorSpec,
-    base: GroupCondition,
+    base: TlbGroupCondition,
     orders: [u32; 2],
     in_l1: bool,
 ) -> ProcessorSpec {
     let group = |order, condition| {
-        Some(Group {
+        Some(TlbPageGroup {
             order,
             condition,
             in_l1,
         })
     };
     ProcessorSpec {
-        groups: Groups {
+        groups: TlbPageGroups {
             base: group(orders[0], base),
-            huge: group(orders[1], GroupCondition::Marked),
+            huge: group(orders[1], TlbGroupCondition::Marked),
         },
         ..processor
     }
@@ -63,7 +63,7 @@ fn with_groups(
 fn processors() -> Vec<ProcessorSpec> {
     let mut large = TINY;
     large.l2_tlb.large = Some(SetShape::new(4, 2));
-    let (seen, marked) = (GroupCondition::Contiguous, GroupCondition::Marked);
+    let (seen, marked) = (TlbGroupCondition::Contiguous, TlbGroupCondition::Marked);
     let mut all = vec![
         TINY,
         with_groups(TINY, seen, [2, 1], true),

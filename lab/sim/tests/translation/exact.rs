@@ -4,12 +4,12 @@ use super::{BEGIN, FULL, TestResult, random, region};
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{AccessPattern, Groups, PROCESSORS, PatternRun, ProcessorSpec};
+use hawkeye_sim::mmu::{AccessPattern, PROCESSORS, PatternRun, ProcessorSpec, TlbPageGroups};
 
 #[test]
 fn strided_reads_hit_and_walk_as_in_the_exact_model() -> TestResult {
     for processor in PROCESSORS {
-        let grouped = processor.groups != Groups::NONE;
+        let grouped = processor.groups != TlbPageGroups::NONE;
         for size in [LeafSize::Base, LeafSize::Huge] {
             for backed_by in [None, Some(LeafSize::Base), Some(LeafSize::Huge)] {
                 for stride in [64u64, 4096, 16_384, 65_536, 131_072 + 4096] {

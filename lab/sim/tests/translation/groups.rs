@@ -3,7 +3,8 @@
 use super::{BEGIN, FULL, Machine, TestResult, region};
 use hawkeye_sim::mmu::translation::{EntrySize, LeafSize, Mappings, Translator, TranslatorSpec};
 use hawkeye_sim::mmu::{
-    Group, GroupCondition, Groups, NEOVERSE_V2, ProcessorSpec, SKYLAKE, XIANGSHAN, ZEN_4,
+    NEOVERSE_V2, ProcessorSpec, SKYLAKE, TlbGroupCondition, TlbPageGroup, TlbPageGroups, XIANGSHAN,
+    ZEN_4,
 };
 
 fn native(processor: &ProcessorSpec) -> TranslatorSpec {
@@ -198,12 +199,12 @@ fn pages_of_a_gibibyte_are_reached_all_the_way() -> TestResult {
 #[test]
 fn groups_that_cant_be_are_refused() {
     let refused = |order, condition, huge: bool| {
-        let group = Some(Group {
+        let group = Some(TlbPageGroup {
             order,
             condition,
             in_l1: true,
         });
-        let groups = Groups {
+        let groups = TlbPageGroups {
             base: group.filter(|_| !huge),
             huge: group.filter(|_| huge),
         };
@@ -212,7 +213,7 @@ fn groups_that_cant_be_are_refused() {
         assert_eq!(core, Mappings::with_groups(groups).is_err());
         core
     };
-    let (seen, marked) = (GroupCondition::Contiguous, GroupCondition::Marked);
+    let (seen, marked) = (TlbGroupCondition::Contiguous, TlbGroupCondition::Marked);
     assert!(refused(1, marked, false) && refused(7, marked, false));
     assert!(refused(0, marked, true) && refused(7, marked, true));
     assert!(refused(2, seen, true), "no page table shows that");

@@ -7,7 +7,7 @@ mod walks;
 use hawkeye_sim::mmu::translation::{
     EntrySize, LeafSize, ProgramWork, TranslationCounters as Counters, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb};
+use hawkeye_sim::mmu::{GiantPages, L1Tlb, TlbGroupCondition, TlbPageGroup};
 use lists::{PlainEntry, PlainLru, PlainTlb};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,8 @@ pub struct PlainTranslator {
     spec: TranslatorSpec,
     pub regions: BTreeMap<u64, PlainRegion>,
     pub accessed: BTreeSet<PlainPage>,
-    pub base_group: Option<Group>,
-    pub huge_group: Option<Group>,
+    pub base_group: Option<TlbPageGroup>,
+    pub huge_group: Option<TlbPageGroup>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
     numbers: [BTreeMap<u64, u32>; 3],
     l1: [PlainTlb; 3],
@@ -241,7 +241,7 @@ impl PlainTranslator {
             _ => None,
         };
         match group {
-            Some(group) if group.condition == GroupCondition::Marked => {
+            Some(group) if group.condition == TlbGroupCondition::Marked => {
                 (leaf, number >> group.order << group.order)
             }
             _ => (leaf, number),
@@ -259,7 +259,7 @@ impl PlainTranslator {
         };
         let first = page >> group.order << group.order;
         let mut pages = first..first + (1 << group.order);
-        group.condition == GroupCondition::Marked
+        group.condition == TlbGroupCondition::Marked
             || pages.all(|page| self.accessed.contains(&(LeafSize::Base, page)))
     }
 

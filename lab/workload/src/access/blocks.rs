@@ -81,7 +81,7 @@ impl<'a> Blocks<'a> {
         if guard > 0 {
             mapping.protect(block, guard, Protection::Nothing)?;
         }
-        if self.args.access.pages == Pages::Huge {
+        if self.args.access.pages == RequestedPageKind::Huge {
             mapping.want_huge(block)?;
         }
         Ok(mapping)
@@ -122,7 +122,7 @@ impl<'a> Blocks<'a> {
             for offset in (0..self.used_bytes).step_by(PAGE) {
                 let (expected, found) = (stamp(block, offset), block.read(offset));
                 if found != expected {
-                    let wrong = block.wrong(offset, expected, found, "reading");
+                    let wrong = block.wrong_word_report(offset, expected, found, "reading");
                     return Err(WorkloadError::Wrong(wrong));
                 }
             }
@@ -149,7 +149,7 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult
     let mut pace = ReadSchedule::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let NextStep::Read(count) = pace.turn(console)? {
+    while let NextStep::Read(count) = pace.next_step_after_batch(console)? {
         blocks.read(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.renew()?;

@@ -43,11 +43,11 @@ impl AccessPattern for Chase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Pages, REGION};
+    use crate::memory::{REGION, RequestedPageKind};
 
     #[test]
     fn the_chase_stays_in_its_part() {
-        let mut memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let mut memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let half = REGION / 2;
         let layout = HotColdLayout {
             cold: MemoryPart {

@@ -39,7 +39,10 @@ impl ReadSchedule {
     }
 
     /// Called between batches of reads.
-    pub(super) fn turn(&mut self, console: &mut Console) -> WorkloadResult<NextStep> {
+    pub(super) fn next_step_after_batch(
+        &mut self,
+        console: &mut Console,
+    ) -> WorkloadResult<NextStep> {
         while let Some(input) = if self.running {
             console.poll()
         } else {

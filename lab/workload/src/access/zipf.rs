@@ -57,10 +57,10 @@ impl AccessPattern for Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Pages, REGION, REGION_PAGES};
+    use crate::memory::{REGION, REGION_PAGES, RequestedPageKind};
 
     fn counts(theta: f64) -> Vec<u32> {
-        let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut zipf = Zipf::new(&memory, theta, 1).unwrap();
         let mut counts = vec![0; REGION_PAGES];
         for _ in 0..100_000 {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_theta_that_is_no_number_is_refused() {
-        let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         for theta in [-1.0, f64::NAN] {
             let error = Zipf::new(&memory, theta, 1).map(drop).unwrap_err();
             assert!(error.to_string().starts_with("--theta"), "{error}");

@@ -2,7 +2,7 @@
 //! earlier ones.
 
 use super::connection::{Connection, RequestMix};
-use super::pace::{Latencies, RequestSchedule, SILENCE, UndelayedAnswers};
+use super::pace::{AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswers};
 use super::waits::{CoreWaits, overlap};
 use crate::prelude::*;
 use hdrhistogram::Histogram;
@@ -24,7 +24,7 @@ pub(super) fn latencies(
     socket: &Path,
     questions: RequestMix,
     pace: RequestSchedule,
-) -> WorkloadResult<Latencies> {
+) -> WorkloadResult<AnswerLatencies> {
     LatencyClient::new(socket, questions, pace)?.run()
 }
 
@@ -63,9 +63,9 @@ impl LatencyClient {
         })
     }
 
-    fn run(mut self) -> WorkloadResult<Latencies> {
+    fn run(mut self) -> WorkloadResult<AnswerLatencies> {
         let questions_per_s = self.pace.questions_per_s;
-        let at_most = self.pace.at_most();
+        let at_most = self.pace.answers_time_limit();
         let count = self.pace.count();
         let begun = Instant::now();
         let due =
@@ -149,7 +149,7 @@ fn latencies_of(
     answers: &[Answer],
     inserted: u64,
     waits: Option<&[Range<Duration>]>,
-) -> WorkloadResult<Latencies> {
+) -> WorkloadResult<AnswerLatencies> {
     let all = histogram(answers.iter())?;
     let us = |of: &Histogram<u64>, share| of.value_at_quantile(share) as f64 / 1e3;
     let with_cores = match waits {
@@ -163,7 +163,7 @@ fn latencies_of(
             })
         }
     };
-    Ok(Latencies {
+    Ok(AnswerLatencies {
         questions: answers.len() as u64,
         inserted,
         p50_us: us(&all, 0.5),

@@ -25,7 +25,7 @@ impl RequestSchedule {
     }
 
     /// Time limit for all answers. A server that exceeds it can't keep the pace.
-    pub fn at_most(&self) -> Duration {
+    pub fn answers_time_limit(&self) -> Duration {
         self.length * LATEST + SILENCE
     }
 }
@@ -33,7 +33,7 @@ impl RequestSchedule {
 /// Latency of answers, from the time at which their request was due. A request that waits behind a
 /// slow one therefore counts as slow, too.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Latencies {
+pub struct AnswerLatencies {
     /// Number of requests; each was answered.
     pub questions: u64,
     /// Number of inserted keys among them.

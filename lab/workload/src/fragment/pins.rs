@@ -24,7 +24,7 @@ impl PinnedPages {
         for some in pages.chunks(PAGES_PER_PIPE) {
             let pipe = pipe_of(PAGES_PER_PIPE * PAGE).map_err(WorkloadError::system("a pipe"))?;
             for page in some {
-                memory.reference(page * PAGE, PAGE, pipe.1.as_fd())?;
+                memory.pin_by_pipe(page * PAGE, PAGE, pipe.1.as_fd())?;
             }
             pipes.push(pipe);
         }

@@ -160,9 +160,11 @@ impl TortureThread {
         }
         let regions = 1 + self.rng.below(free.min(8));
         let huge = self.rng.one_in(2);
-        let kind = self
-            .kind
-            .unwrap_or(if huge { Pages::Huge } else { Pages::Default });
+        let kind = self.kind.unwrap_or(if huge {
+            RequestedPageKind::Huge
+        } else {
+            RequestedPageKind::Default
+        });
         let memory = Mapping::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
         self.mapped += memory.pages();
         self.pieces
@@ -173,7 +175,7 @@ impl TortureThread {
     }
 
     /// Forks a child that checks a snapshot of a mapping while this thread goes on writing.
-    pub(super) fn fork(&mut self) -> WorkloadResult<()> {
+    pub(super) fn fork_snapshot_checker(&mut self) -> WorkloadResult<()> {
         let (at, _) = self.pick();
         let most = 8 * REGION_PAGES;
         let first = self.rng.below(self.pieces[at].pages());

@@ -23,7 +23,8 @@ impl ShadowedMapping {
     pub(super) fn wrong(&self, mismatch: Mismatch, during: &str) -> WrongWord {
         let [page, word, expected, found] = mismatch;
         let offset = page as usize * PAGE + word as usize * 8;
-        self.memory.wrong(offset, expected, found, during)
+        self.memory
+            .wrong_word_report(offset, expected, found, during)
     }
 
     /// Pages before the first one that starts a 2 MiB region.

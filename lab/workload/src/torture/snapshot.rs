@@ -90,11 +90,11 @@ fn check_in_child(piece: &mut ShadowedMapping, pages: Range<usize>, report: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Pages, REGION, REGION_PAGES};
+    use crate::memory::{REGION, REGION_PAGES, RequestedPageKind};
 
     #[test]
     fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
-        let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut piece = ShadowedMapping::new(memory, 1);
         piece.write(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();

@@ -16,7 +16,7 @@ pub(super) struct TortureThread {
     thread: usize,
     pub(super) most_pages: usize,
     /// The kind of pages that it requests; `None` for either kind, at random.
-    pub(super) kind: Option<Pages>,
+    pub(super) kind: Option<RequestedPageKind>,
     pub(super) rng: WorkloadRng,
     pub(super) pieces: Vec<ShadowedMapping>,
     pub(super) mapped: usize,
@@ -76,7 +76,7 @@ impl TortureThread {
             TortureOperation::Resize => self.resize(),
             TortureOperation::Cut => self.cut(),
             TortureOperation::Unmap => self.unmap(),
-            TortureOperation::Fork => self.fork(),
+            TortureOperation::Fork => self.fork_snapshot_checker(),
         };
         match result {
             Err(WorkloadError::Memory(error)) if is_shortage(&error) => {

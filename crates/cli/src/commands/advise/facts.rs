@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct AdviceFacts {
     pub pid: u32,
     pub seconds: f64,
-    pub cost: Result<TranslationCost, NotMeasured>,
+    pub cost: Result<TranslationCost, TranslationNotMeasured>,
     /// Its regions under base pages, in order of importance.
     pub regions: Vec<RegionFacts>,
     pub huge_regions: u64,
@@ -50,7 +50,7 @@ impl AdviceFacts {
 /// Why the cost of translation is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "kebab-case")]
-pub enum NotMeasured {
+pub enum TranslationNotMeasured {
     /// It used too little CPU time for a measurement.
     Idle,
     /// It has no populated 2 MiB region that could be huge.

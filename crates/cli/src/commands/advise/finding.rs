@@ -1,6 +1,6 @@
 //! The types of findings; no logic.
 
-use super::facts::{NotMeasured, OtherManager, TranslationCost};
+use super::facts::{OtherManager, TranslationCost, TranslationNotMeasured};
 use hawkeye_policy::{MemoryUse, ProcessRules};
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub enum Finding {
         #[serde(flatten)]
         cost: TranslationCost,
     },
-    NotMeasured(NotMeasured),
+    NotMeasured(TranslationNotMeasured),
     /// CPU time saved if all of its memory were huge.
     WouldSave {
         percent: f64,
@@ -120,7 +120,7 @@ pub enum Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EffectiveFrom {
+pub enum RemedyTakesEffect {
     /// In the running process.
     AtOnce,
     AtNextStart,
@@ -130,7 +130,7 @@ pub enum EffectiveFrom {
 pub struct Remedy {
     /// What it does and what it affects, as a clause.
     pub does: String,
-    pub takes: EffectiveFrom,
+    pub takes: RemedyTakesEffect,
     /// The command, or the text and the file to put it in.
     pub command: String,
 }

@@ -1,6 +1,6 @@
 //! Derives findings and remedies from facts. Pure.
 
-use super::facts::{AdviceFacts, NotMeasured, RegionFacts};
+use super::facts::{AdviceFacts, RegionFacts, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
 use super::remedies::remedies;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
@@ -31,9 +31,11 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
         Err(why) => {
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
-                NotMeasured::TooSmall => AdviceVerdict::GainsNothing,
+                TranslationNotMeasured::TooSmall => AdviceVerdict::GainsNothing,
                 // An idle process may gain once it works.
-                NotMeasured::Idle | NotMeasured::Unseen => AdviceVerdict::Unknown,
+                TranslationNotMeasured::Idle | TranslationNotMeasured::Unseen => {
+                    AdviceVerdict::Unknown
+                }
             };
         }
     };

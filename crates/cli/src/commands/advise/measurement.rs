@@ -1,7 +1,7 @@
 //! Measures the facts about a process.
 
 use super::facts::{
-    AdviceFacts, CgroupFacts, NotMeasured, OtherManager, RegionFacts, TranslationCost,
+    AdviceFacts, CgroupFacts, OtherManager, RegionFacts, TranslationCost, TranslationNotMeasured,
     ZeroPageFacts,
 };
 use crate::daemon::protocol::{DaemonRequest, Reply};
@@ -33,7 +33,7 @@ const SEARCHED: usize = 512;
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
-    let decision = probe::choose(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+    let decision = probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
     let mut means = probe::kernel_backend(&decision)?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
@@ -48,7 +48,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = count_zeros(&mut measuring, &huge)?;
             let cost = if huge.is_empty() && base.is_empty() {
-                Err(NotMeasured::TooSmall)
+                Err(TranslationNotMeasured::TooSmall)
             } else {
                 median_cost(&windows)
             };
@@ -61,7 +61,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let none = rank_regions(&base, &[]);
             (
-                Err(NotMeasured::Unseen),
+                Err(TranslationNotMeasured::Unseen),
                 none,
                 huge,
                 ZeroPageFacts::default(),
@@ -132,7 +132,7 @@ fn measure_windows(
 }
 
 /// The median of all windows in which the process ran.
-fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, NotMeasured> {
+fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, TranslationNotMeasured> {
     let mut ran: Vec<(Overhead, &MeasuredWindow)> = windows
         .iter()
         .filter_map(|window| Some((window.counted.or(window.estimate.overhead)?, window)))
@@ -141,7 +141,7 @@ fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, NotMeasure
     let (Some(lowest), Some(highest), Some(middle)) =
         (ran.first(), ran.last(), ran.get(ran.len() / 2))
     else {
-        return Err(NotMeasured::Idle);
+        return Err(TranslationNotMeasured::Idle);
     };
     let cores = ran.iter().map(|(_, window)| window.estimate.cpu_cores);
     Ok(TranslationCost {
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(cost.windows_percent, [10.0, 30.0]);
         assert_eq!(
             super::median_cost(&[window(None, &[])]),
-            Err(NotMeasured::Idle)
+            Err(TranslationNotMeasured::Idle)
         );
     }
 

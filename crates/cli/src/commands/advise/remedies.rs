@@ -1,11 +1,11 @@
 //! Commands that would change what was found. Nothing here runs them.
 
 use super::facts::AdviceFacts;
-use super::finding::{AdviceVerdict, EffectiveFrom, Finding, Remedy};
+use super::finding::{AdviceVerdict, Finding, Remedy, RemedyTakesEffect};
 use hawkeye_linux::processes::huge_page_context::Allocator;
 use hawkeye_policy::ProcessIdentity;
 
-fn remedy(takes: EffectiveFrom, does: impl Into<String>, command: impl Into<String>) -> Remedy {
+fn remedy(takes: RemedyTakesEffect, does: impl Into<String>, command: impl Into<String>) -> Remedy {
     Remedy {
         does: does.into(),
         takes,
@@ -25,7 +25,7 @@ pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding
     // A machine has at most one manager.
     if recoverable && facts.manager.is_none() {
         remedies.push(remedy(
-            EffectiveFrom::AtOnce,
+            RemedyTakesEffect::AtOnce,
             "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing",
             format!("hawkeye attach --policy none --watermarks 85,70 {}", facts.pid),
         ));
@@ -40,7 +40,7 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
     if manager.is_some_and(|manager| manager.manages.is_some()) {
         let does = "show why the daemon gives it huge pages, or does not";
         remedies.push(remedy(
-            EffectiveFrom::AtOnce,
+            RemedyTakesEffect::AtOnce,
             does,
             format!("hawkeye why {pid}"),
         ));
@@ -61,14 +61,14 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
         if manager.is_none() {
             let does = "give it huge pages where they save most, until interrupted";
             remedies.push(remedy(
-                EffectiveFrom::AtOnce,
+                RemedyTakesEffect::AtOnce,
                 does,
                 format!("hawkeye attach {pid}"),
             ));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
             remedies.push(remedy(
-                EffectiveFrom::AtOnce,
+                RemedyTakesEffect::AtOnce,
                 "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
                 rule_text(facts),
             ));
@@ -77,7 +77,7 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
     remedies.extend(allocator_remedy(facts));
     if not_given && !around.thp_disabled && !refused {
         remedies.push(remedy(
-            EffectiveFrom::AtNextStart,
+            RemedyTakesEffect::AtNextStart,
             "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented",
             format!("echo always > {}", around.settings.enabled_file),
         ));
@@ -88,7 +88,7 @@ fn allow_thp(facts: &AdviceFacts) -> Remedy {
     let identity = &facts.surroundings.identity;
     if identity.command.starts_with("redis-server") {
         let does = "keep Redis from disabling huge pages for itself; in redis.conf";
-        return remedy(EffectiveFrom::AtNextStart, does, "disable-thp no");
+        return remedy(RemedyTakesEffect::AtNextStart, does, "disable-thp no");
     }
     let what = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
     let (unit, command) = match systemd_service(identity) {
@@ -98,7 +98,11 @@ fn allow_thp(facts: &AdviceFacts) -> Remedy {
         ),
         None => ("", format!("ps -o pid,ppid,args -p {}", facts.pid)),
     };
-    remedy(EffectiveFrom::AtNextStart, format!("{what}{unit}"), command)
+    remedy(
+        RemedyTakesEffect::AtNextStart,
+        format!("{what}{unit}"),
+        command,
+    )
 }
 
 /// A systemd unit that starts a program. A session's unit (a scope) says nothing about the programs
@@ -162,7 +166,7 @@ fn allocator_remedy(facts: &AdviceFacts) -> Option<Remedy> {
         let requested = java.transparent || java.large_pages;
         let command = "java -XX:+UseTransparentHugePages ...";
         let does = "request huge pages for the Java heap (madvise), used or not";
-        return (!requested).then(|| remedy(EffectiveFrom::AtNextStart, does, command));
+        return (!requested).then(|| remedy(RemedyTakesEffect::AtNextStart, does, command));
     }
     let (variable, condition) = match &around.allocator {
         Allocator::Glibc {
@@ -187,7 +191,7 @@ fn allocator_remedy(facts: &AdviceFacts) -> Option<Remedy> {
         None => format!("{variable} {} ...", around.identity.command),
     };
     let does = format!("{asks}{condition}");
-    Some(remedy(EffectiveFrom::AtNextStart, does, command))
+    Some(remedy(RemedyTakesEffect::AtNextStart, does, command))
 }
 
 /// The present value with this option added. `None` where the value can't be copied safely into a

@@ -1,7 +1,7 @@
 //! Findings as sentences.
 
-use super::facts::{AdviceFacts, NotMeasured, OtherManager, TranslationCost};
-use super::finding::{AdviceVerdict, EffectiveFrom, Finding, Recommendation, WORTH_PERCENT};
+use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
+use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyTakesEffect, WORTH_PERCENT};
 use crate::text_format::{self, push_wrapped};
 use hawkeye_policy::OverheadSource;
 
@@ -31,8 +31,8 @@ pub fn text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     push_wrapped(&mut out, "Nothing was changed. What you can do:", 0);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
-            EffectiveFrom::AtOnce => "At once",
-            EffectiveFrom::AtNextStart => "From the next start",
+            RemedyTakesEffect::AtOnce => "At once",
+            RemedyTakesEffect::AtNextStart => "From the next start",
         };
         push_wrapped(&mut out, &format!("- {when}: {}:", remedy.does), 2);
         // Not wrapped, so that the user can copy it.
@@ -63,13 +63,13 @@ pub fn sentence(finding: &Finding) -> String {
     };
     match finding {
         Finding::Costs { cost } => costs(cost),
-        Finding::NotMeasured(NotMeasured::Idle) => {
+        Finding::NotMeasured(TranslationNotMeasured::Idle) => {
             "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into()
         }
-        Finding::NotMeasured(NotMeasured::TooSmall) => {
+        Finding::NotMeasured(TranslationNotMeasured::TooSmall) => {
             "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into()
         }
-        Finding::NotMeasured(NotMeasured::Unseen) => {
+        Finding::NotMeasured(TranslationNotMeasured::Unseen) => {
             "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into()
         }
         Finding::WouldSave {

@@ -7,10 +7,10 @@ use super::theme::Theme;
 use super::{all_as_text, draw, table};
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{
-    AddressStrip, DecisionView, EntryView, Explanation, ManagerStatus, MemoryStatus,
+    AddressStrip, DecisionView, Explanation, JournalEntryView, ManagerStatus, MemoryStatus,
     ProcessExplanation, ProcessStatus, StripColumn,
 };
-use hawkeye_manager::{RecentRates, Totals};
+use hawkeye_manager::{JournalTotals, RecentRates};
 use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -83,11 +83,11 @@ fn status() -> DaemonStatus {
                 ..MemoryStatus::default()
             }),
             manager_cpu_percent: 0.4,
-            totals: Totals {
+            totals: JournalTotals {
                 promoted: 1234,
                 split: 12,
                 recovered_bytes: 3 << 29,
-                ..Totals::default()
+                ..JournalTotals::default()
             },
             pace: redis().pace,
             managed: 5,
@@ -124,7 +124,7 @@ fn opened() -> ProcessDetails {
         process: redis(),
         sample: None,
         kept_by: vec!["the machine uses 90 % of its memory".into()],
-        latest: vec![EntryView {
+        latest: vec![JournalEntryView {
             at_s: 61.0,
             region: Some(1 << 30),
             text: "promoted in 0.4 ms: bucket 9".into(),

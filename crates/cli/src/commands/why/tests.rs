@@ -40,7 +40,7 @@ fn a_process_is_explained_in_sentences() {
             not_accessed: 36,
         }),
         kept_by: vec!["the machine uses 90 % of its memory".into()],
-        latest: vec![EntryView {
+        latest: vec![JournalEntryView {
             region: Some(0x7f2a_4000_0000),
             ..entry(
                 75.0,
@@ -83,8 +83,8 @@ fn region_only(region: RegionExplanation) -> String {
     text[text.find("Region").expect("the region is named")..].to_owned()
 }
 
-fn entry(at_s: f64, text: &str) -> EntryView {
-    EntryView {
+fn entry(at_s: f64, text: &str) -> JournalEntryView {
+    JournalEntryView {
         at_s,
         region: None,
         text: text.into(),

@@ -41,7 +41,7 @@ pub(crate) fn status() -> DaemonStatus {
             }),
             manager_cpu_percent: 1.5,
             longest_call_ms: 12.0,
-            totals: Totals {
+            totals: JournalTotals {
                 promoted: 513,
                 split: 3,
                 recovered_bytes: 4096,

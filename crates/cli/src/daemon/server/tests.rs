@@ -2,7 +2,7 @@ use super::super::deadline::tests::exchange;
 use super::super::request_channel::{RequestReceiver, channel};
 use super::*;
 use crate::view::{
-    AddressStrip, EntryView, Explanation, ProcessExplanation, RegionExplanation, StripColumn,
+    AddressStrip, Explanation, JournalEntryView, ProcessExplanation, RegionExplanation, StripColumn,
 };
 use hawkeye_linux::processes::access::Credentials;
 use std::net::Shutdown;
@@ -69,7 +69,7 @@ fn answer_to(
 ) -> Option<Reply> {
     let line = exchange(request, false, |server| {
         let stream = DeadlineStream::new(server, time);
-        let _ = handler.serve(stream, peer, &ConnectionPermit::unlimited());
+        let _ = handler.serve(stream, peer, &ConnectionPermit::unlimited_permit());
     });
     (!line.is_empty()).then(|| protocol::decode_line(&line).expect("a valid reply"))
 }
@@ -138,7 +138,7 @@ fn requests_about_whole_processes_count_twice() {
 fn of_user(uid: u32) -> ProcessExplanation {
     let mut why = ProcessExplanation::default();
     why.process.uid = Some(uid);
-    why.latest = vec![EntryView {
+    why.latest = vec![JournalEntryView {
         at_s: 1.0,
         region: Some(1 << 46),
         text: "promoted".into(),
@@ -260,7 +260,7 @@ fn a_stalling_client_is_dropped_without_an_answer() {
         let stream = DeadlineStream::new(server, time);
         assert!(
             handler
-                .serve(stream, OTHER, &ConnectionPermit::unlimited())
+                .serve(stream, OTHER, &ConnectionPermit::unlimited_permit())
                 .is_err()
         );
         dripping
@@ -282,7 +282,7 @@ fn a_client_that_leaves_before_the_answer_does_no_harm() {
         let stream = DeadlineStream::new(server, CLIENT_TIME);
         assert!(
             handler
-                .serve(stream, ROOT, &ConnectionPermit::unlimited())
+                .serve(stream, ROOT, &ConnectionPermit::unlimited_permit())
                 .is_err()
         );
         assert_eq!(ask(handler, ROOT, DaemonRequest::Status), DONE);

@@ -1,7 +1,7 @@
 //! Keeps the values that settings had, and puts them back if HawkEye's values are still in place.
 
 use super::read_setting;
-use super::saved_settings::{self, AllowedFiles, SettingChange, SettingChanges};
+use super::saved_settings::{self, SettingChange, SettingChanges, WritableSettingFiles};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files;
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Changes settings. Dropping it puts back each one that still has the value that this guard left.
 #[derive(Debug)]
-pub struct SettingsGuard(Arc<Mutex<GuardState>>);
+pub struct KernelSettingsGuard(Arc<Mutex<KernelSettingsGuardState>>);
 
 /// Changes settings through a guard, while that guard exists.
 #[derive(Clone, Debug)]
-pub struct SettingsHandle(Weak<Mutex<GuardState>>);
+pub struct KernelSettingsHandle(Weak<Mutex<KernelSettingsGuardState>>);
 
 #[derive(Debug)]
-struct GuardState {
+struct KernelSettingsGuardState {
     file: PathBuf,
-    allowed: AllowedFiles,
+    allowed: WritableSettingFiles,
     changes: SettingChanges,
     /// The value at which this guard left each setting that it has set or put back.
     left: BTreeMap<PathBuf, String>,
@@ -33,18 +33,18 @@ struct GuardState {
 
 /// The result of putting one setting back.
 #[derive(Debug)]
-pub struct RestoredSetting {
+pub struct RestoredKernelSetting {
     /// The setting.
     pub path: PathBuf,
     /// Its value before HawkEye changed it.
     pub found: String,
     /// The result.
-    pub became: RestoreResult,
+    pub became: SettingRestoreResult,
 }
 
 /// What happened to a setting.
 #[derive(Debug)]
-pub enum RestoreResult {
+pub enum SettingRestoreResult {
     /// It has its old value again.
     PutBack,
     /// Another program has changed it since, so it stays.
@@ -58,16 +58,16 @@ pub enum RestoreResult {
     Failed(io::Error),
 }
 
-impl fmt::Display for RestoredSetting {
+impl fmt::Display for RestoredKernelSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, found) = (self.path.display(), &self.found);
         match &self.became {
-            RestoreResult::PutBack => write!(f, "{path} is restored to {found}"),
-            RestoreResult::Left { set, now } => write!(
+            SettingRestoreResult::PutBack => write!(f, "{path} is restored to {found}"),
+            SettingRestoreResult::Left { set, now } => write!(
                 f,
                 "{path} stays {now}: another program changed it from {set}, the value that HawkEye had set (before HawkEye: {found})"
             ),
-            RestoreResult::Failed(error) => write!(
+            SettingRestoreResult::Failed(error) => write!(
                 f,
                 "{path} could not be restored to {found}: {error}; the next start or `hawkeye restore` tries again"
             ),
@@ -75,7 +75,7 @@ impl fmt::Display for RestoredSetting {
     }
 }
 
-impl SettingsGuard {
+impl KernelSettingsGuard {
     /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
     /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
     /// manager changes settings. What cannot be put back is kept for later and does not prevent the
@@ -84,25 +84,25 @@ impl SettingsGuard {
     /// # Errors
     /// The state folder cannot be written.
     pub fn start(state_dir: &Path) -> Result<Self> {
-        Self::start_with(state_dir, AllowedFiles::of_kernel())
+        Self::start_with(state_dir, WritableSettingFiles::of_kernel())
     }
 
     /// As [`Self::start`], for the files in `allowed`.
     ///
     /// # Errors
     /// See [`Self::start`].
-    pub fn start_with(state_dir: &Path, allowed: AllowedFiles) -> Result<Self> {
+    pub fn start_with(state_dir: &Path, allowed: WritableSettingFiles) -> Result<Self> {
         let file = saved_settings::file_in(state_dir);
         let (outcomes, changes) = restore_file(&file, &allowed)?;
         for outcome in &outcomes {
             match outcome.became {
-                RestoreResult::PutBack => tracing::info!("{outcome}"),
-                RestoreResult::Left { .. } | RestoreResult::Failed(_) => {
+                SettingRestoreResult::PutBack => tracing::info!("{outcome}"),
+                SettingRestoreResult::Left { .. } | SettingRestoreResult::Failed(_) => {
                     tracing::warn!("{outcome}")
                 }
             }
         }
-        Ok(Self(Arc::new(Mutex::new(GuardState {
+        Ok(Self(Arc::new(Mutex::new(KernelSettingsGuardState {
             file,
             allowed,
             changes,
@@ -142,22 +142,23 @@ impl SettingsGuard {
     }
 
     /// A handle for code that changes settings while the guard is kept elsewhere.
-    pub fn handle(&self) -> SettingsHandle {
-        SettingsHandle(Arc::downgrade(&self.0))
+    pub fn handle(&self) -> KernelSettingsHandle {
+        KernelSettingsHandle(Arc::downgrade(&self.0))
     }
 }
 
-impl SettingsHandle {
-    /// As [`SettingsGuard::set`].
+impl KernelSettingsHandle {
+    /// As [`KernelSettingsGuard::set`].
     ///
     /// # Errors
-    /// Those of [`SettingsGuard::set`], and [`LinuxError::SettingsPutBack`] if the guard is gone.
+    /// Those of [`KernelSettingsGuard::set`], and [`LinuxError::SettingsPutBack`] if the guard is
+    /// gone.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
         lock(&guard).set(path, value)
     }
 
-    /// As [`SettingsGuard::put_back`]. A guard that is gone has already put back its changes.
+    /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
     ///
     /// # Errors
     /// The setting cannot be changed.
@@ -170,11 +171,11 @@ impl SettingsHandle {
 }
 
 /// A thread that panicked changed at most one setting, already on the list: poison is ignored.
-fn lock(state: &Mutex<GuardState>) -> MutexGuard<'_, GuardState> {
+fn lock(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl GuardState {
+impl KernelSettingsGuardState {
     fn set(&mut self, path: &Path, value: &str) -> Result<()> {
         if !self.allowed.contains(path) {
             return Err(LinuxError::NotASetting(path.to_owned()));
@@ -251,18 +252,18 @@ impl GuardState {
         };
         let outcome = put_back(path, change);
         if let Some(outcome) = &outcome {
-            if matches!(outcome.became, RestoreResult::Left { .. }) {
+            if matches!(outcome.became, SettingRestoreResult::Left { .. }) {
                 tracing::warn!("{outcome}");
             }
         }
         match outcome.map(|outcome| outcome.became) {
-            Some(RestoreResult::Failed(error)) => {
+            Some(SettingRestoreResult::Failed(error)) => {
                 return Err(LinuxError::file("restoring", path)(error));
             }
-            Some(RestoreResult::Left { now, .. }) => {
+            Some(SettingRestoreResult::Left { now, .. }) => {
                 self.others.insert(path.to_owned(), now);
             }
-            Some(RestoreResult::PutBack) | None => {
+            Some(SettingRestoreResult::PutBack) | None => {
                 if let Ok(now) = read_setting(path) {
                     self.left.insert(path.to_owned(), now);
                 }
@@ -278,7 +279,7 @@ impl GuardState {
     }
 }
 
-impl Drop for SettingsGuard {
+impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
             tracing::error!("{error}; `hawkeye restore` tries again");
@@ -292,16 +293,16 @@ impl Drop for SettingsGuard {
 ///
 /// # Errors
 /// The state folder cannot be written.
-pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredSetting>> {
+pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredKernelSetting>> {
     let file = saved_settings::file_in(state_dir);
-    Ok(restore_file(&file, &AllowedFiles::of_kernel())?.0)
+    Ok(restore_file(&file, &WritableSettingFiles::of_kernel())?.0)
 }
 
 /// The result for each setting, and the changes that remain.
 fn restore_file(
     file: &Path,
-    allowed: &AllowedFiles,
-) -> Result<(Vec<RestoredSetting>, SettingChanges)> {
+    allowed: &WritableSettingFiles,
+) -> Result<(Vec<RestoredKernelSetting>, SettingChanges)> {
     let found = match saved_settings::read(file, allowed) {
         Ok(None) => return Ok(Default::default()),
         Ok(Some(found)) => found,
@@ -325,7 +326,7 @@ fn restore_file(
         let Some(outcome) = put_back(path, change) else {
             continue;
         };
-        if matches!(outcome.became, RestoreResult::Failed(_)) {
+        if matches!(outcome.became, SettingRestoreResult::Failed(_)) {
             still.insert(path.clone(), change.clone());
         }
         outcomes.push(outcome);
@@ -335,22 +336,24 @@ fn restore_file(
 }
 
 /// Puts a setting back. `None` if there was nothing to do, or the kernel lacks the setting now.
-fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredSetting> {
+fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting> {
     let became = match read_setting(path) {
         Ok(now) if now == change.found => return None,
         Ok(now) => match change.set.last().cloned() {
-            Some(set) if !change.set.contains(&now) => RestoreResult::Left { set, now },
-            _ => write(path, &change.found)
-                .map_or_else(RestoreResult::Failed, |()| RestoreResult::PutBack),
+            Some(set) if !change.set.contains(&now) => SettingRestoreResult::Left { set, now },
+            _ => write(path, &change.found).map_or_else(SettingRestoreResult::Failed, |()| {
+                SettingRestoreResult::PutBack
+            }),
         },
-        Err(LinuxError::File { source, .. }) => RestoreResult::Failed(source),
-        Err(error) => RestoreResult::Failed(io::Error::other(error)),
+        Err(LinuxError::File { source, .. }) => SettingRestoreResult::Failed(source),
+        Err(error) => SettingRestoreResult::Failed(io::Error::other(error)),
     };
     // The module with the setting was unloaded, or another kernel was started.
-    if matches!(&became, RestoreResult::Failed(error) if error.kind() == ErrorKind::NotFound) {
+    if matches!(&became, SettingRestoreResult::Failed(error) if error.kind() == ErrorKind::NotFound)
+    {
         return None;
     }
-    Some(RestoredSetting {
+    Some(RestoredKernelSetting {
         path: path.to_owned(),
         found: change.found.clone(),
         became,

@@ -28,9 +28,9 @@ const KERNEL: [&str; 4] = [
 
 /// Which files may be written.
 #[derive(Clone, Debug)]
-pub struct AllowedFiles(Vec<PathBuf>);
+pub struct WritableSettingFiles(Vec<PathBuf>);
 
-impl AllowedFiles {
+impl WritableSettingFiles {
     /// The settings of this kernel that HawkEye changes.
     pub fn of_kernel() -> Self {
         Self(KERNEL.map(PathBuf::from).to_vec())
@@ -91,7 +91,7 @@ pub(super) fn file_in(state_dir: &Path) -> PathBuf {
 /// Reads the file; `None` if there is none. Any impossible value makes it refuse the whole file.
 pub(super) fn read(
     file: &Path,
-    allowed: &AllowedFiles,
+    allowed: &WritableSettingFiles,
 ) -> Result<Option<SavedSettings>, UnusableReason> {
     let Some(text) = own_files::read(file, LONGEST)? else {
         return Ok(None);
@@ -101,7 +101,7 @@ pub(super) fn read(
 
 fn parse(
     text: &[u8],
-    allowed: &AllowedFiles,
+    allowed: &WritableSettingFiles,
     boot_id: Option<&str>,
 ) -> Result<SavedSettings, UnusableReason> {
     let value: Value = serde_json::from_slice(text)?;
@@ -175,7 +175,8 @@ mod tests {
 
     fn parsed(text: &str) -> Result<SavedSettings, String> {
         let boot = Some("now");
-        parse(text.as_bytes(), &AllowedFiles::of_kernel(), boot).map_err(|error| error.to_string())
+        parse(text.as_bytes(), &WritableSettingFiles::of_kernel(), boot)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -232,7 +233,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_an_answer(text: Vec<u8>) {
-            let _ = parse(&text, &AllowedFiles::of_kernel(), None);
+            let _ = parse(&text, &WritableSettingFiles::of_kernel(), None);
         }
 
         #[test]
@@ -242,7 +243,7 @@ mod tests {
             let boot_id = Some("now".to_owned());
             let whole = SettingsFile { version: VERSION, boot_id, settings: changes.clone() };
             let whole = serde_json::to_vec(&whole).expect("the record serializes");
-            let allowed = AllowedFiles::of_kernel();
+            let allowed = WritableSettingFiles::of_kernel();
             let back = parse(&whole, &allowed, Some("now")).expect("the whole file is valid");
             prop_assert_eq!(back.changes, changes);
             prop_assert!(parse(&whole[..cut.min(whole.len() - 1)], &allowed, None).is_err());

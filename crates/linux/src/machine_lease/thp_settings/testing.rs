@@ -1,6 +1,6 @@
 //! Files that stand for settings in a test.
 
-use super::{AllowedFiles, SettingsGuard};
+use super::{KernelSettingsGuard, WritableSettingFiles};
 use std::fs;
 use std::path::PathBuf;
 
@@ -15,8 +15,9 @@ impl TestFolder {
     }
 
     /// A guard of settings that are files in this folder.
-    pub(crate) fn guard(&self) -> SettingsGuard {
-        SettingsGuard::start_with(&self.0, AllowedFiles::under(&self.0)).expect("the guard starts")
+    pub(crate) fn guard(&self) -> KernelSettingsGuard {
+        KernelSettingsGuard::start_with(&self.0, WritableSettingFiles::under(&self.0))
+            .expect("the guard starts")
     }
 
     /// Creates a file with this text in the folder, and its parents.

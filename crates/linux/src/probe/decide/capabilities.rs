@@ -1,8 +1,8 @@
 //! Each capability: whether it is available, how that was checked, what is lost without it.
 
 use super::Capability;
-use crate::probe::check_result::CheckResult;
-use crate::probe::facts::{KernelFacts, MarkEffect};
+use crate::probe::check_result::KernelCheckResult;
+use crate::probe::facts::{KernelFacts, SplitMarkEffect};
 use crate::probe::small_pages::SizeFacts;
 
 /// Kernels with splits that keep marks.
@@ -160,21 +160,21 @@ pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
 }
 
 /// Works if one size works.
-fn small_pages(sizes: &[SizeFacts]) -> CheckResult {
+fn small_pages(sizes: &[SizeFacts]) -> KernelCheckResult {
     if sizes.iter().any(|size| size.tried.works()) {
-        return CheckResult::Works;
+        return KernelCheckResult::Works;
     }
     sizes.first().map_or_else(
-        || CheckResult::Fails("this kernel has no sizes between 4 KiB and 2 MiB".into()),
+        || KernelCheckResult::Fails("this kernel has no sizes between 4 KiB and 2 MiB".into()),
         |size| size.tried.clone(),
     )
 }
 
-pub(super) fn describe(checked: &CheckResult) -> String {
+pub(super) fn describe(checked: &KernelCheckResult) -> String {
     match checked {
-        CheckResult::Works => "works".into(),
-        CheckResult::Fails(why) => why.clone(),
-        CheckResult::NotTried(why) => format!("not tried: {why}"),
+        KernelCheckResult::Works => "works".into(),
+        KernelCheckResult::Fails(why) => why.clone(),
+        KernelCheckResult::NotTried(why) => format!("not tried: {why}"),
     }
 }
 
@@ -195,16 +195,16 @@ fn capability(
     }
 }
 
-fn checked(checked: &CheckResult) -> (bool, String) {
+fn checked(checked: &KernelCheckResult) -> (bool, String) {
     (checked.works(), describe(checked))
 }
 
-fn mark(mark: &MarkEffect) -> (bool, String) {
+fn mark(mark: &SplitMarkEffect) -> (bool, String) {
     let found = match mark {
-        MarkEffect::Kept => "kept by a split".into(),
-        MarkEffect::Lost(why) => format!("lost: {why}"),
-        MarkEffect::Absent(why) => format!("no marks to lose: {why}"),
-        MarkEffect::NotTried(why) => format!("not tried: {why}"),
+        SplitMarkEffect::Kept => "kept by a split".into(),
+        SplitMarkEffect::Lost(why) => format!("lost: {why}"),
+        SplitMarkEffect::Absent(why) => format!("no marks to lose: {why}"),
+        SplitMarkEffect::NotTried(why) => format!("not tried: {why}"),
     };
     (mark.is_safe(), found)
 }

@@ -1,6 +1,6 @@
 //! Tests of the decisions in the module above.
 
-use super::super::facts::MarkEffect;
+use super::super::facts::SplitMarkEffect;
 use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;
@@ -11,8 +11,8 @@ fn with(change: impl FnOnce(&mut KernelFacts)) -> KernelFacts {
     facts
 }
 
-fn fails() -> CheckResult {
-    CheckResult::Fails("EINVAL".into())
+fn fails() -> KernelCheckResult {
+    KernelCheckResult::Fails("EINVAL".into())
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn without_access_bits_damon_estimates_and_without_it_population_remains() {
 
 #[test]
 fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
-    let in_use = CheckResult::NotTried("DAMON is in use by another program".into());
+    let in_use = KernelCheckResult::NotTried("DAMON is in use by another program".into());
     let facts = with(|facts| facts.damon = in_use);
     let by = |kind| decide_with(kind, &facts);
     let refused = by(SamplerKind::Damon).expect_err("DAMON in use is refused");
@@ -56,7 +56,7 @@ fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
 fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
     let mut facts = with(|facts| facts.zero_page_remap = fails());
     assert_eq!(decide(&facts).recovery, RecoveryMethod::SplitAndPageOut);
-    facts.page_out = CheckResult::NotTried("no swap".into());
+    facts.page_out = KernelCheckResult::NotTried("no swap".into());
     let decision = decide(&facts);
     assert_eq!(decision.recovery, RecoveryMethod::None);
     assert!(decision.can_manage);
@@ -64,16 +64,16 @@ fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
 
 #[test]
 fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
-    let lost = || MarkEffect::Lost("for a test".into());
-    let unknown = || MarkEffect::NotTried("for a test".into());
-    let absent = || MarkEffect::Absent("for a test".into());
+    let lost = || SplitMarkEffect::Lost("for a test".into());
+    let unknown = || SplitMarkEffect::NotTried("for a test".into());
+    let absent = || SplitMarkEffect::Absent("for a test".into());
     let marked = |soft_dirty, write_protection| {
         with(|facts| (facts.soft_dirty, facts.write_protection) = (soft_dirty, write_protection))
     };
     for facts in [
-        marked(lost(), MarkEffect::Kept),
-        marked(MarkEffect::Kept, lost()),
-        marked(unknown(), MarkEffect::Kept),
+        marked(lost(), SplitMarkEffect::Kept),
+        marked(SplitMarkEffect::Kept, lost()),
+        marked(unknown(), SplitMarkEffect::Kept),
         marked(absent(), unknown()),
     ] {
         let decision = decide(&facts);
@@ -108,7 +108,7 @@ fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
 
 #[test]
 fn methods_that_were_not_tried_are_not_used() {
-    let unknown = || CheckResult::NotTried("for a test".into());
+    let unknown = || KernelCheckResult::NotTried("for a test".into());
     let facts = with(|facts| facts.collapse = unknown());
     assert!(!decide(&facts).can_manage);
     let facts = with(|facts| (facts.access_bits, facts.damon) = (unknown(), unknown()));
@@ -141,7 +141,7 @@ fn one_working_size_is_enough_and_none_is_reported() {
     };
     let some = vec![
         size(2, fails(), [0; 3]),
-        size(4, CheckResult::Works, [2, 3, 9]),
+        size(4, KernelCheckResult::Works, [2, 3, 9]),
     ];
     assert!(found(some).0);
     let none = vec![size(2, fails(), [0; 3])];

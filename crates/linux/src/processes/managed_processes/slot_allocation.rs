@@ -1,7 +1,7 @@
 //! Applies the result of a scan: renews old verdicts, gives the slots to the most important
 //! processes, and admits new ones.
 
-use super::{ManagedProcess, ManagedProcesses, UpdateStep};
+use super::{ManagedProcess, ManagedProcesses, ProcessUpdateStep};
 use crate::error::LinuxError;
 use crate::processes::identity::identify;
 use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
@@ -69,7 +69,7 @@ impl ManagedProcesses {
     pub(super) fn continue_allocation(
         &mut self,
         mut contest: SlotAllocation,
-        step: &mut UpdateStep,
+        step: &mut ProcessUpdateStep,
     ) -> Option<SlotAllocation> {
         while let Some(pid) = contest.to_renew.pop_front() {
             self.reevaluate(pid, contest.program(pid), step);
@@ -103,7 +103,12 @@ impl ManagedProcesses {
 
     /// Applies the rules again to a process with an old verdict, a changed command or user, or a
     /// user without a known name.
-    fn reevaluate(&mut self, pid: u32, program: Option<&ProgramIdentity>, step: &UpdateStep) {
+    fn reevaluate(
+        &mut self,
+        pid: u32,
+        program: Option<&ProgramIdentity>,
+        step: &ProcessUpdateStep,
+    ) {
         let Some(joined) = self.members.get_mut(&pid) else {
             return;
         };
@@ -120,7 +125,7 @@ impl ManagedProcesses {
         }
     }
 
-    fn begin_ranking(&self, large: &[ProcEntry], step: &mut UpdateStep) -> SlotRanking {
+    fn begin_ranking(&self, large: &[ProcEntry], step: &mut ProcessUpdateStep) -> SlotRanking {
         let now = step.now;
         // A process that has just started keeps its slot.
         let is_starting = |joined: &ManagedProcess| now < joined.starts_until;
@@ -162,7 +167,7 @@ impl ManagedProcesses {
         &mut self,
         newcomer: AdmissibleProcess,
         program: Option<ProgramIdentity>,
-        step: &mut UpdateStep,
+        step: &mut ProcessUpdateStep,
     ) {
         let AdmissibleProcess {
             process,
@@ -180,7 +185,7 @@ impl ManagedProcesses {
             });
         match admitted {
             Ok(joined) => joined.program = program,
-            Err(error) => step.refuse(process.pid, &error),
+            Err(error) => step.record_join_refused(process.pid, &error),
         }
     }
 }
@@ -200,7 +205,7 @@ impl SlotRanking {
 
     /// Judges the processes that would get a slot, until all of these are judged. Returns whether
     /// they are. A contender that the rules exclude is removed, and another one may get its slot.
-    fn evaluate_candidates(&mut self, step: &mut UpdateStep) -> bool {
+    fn evaluate_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
         loop {
             let chosen: HashSet<ProcessId> = choose_processes(&self.contenders, self.most)
                 .into_iter()
@@ -228,7 +233,7 @@ impl SlotRanking {
                     }),
                     Ok(None) => self.exclude(process),
                     Err(error) => {
-                        step.refuse(process.pid, &error);
+                        step.record_join_refused(process.pid, &error);
                         self.exclude(process);
                     }
                 }

@@ -182,7 +182,7 @@ impl TargetCalls {
     }
 
     /// Runs and records a call that takes no lock of a target's.
-    pub fn timed<T>(&mut self, call: impl FnOnce() -> T) -> T {
+    pub fn time_own_call<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
         self.record_duration(begun.elapsed());

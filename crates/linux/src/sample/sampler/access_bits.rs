@@ -1,7 +1,7 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
 use super::population::is_own_huge_page;
-use super::run_rate::{ProbeRun, WalkHistory, first_touches_of};
+use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of};
 use super::{SampledProcess, Sampler, SliceContext, SliceResult};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
@@ -10,8 +10,8 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
 use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkDetail};
-use hawkeye_manager::Progress;
-use hawkeye_policy::run_rate::{OverheadEstimate, ProbeSettings, WalkCosts};
+use hawkeye_manager::SliceProgress;
+use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings, WalkCosts};
 use hawkeye_policy::{
     CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample,
     RegionAddr, RegionSample, SampleKinds,
@@ -64,7 +64,7 @@ struct WindowOpening {
 
 /// When coverage is measured, overhead is probed in few regions only. Their coverage is then that
 /// of the rest of the window.
-const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
+const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
     ranking_rounds: 0,
     rate_rounds: 12,
     rate_regions: 8,
@@ -113,10 +113,10 @@ fn continue_walk(
     timed: impl FnMut(Duration),
 ) -> SliceResult<Vec<RegionSample>> {
     if tables.walk_until(target, &mut walk, Some(deadline), timed)? {
-        return Ok(Progress::Done(walk.found));
+        return Ok(SliceProgress::Done(walk.found));
     }
     *under_way = Some(walk);
-    Ok(Progress::Unfinished(Duration::ZERO))
+    Ok(SliceProgress::Unfinished(Duration::ZERO))
 }
 
 impl AccessBitsSampler {
@@ -144,7 +144,7 @@ impl AccessBitBackend {
         let settings = if needs.coverage() {
             BESIDE_COVERAGE
         } else {
-            ProbeSettings::for_first_touch(self.first_touch_cost)
+            RegionProbeSettings::for_first_touch(self.first_touch_cost)
         };
         if let (Some(counters), None) = (&self.counters, &watched.counters) {
             // A process that cannot be counted is estimated, as on machines without counters.
@@ -153,7 +153,7 @@ impl AccessBitBackend {
         let walks = &watched.walks;
         let seen = |region| walks.last_window_of(region);
         let seed = walks.next_seed();
-        let probing = ProbeRun::new(regions, settings, self.first_touch_cost, seed, seen);
+        let probing = ProcessProbeRun::new(regions, settings, self.first_touch_cost, seed, seen);
         watched.walks.probing = Some(probing);
     }
 
@@ -217,7 +217,7 @@ impl Sampler for AccessBitsSampler {
         turn: &mut SliceContext,
     ) -> SliceResult<()> {
         if member.thp_disabled {
-            return Ok(Progress::Done(()));
+            return Ok(SliceProgress::Done(()));
         }
         let Self { bits, watched } = self;
         let watched = state_of(watched, member)?;
@@ -227,7 +227,7 @@ impl Sampler for AccessBitsSampler {
                 let idle = !needs.coverage() && !bits.has_run_enough(member, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
-                    return Ok(Progress::Done(()));
+                    return Ok(SliceProgress::Done(()));
                 }
                 WindowOpening {
                     walk: start_walk(member, &watched.target, turn.calls, WalkDetail::Regions)?,
@@ -250,7 +250,7 @@ impl Sampler for AccessBitsSampler {
         let cleared = start.read && (!needs.coverage() || clear(member, &mut start, turn)?);
         if !cleared {
             watched.starting = Some(start);
-            return Ok(Progress::Unfinished(Duration::ZERO));
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         watched.cleared = true;
         watched.all_cleared |= needs.coverage();
@@ -259,7 +259,7 @@ impl Sampler for AccessBitsSampler {
         {
             bits.start_probing(member, watched, needs, &start.walk.found);
         }
-        Ok(Progress::Done(()))
+        Ok(SliceProgress::Done(()))
     }
 
     fn abandon_window(&mut self) {
@@ -401,7 +401,7 @@ impl Sampler for AccessBitsSampler {
     ) -> Result<Option<u16>> {
         let target = &state_of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.scan_zeros(target, region, enough);
-        calls.timed(scan)
+        calls.time_own_call(scan)
     }
 }
 
@@ -430,8 +430,8 @@ pub fn probe_once(
     regions: &[RegionSample],
     seed: u64,
 ) -> Result<OverheadEstimate> {
-    let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
-    let mut probing = ProbeRun::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
+    let settings = RegionProbeSettings::for_first_touch(bits.first_touch_cost);
+    let mut probing = ProcessProbeRun::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut calls = TargetCalls::default();
     while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls, None)? {
         std::thread::sleep(wait);

@@ -10,7 +10,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::pagemap;
-use hawkeye_manager::Progress;
+use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
     CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample,
     SampleKinds,
@@ -57,7 +57,7 @@ impl PopulationSampler {
         member: &mut SampledProcess,
     ) -> SliceResult<Vec<RegionSample>> {
         if member.thp_disabled {
-            return Ok(Progress::Done(Vec::new()));
+            return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
         let begin = || BackgroundTask::begin(move || read(process.pid));
@@ -67,11 +67,11 @@ impl PopulationSampler {
             self.readings.remove(&process);
         }
         let Some(read) = read? else {
-            return Ok(Progress::Unfinished(ASK_AGAIN));
+            return Ok(SliceProgress::Unfinished(ASK_AGAIN));
         };
         let (eligible, regions) = read?;
         member.eligible = eligible;
-        Ok(Progress::Done(regions))
+        Ok(SliceProgress::Done(regions))
     }
 }
 
@@ -99,7 +99,7 @@ impl Sampler for PopulationSampler {
     ) -> SliceResult<()> {
         match &mut self.damon {
             Some(damon) if !member.thp_disabled => damon.start_window(member.handle.id),
-            _ => Ok(Progress::Done(())),
+            _ => Ok(SliceProgress::Done(())),
         }
     }
 
@@ -110,8 +110,8 @@ impl Sampler for PopulationSampler {
     ) -> SliceResult<ProcessSample> {
         let process = member.handle.id;
         if let Some(damon) = &mut self.damon {
-            if let Progress::Unfinished(wait) = damon.end_window(process)? {
-                return Ok(Progress::Unfinished(wait));
+            if let SliceProgress::Unfinished(wait) = damon.end_window(process)? {
+                return Ok(SliceProgress::Unfinished(wait));
             }
         }
         let regions = self.regions(member)?;

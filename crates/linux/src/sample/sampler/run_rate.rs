@@ -7,10 +7,10 @@ use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{AccessBitmap, BoundTarget, PageTableReader};
-use hawkeye_policy::run_rate::probe_plan::READS_AFTER;
+use hawkeye_policy::run_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
-    OverheadEstimate, OverheadEstimator, PageBitmap, ProbePlan, ProbeSettings, RegionAccessBits,
-    RoundPlan, WORTH_CORES, WalkCosts,
+    OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
+    RegionProbePlan, RegionProbeSettings, WORTH_CORES, WalkCosts,
 };
 use hawkeye_policy::{MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample};
 use nix::time::{ClockId, clock_gettime};
@@ -21,26 +21,26 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(2);
 
 /// The probing of one process in one window.
-pub struct ProbeRun {
-    probe: ProbePlan,
+pub struct ProcessProbeRun {
+    probe: RegionProbePlan,
     estimator: OverheadEstimator,
-    round: Option<ProbeRound>,
+    round: Option<RunningProbeRound>,
     /// Regions to probe, in as many windows as that takes.
     regions: usize,
     /// Regions that were found to be shared, and how many were found not to be.
     shared: HashSet<RegionAddr>,
-    shared_base: SharingCount,
-    shared_huge: SharingCount,
+    shared_base: SharedRegionCount,
+    shared_huge: SharedRegionCount,
 }
 
 /// Regions of one kind that were checked for sharing.
 #[derive(Clone, Copy, Debug, Default)]
-struct SharingCount {
+struct SharedRegionCount {
     all: u64,
     shared: u64,
 }
 
-impl SharingCount {
+impl SharedRegionCount {
     fn add(&mut self, shared: bool) {
         self.all += 1;
         self.shared += u64::from(shared);
@@ -55,7 +55,7 @@ impl SharingCount {
 #[derive(Default)]
 pub struct WalkHistory {
     /// The probing of the open window.
-    pub probing: Option<ProbeRun>,
+    pub probing: Option<ProcessProbeRun>,
     /// The last estimate.
     pub overhead: Option<Overhead>,
     /// CPU in use at the last look, in cores.
@@ -72,7 +72,7 @@ pub struct WalkHistory {
 
 /// What is known of a sample's regions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AppliedWalks {
+pub struct AppliedRegionWalks {
     /// First touches since the last clear, in the regions that were cleared in the last window.
     pub first_touches: u64,
     /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
@@ -144,7 +144,7 @@ impl WalkHistory {
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
-    pub fn apply(&mut self, regions: &mut [RegionSample]) -> AppliedWalks {
+    pub fn apply(&mut self, regions: &mut [RegionSample]) -> AppliedRegionWalks {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
@@ -163,7 +163,7 @@ impl WalkHistory {
             }
             sample.walks_per_s = *walks;
         }
-        AppliedWalks {
+        AppliedRegionWalks {
             first_touches,
             seen: if seen == 0 {
                 1.0
@@ -184,7 +184,7 @@ pub fn first_touches_of(sample: &RegionSample) -> u64 {
 }
 
 /// Regions that were cleared and are being read.
-struct ProbeRound {
+struct RunningProbeRound {
     /// Each with the time of its clear, on CLOCK_MONOTONIC.
     regions: Vec<(RegionAddr, Duration)>,
     /// Start of the clear, and the process's CPU time then.
@@ -198,13 +198,13 @@ struct ProbeRound {
     shared: HashMap<RegionAddr, PageBitmap>,
 }
 
-impl ProbeRound {
+impl RunningProbeRound {
     /// Finds the pages that were shared at the clear, after the first read.
     ///
     /// `MADV_COLD` skips them (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), so they would
     /// seem to be touched at once. Regions with many of them are dropped. `looked` receives each
     /// region that was checked, with whether it was dropped.
-    fn find_shared(
+    fn find_pages_shared_at_clear(
         &mut self,
         process: ProcessId,
         calls: &mut TargetCalls,
@@ -249,12 +249,12 @@ impl ProbeRound {
     }
 }
 
-impl ProbeRun {
+impl ProcessProbeRun {
     /// Prepares to probe `regions`, as they were last read; `seen` returns the window that last
     /// showed a region (0: none).
     pub fn new(
         regions: &[RegionSample],
-        settings: ProbeSettings,
+        settings: RegionProbeSettings,
         first_touch: Duration,
         seed: u64,
         seen: impl Fn(RegionAddr) -> u64,
@@ -275,11 +275,11 @@ impl ProbeRun {
                 first_touch,
             ),
             regions: all.len(),
-            probe: ProbePlan::new(all, settings, seed, seen),
+            probe: RegionProbePlan::new(all, settings, seed, seen),
             round: None,
             shared: HashSet::new(),
-            shared_base: SharingCount::default(),
-            shared_huge: SharingCount::default(),
+            shared_base: SharedRegionCount::default(),
+            shared_huge: SharedRegionCount::default(),
         }
     }
 
@@ -304,7 +304,7 @@ impl ProbeRun {
                     return Ok(None);
                 };
                 // The cost would outweigh the possible gain.
-                if !plan.for_rate && self.estimator.is_light() {
+                if !plan.for_rate && self.estimator.uses_little_cpu() {
                     return Ok(None);
                 }
                 self.round = clear(&plan, member, calls)?;
@@ -317,12 +317,12 @@ impl ProbeRun {
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
-            let mut found = calls.timed(|| tables.read_access_bits(target, &addresses))?;
+            let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
             let wall = monotonic().saturating_sub(round.begun);
             let id = member.handle.id;
             let cpu = process::cpu_time(id.pid)?.saturating_sub(round.cpu_before);
             if round.reads == 0 {
-                round.find_shared(id, calls, &mut found, |region, marks, shared| {
+                round.find_pages_shared_at_clear(id, calls, &mut found, |region, marks, shared| {
                     if shared {
                         self.shared.insert(region);
                     }
@@ -347,12 +347,14 @@ impl ProbeRun {
                 })
                 .collect();
             let touched = self.estimator.read(&marks, cpu, wall);
-            if ProbePlan::has_seen_enough(round.reads, touched, round.regions.len()) {
-                if !self.estimator.end_round(round.for_rate) {
+            if RegionProbePlan::round_has_enough_touches(round.reads, touched, round.regions.len())
+            {
+                if !self.estimator.end_probe_round(round.for_rate) {
                     let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
                     let for_rate = round.for_rate;
                     if !regions.is_empty() {
-                        self.probe.repeat_round(RoundPlan { regions, for_rate });
+                        self.probe
+                            .repeat_round(ProbeRoundPlan { regions, for_rate });
                     }
                 }
                 self.round = None;
@@ -365,17 +367,17 @@ impl ProbeRun {
     /// The estimate from this window.
     pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
         let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
-        self.estimator.leave_out(base, huge);
+        self.estimator.leave_out_unprobed_regions(base, huge);
         self.estimator.finish(costs)
     }
 }
 
 /// Clears the regions, except those that cannot be cleared. `None` if none could be.
 fn clear(
-    plan: &RoundPlan,
+    plan: &ProbeRoundPlan,
     member: &SampledProcess,
     calls: &mut TargetCalls,
-) -> Result<Option<ProbeRound>> {
+) -> Result<Option<RunningProbeRound>> {
     let cpu_before = process::cpu_time(member.handle.id.pid)?;
     let begun = monotonic();
     let mut cleared = Vec::with_capacity(plan.regions.len());
@@ -393,7 +395,7 @@ fn clear(
     if cleared.is_empty() {
         return Ok(None);
     }
-    Ok(Some(ProbeRound {
+    Ok(Some(RunningProbeRound {
         regions: cleared,
         begun,
         cpu_before,
@@ -466,7 +468,7 @@ mod tests {
     #[test]
     fn pages_that_could_not_be_cleared_are_not_touched() {
         let shared = PageBitmap([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]);
-        let round = ProbeRound {
+        let round = RunningProbeRound {
             regions: Vec::new(),
             begun: Duration::ZERO,
             cpu_before: Duration::ZERO,

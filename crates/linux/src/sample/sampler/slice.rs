@@ -2,11 +2,11 @@
 
 use crate::error::Result;
 use crate::promote::target_call::TargetCalls;
-use hawkeye_manager::Progress;
+use hawkeye_manager::SliceProgress;
 use std::time::Instant;
 
 /// Result of a slice, or why it failed.
-pub type SliceResult<T> = Result<Progress<T>>;
+pub type SliceResult<T> = Result<SliceProgress<T>>;
 
 /// The deadline of a slice, and the calls that it may make.
 pub struct SliceContext<'a> {

@@ -62,9 +62,9 @@ fn locked_memory_is_not_taken_for_hot() {
         deadline: Instant::now() + Duration::from_secs(60),
     };
     let started = sampler.start_window(&mut member, SampleKinds::COVERAGE, &mut turn);
-    assert!(matches!(started, Ok(Progress::Done(()))));
+    assert!(matches!(started, Ok(SliceProgress::Done(()))));
     write(0..1);
-    let Ok(Progress::Done(sample)) = sampler.sample(&mut member, &mut turn) else {
+    let Ok(SliceProgress::Done(sample)) = sampler.sample(&mut member, &mut turn) else {
         panic!("the window must end with a sample");
     };
     let found = |index: u64| {

@@ -10,7 +10,7 @@ use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, Regi
 use crate::process_rules::ProcessRules;
 use crate::reason::Reason;
 use crate::requests::FaultSizes;
-use crate::saturating_cast::{per, usize_of};
+use crate::saturating_cast::{ratio_or_zero, usize_of};
 use crate::size_choice::faults::{FaultSizeInputs, FaultSizeReason};
 use crate::size_choice::region::{best_order, saved_share};
 use std::collections::{BTreeMap, HashSet};
@@ -62,12 +62,12 @@ impl HawkeyeProcess {
     /// The saving of a promotion of a candidate with this weight, in cores.
     pub(super) fn saved_cores(&self, weight: f64) -> f64 {
         let all_saved = self.savable_percent() / 100.0 * self.cpu_cores;
-        per(all_saved * weight, self.total_weight)
+        ratio_or_zero(all_saved * weight, self.total_weight)
     }
 
     /// Share of its CPU time that a promotion saves, in per cent.
     pub(super) fn saved_percent(&self, candidate: &SavingCandidate) -> f64 {
-        per(self.savable_percent() * candidate.weight, self.total_weight)
+        ratio_or_zero(self.savable_percent() * candidate.weight, self.total_weight)
     }
 
     /// What the best waiting candidate would save for each second of its promotion's cost, times
@@ -148,7 +148,7 @@ impl ObservationContext<'_> {
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
-            horizon: Hawkeye::horizon_at(sample.age),
+            horizon: Hawkeye::expected_remaining_life(sample.age),
             terms: sample.terms,
             last_turn,
             faults: sample.faults.map(|faults| (self.at, faults)),
@@ -272,9 +272,9 @@ impl ObservationContext<'_> {
         let evidence = FaultSizeInputs {
             regions: &regions,
             outside: &sample.outside,
-            faults_per_s: per(faults as f64, time_s),
+            faults_per_s: ratio_or_zero(faults as f64, time_s),
         };
-        evidence.choose(self.machine, Hawkeye::HORIZON)
+        evidence.choose_fault_size(self.machine, Hawkeye::HORIZON)
     }
 }
 

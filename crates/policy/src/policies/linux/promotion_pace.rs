@@ -68,7 +68,7 @@ impl KhugepagedPacer {
         }
     }
 
-    pub(super) fn take(&mut self, now: Duration) -> bool {
+    pub(super) fn take_promotion_token(&mut self, now: Duration) -> bool {
         match self {
             Self::Batches {
                 size,
@@ -84,15 +84,15 @@ impl KhugepagedPacer {
                 *spent += u32::from(left);
                 left
             }
-            Self::PerSecond(bucket) => bucket.take(now, 1),
+            Self::PerSecond(bucket) => bucket.take_tokens_now(now, 1),
             Self::Unlimited => true,
         }
     }
 
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn give_back_promotion_token(&mut self) {
         match self {
             Self::Batches { spent, .. } => *spent = spent.saturating_sub(1),
-            Self::PerSecond(bucket) => bucket.give_back(1),
+            Self::PerSecond(bucket) => bucket.give_back_tokens(1),
             Self::Unlimited => {}
         }
     }

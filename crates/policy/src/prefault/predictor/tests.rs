@@ -131,7 +131,7 @@ fn a_stopped_program_is_checked_ever_less_often() {
     let mut world = SimulatedFills::new(3000);
     world.peeks = true;
     world.walk(FIRST..FIRST + 500, 3);
-    let ahead = world.predictor.regions_ahead();
+    let ahead = world.predictor.regions_prefaulted_ahead();
     let mut looks = 0;
     let mut now = world.now;
     while let Some((at, task)) = world.predictor.next_progress_check() {
@@ -144,7 +144,7 @@ fn a_stopped_program_is_checked_ever_less_often() {
     }
     assert!((10..60).contains(&looks), "{looks} looks in 8 s");
     assert_eq!(
-        world.predictor.regions_ahead(),
+        world.predictor.regions_prefaulted_ahead(),
         ahead,
         "nothing more is filled"
     );
@@ -239,7 +239,7 @@ fn random_touches_get_few_fills() {
         world.work(1);
     }
     // Even when each touch looks like part of a stream.
-    assert!(world.predictor.regions_ahead() <= 16 * 64);
+    assert!(world.predictor.regions_prefaulted_ahead() <= 16 * 64);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_stopped_program_has_at_most_one_surplus_window() {
     world.work(1000);
     let surplus = world.filled.range(FIRST + 500..).count();
     assert!(surplus <= 64, "{surplus}");
-    let known = world.predictor.regions_ahead();
+    let known = world.predictor.regions_prefaulted_ahead();
     assert!(known <= 64, "{known}");
 }
 
@@ -257,13 +257,13 @@ fn a_stopped_program_has_at_most_one_surplus_window() {
 fn regions_never_reached_count_as_unused() {
     let mut world = SimulatedFills::new(4000);
     world.walk(FIRST..FIRST + 500, 3);
-    let ahead = world.predictor.regions_ahead();
+    let ahead = world.predictor.regions_prefaulted_ahead();
     assert!((1..=64).contains(&ahead), "{ahead}");
     assert_eq!(world.predictor.unused_regions(), 0);
     let later = world.now + Duration::from_secs(20);
     world.predictor.forget_ended(later);
     let left = (
-        world.predictor.regions_ahead(),
+        world.predictor.regions_prefaulted_ahead(),
         world.predictor.unused_regions(),
     );
     assert_eq!(left, (0, ahead));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::run_rate::costs::{DistanceCost, FootprintCosts};
-use crate::run_rate::probe_plan::xorshift;
+use crate::run_rate::region_probe_plan::xorshift;
 use crate::testing::region;
 
 const REGIONS: u64 = 1024;
@@ -58,7 +58,7 @@ fn probed(
             });
             estimator.read(&marks, exposed.mul_f64(cores), exposed);
         }
-        estimator.end_round(true);
+        estimator.end_probe_round(true);
     }
     estimator.finish(&costs())
 }
@@ -119,7 +119,7 @@ fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
             });
             estimator.read(&marks, cpu, exposed);
         }
-        let ran = estimator.end_round(true);
+        let ran = estimator.end_probe_round(true);
         assert_eq!(ran, runs > Duration::from_millis(5), "round {round}");
     }
     let walks = estimator.finish(&costs()).walks.into_iter();
@@ -220,14 +220,14 @@ fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, pages): &(f64, f64)| {
         let mut touched = PageBitmap::default();
         (0..*pages as u16).for_each(|n| touched.insert(n * 37 % 512));
-        RegionRead {
+        RegionProbeRead {
             shape: TouchShape::of(&touched),
             cpu_s: us * 1e-6,
         }
     };
     let reads: Vec<_> = reads.iter().map(read).collect();
     newly_touched(&reads, residence_us * 1e-6)
-        .map_or(0.0, |(count, _)| per(count.touches, count.over_s))
+        .map_or(0.0, |(count, _)| ratio_or_zero(count.touches, count.over_s))
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn after_rounds(cores: &[f64]) -> OverheadEstimator {
             });
             estimator.read(&marks, exposed.mul_f64(*cores), exposed);
         }
-        estimator.end_round(true);
+        estimator.end_probe_round(true);
     }
     estimator
 }
@@ -296,13 +296,13 @@ fn a_light_process_gets_no_estimate_and_a_paused_one_does() {
     // A server that answers at times, a process that has paused and works now, and one that was
     // never seen at work.
     let light = after_rounds(&[0.0, 0.06, 0.0, 0.04]);
-    assert!(light.is_light());
+    assert!(light.uses_little_cpu());
     assert_eq!(light.finish(&costs()).overhead, None);
     let paused = after_rounds(&[0.0, 0.0, 0.0, 0.0, 0.9]);
-    assert!(!paused.is_light());
+    assert!(!paused.uses_little_cpu());
     assert!(paused.finish(&costs()).overhead.is_some());
     let idle = after_rounds(&[0.0; 4]);
-    assert!(!idle.is_light());
+    assert!(!idle.uses_little_cpu());
     assert_eq!(idle.finish(&costs()).overhead, None);
 }
 
@@ -322,7 +322,7 @@ fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
     let mut marks = marks(0..looked_at, time, |_| PageBitmap([u64::MAX; 8]));
     marks.iter_mut().for_each(|mark| mark.huge = true);
     assert_eq!(estimator.read(&marks, time, time), looked_at);
-    estimator.end_round(true);
+    estimator.end_probe_round(true);
     estimator
         .finish(&costs())
         .overhead
@@ -355,8 +355,8 @@ fn left_out_memory_has_no_walks() {
             });
             estimator.read(&marks, exposed, exposed);
         }
-        estimator.end_round(true);
-        estimator.leave_out(left_out, 0.0);
+        estimator.end_probe_round(true);
+        estimator.leave_out_unprobed_regions(left_out, 0.0);
         estimator.finish(&costs()).rates.scattered_per_s
     };
     assert!(rate(0.0) > 0.0);

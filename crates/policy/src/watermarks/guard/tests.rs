@@ -71,7 +71,7 @@ fn nothing_is_promoted_before_memory_was_looked_at() {
     );
     assert_eq!(guard.assess(at(0), &machine(50)), Ok(()));
     assert_eq!(guard.may_promote(process(1), 0), Ok(()));
-    guard.mark_unknown();
+    guard.mark_memory_unknown();
     assert_eq!(
         guard.may_promote(process(1), 0),
         Err(PromotionBlock::Unknown)
@@ -84,7 +84,7 @@ fn a_group_holds_and_gives_back_only_its_own() {
     let mut state = machine(50);
     state.groups = vec![group("/db", 90, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at(0), &state), Ok(()));
-    let shortage = Shortage {
+    let shortage = MemoryShortage {
         used_percent: 90.0,
         start_percent: 85.0,
         growth_bytes_per_s: 0,
@@ -216,8 +216,11 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     let mut state = in_group("/a", gib(1800), &[1]);
     let everyone = [process(1), process(2)];
     let _ = guard.assess(ms(0), &state);
-    assert_eq!(guard.begin_listing(ms(0), &everyone), [process(1)]);
-    assert_eq!(guard.begin_listing(ms(50), &everyone), []);
+    assert_eq!(
+        guard.begin_huge_page_listing(ms(0), &everyone),
+        [process(1)]
+    );
+    assert_eq!(guard.begin_huge_page_listing(ms(50), &everyone), []);
     // Another group runs short; its huge pages are not listed yet.
     state.groups.push(GroupMemory {
         usage: gib(1900),
@@ -227,7 +230,10 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     guard.on_search_exhausted(ms(100));
     assert_eq!(guard.shortage(process(1)), None);
     assert!(guard.shortage(process(2)).is_some());
-    assert_eq!(guard.begin_listing(ms(150), &everyone), [process(2)]);
+    assert_eq!(
+        guard.begin_huge_page_listing(ms(150), &everyone),
+        [process(2)]
+    );
     guard.on_search_exhausted(ms(150));
     assert!(!guard.is_recovering());
 }
@@ -237,7 +243,9 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let mut guard = guard();
     let listed = |guard: &mut MemoryGuard, time, used| {
         let _ = guard.assess(ms(time), &in_group("/a", gib(used), &[1]));
-        !guard.begin_listing(ms(time), &[process(1)]).is_empty()
+        !guard
+            .begin_huge_page_listing(ms(time), &[process(1)])
+            .is_empty()
     };
     assert!(listed(&mut guard, 0, 1800));
     assert!(!listed(&mut guard, 100, 1800));
@@ -252,7 +260,10 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let state = in_group("/a", gib(1832), &[1, 2]);
     let _ = guard.assess(ms(10_500), &state);
     let everyone = [process(1), process(2)];
-    assert_eq!(guard.begin_listing(ms(10_500), &everyone), everyone);
+    assert_eq!(
+        guard.begin_huge_page_listing(ms(10_500), &everyone),
+        everyone
+    );
 }
 
 #[test]
@@ -265,14 +276,17 @@ fn nearly_full_memory_is_checked_between_looks() {
     };
     let _ = guard.assess(ms(0), &state);
     let scope = MemoryScope::Group("/a".to_owned());
-    assert_eq!(guard.next_read(), Some(ms(40)));
-    assert_eq!(guard.scopes_due(ms(39)), []);
-    assert_eq!(guard.scopes_due(ms(40)), std::slice::from_ref(&scope));
+    assert_eq!(guard.next_memory_read_at(), Some(ms(40)));
+    assert_eq!(guard.scopes_due_to_read(ms(39)), []);
+    assert_eq!(
+        guard.scopes_due_to_read(ms(40)),
+        std::slice::from_ref(&scope)
+    );
     guard.record_use(ms(40), &scope, gib(2000));
     assert!(guard.is_recovering());
-    assert_eq!(guard.next_read(), Some(ms(80)));
-    guard.mark_unknown();
-    assert_eq!(guard.next_read(), None);
+    assert_eq!(guard.next_memory_read_at(), Some(ms(80)));
+    guard.mark_memory_unknown();
+    assert_eq!(guard.next_memory_read_at(), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::child_process::RunningProcess;
 use crate::live::prelude::*;
-use hawkeye_workload::{Latencies, RequestSchedule, WorkloadProcessError};
+use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
 use std::ffi::OsStr;
 use tempfile::TempDir;
 
@@ -90,11 +90,11 @@ impl MeasuredProgram for ProtocolProgram {
         self.server.is_some()
     }
 
-    fn latencies(&mut self, pace: RequestSchedule) -> BenchResult<Option<Latencies>> {
+    fn latencies(&mut self, pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
         if self.server.is_none() {
             return Ok(None);
         }
-        let at_most = pace.at_most() + ANSWER;
+        let at_most = pace.answers_time_limit() + ANSWER;
         match self
             .workload
             .request(WorkloadRequest::Latencies(pace), at_most)?

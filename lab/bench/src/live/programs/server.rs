@@ -29,7 +29,7 @@ pub(super) fn redis(
     packages::need("redis-server", "redis-server")?;
     let folder = temporary_folder()?;
     let command = redis_command(folder.path());
-    let mut asking = asking(client, "redis", mib, REDIS_VALUE_BYTES, hot);
+    let mut asking = client_with_options(client, "redis", mib, REDIS_VALUE_BYTES, hot);
     asking.args(["--pause-ms", &pause.as_millis().to_string()]);
     start(command, folder, asking)
 }
@@ -53,11 +53,17 @@ pub(super) fn memcached(client: Command, mib: u64, hot: HotKeys) -> BenchResult<
     command
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
         .arg(folder.path().join("socket"));
-    let asking = asking(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
+    let asking = client_with_options(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
     start(command, folder, asking)
 }
 
-fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: HotKeys) -> Command {
+fn client_with_options(
+    mut client: Command,
+    dialect: &str,
+    mib: u64,
+    value_bytes: u64,
+    hot: HotKeys,
+) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
     let [hot_keys, hot_questions] = hot.words();
     client

@@ -13,7 +13,10 @@ pub struct ProgramSpeed {
 }
 
 /// Starts a program's work, measures it for `length`, and pauses it.
-pub fn turn(program: &mut dyn MeasuredProgram, length: Duration) -> BenchResult<ProgramSpeed> {
+pub fn measure_turn(
+    program: &mut dyn MeasuredProgram,
+    length: Duration,
+) -> BenchResult<ProgramSpeed> {
     program.go()?;
     let speed = measure(program, length);
     program.stop()?;
@@ -31,7 +34,7 @@ pub fn in_turn<const N: usize>(
     while goes_on(rounds.len()) {
         let mut speeds = [ProgramSpeed::default(); N];
         for (speed, program) in speeds.iter_mut().zip(&mut programs) {
-            *speed = turn(program.as_mut(), length)?;
+            *speed = measure_turn(program.as_mut(), length)?;
         }
         rounds.push(speeds);
     }
@@ -69,7 +72,7 @@ impl BaseAndHuge {
 }
 
 /// Starts the work of several programs at the same time, measures each, and pauses them.
-pub fn turn_together(
+pub fn measure_together(
     programs: &mut [Box<dyn MeasuredProgram>],
     length: Duration,
 ) -> BenchResult<Vec<ProgramSpeed>> {
@@ -95,8 +98,8 @@ pub fn relative_speeds<const N: usize>(
 ) -> BenchResult<[f64; N]> {
     let mut relative = [const { Vec::new() }; N];
     for _ in 0..turns {
-        let ours = turn_together(programs, length)?;
-        let theirs = turn_together(others, length)?;
+        let ours = measure_together(programs, length)?;
+        let theirs = measure_together(others, length)?;
         for ((shares, ours), theirs) in relative.iter_mut().zip(ours).zip(theirs) {
             shares.push(ours.per_cpu_s / theirs.per_cpu_s);
         }

@@ -40,7 +40,7 @@ impl KhugepagedPace {
 
 /// Sets how many pages of a huge page may be empty. By default a region with one page in it may
 /// become huge, and nothing splits huge pages full of zeros.
-pub(super) fn bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
+pub(super) fn set_allowed_bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
     let none = if managed {
         BloatThreshold::default().zero_pages() - 1
     } else {

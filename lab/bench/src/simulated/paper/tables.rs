@@ -93,7 +93,7 @@ fn at_least(figures: Vec<PaperValue>) -> Vec<PaperValue> {
 }
 
 /// The paper's machine; every system promotes this many regions per second.
-fn paced(regions_per_s: f64) -> SimulationSetup {
+fn setup_at_promotion_rate(regions_per_s: f64) -> SimulationSetup {
     SimulationSetup {
         rate: Rate::per_second(regions_per_s).ok(),
         ..SimulationSetup::default()
@@ -104,6 +104,6 @@ fn paced(regions_per_s: f64) -> SimulationSetup {
 fn fragmented(regions_per_s: f64) -> SimulationSetup {
     SimulationSetup {
         fragmented: 1.0,
-        ..paced(regions_per_s)
+        ..setup_at_promotion_rate(regions_per_s)
     }
 }

@@ -19,7 +19,7 @@ fn value(report: &LiveReport, what: &str) -> (f64, String) {
 
 #[test]
 fn a_kernel_like_the_model_differs_nowhere() {
-    let report = compare(LIKE_THE_MODEL).expect("is a recording");
+    let report = compare_with_recording(LIKE_THE_MODEL).expect("is a recording");
     let same = |percent: &str| format!("model {percent} %: +0.0 points");
     assert_eq!(
         value(&report, "1.0 s idle: zeroed"),
@@ -44,7 +44,11 @@ fn a_kernel_like_the_model_differs_nowhere() {
 
 #[test]
 fn an_invalid_recording_is_refused_with_the_reason() {
-    let error = |text: &str| compare(text).expect_err("is refused").to_string();
+    let error = |text: &str| {
+        compare_with_recording(text)
+            .expect_err("is refused")
+            .to_string()
+    };
     assert!(error("").contains("no line `kernel RELEASE`"));
     assert!(error("kernel 7\nstep idle - 1 us=1").contains("line 2 is not a valid step"));
     let headless = LIKE_THE_MODEL.replace("step start", "stop start");
@@ -54,7 +58,7 @@ fn an_invalid_recording_is_refused_with_the_reason() {
 #[test]
 fn the_recorded_kernels_serve_huge_pages_and_spare_zeroed_ones_as_the_model_does() {
     for (kernel, text) in RECORDED {
-        let report = compare(text).expect("is a recording");
+        let report = compare_with_recording(text).expect("is a recording");
         let points = |beside: &str| -> f64 {
             let points = beside.split(": ").nth(1).expect("has a difference");
             let points = points.trim_end_matches(" points").parse();

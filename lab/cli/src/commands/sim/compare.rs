@@ -3,7 +3,7 @@
 use super::figures;
 use super::machine::{MachineOptions, systems, workload};
 use super::output::OutputOptions;
-use super::run_result::{RunResult, simulated};
+use super::run_result::{RunResult, simulate_jobs};
 use super::trace::TraceOptions;
 use anyhow::Result;
 use clap::Args;
@@ -46,7 +46,11 @@ pub struct Compare {
 impl Compare {
     pub fn execute(self) -> Result<()> {
         let systems = systems(&self.systems)?;
-        let place = |name: &String| Ok(self.machine.place(workload(name, &self.tracing)?));
+        let place = |name: &String| {
+            Ok(self
+                .machine
+                .in_requested_guest(workload(name, &self.tracing)?))
+        };
         let workloads = self.workloads.iter().map(place);
         let workloads: Vec<WorkloadSpec> = workloads.collect::<Result<_>>()?;
         let setup = self.machine.setup()?;
@@ -60,12 +64,12 @@ impl Compare {
                 });
             }
         }
-        let done = simulated(&jobs, self.threads)?;
+        let done = simulate_jobs(&jobs, self.threads)?;
         let entries = done
             .into_iter()
             .map(|run| RunResult::plain(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
         self.output
-            .put(&entries, &entries, || figures::of_comparison(&entries))
+            .output_results(&entries, &entries, || figures::of_comparison(&entries))
     }
 }

@@ -4,7 +4,7 @@ use super::trace::TraceOptions;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use hawkeye_policy::Rate;
-use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
+use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
 use hawkeye_sim::machine_file::MachineFile;
 use hawkeye_sim::mmu::translation::PageTableLevels;
 use hawkeye_sim::mmu::{HASWELL, PROCESSORS, ProcessorSpec};
@@ -111,7 +111,9 @@ impl MachineOptions {
                 .transpose()?,
             guest_fragmented: self.guest_fragment,
             swap: self.swap.map(|size| SwapSpec::ssd(size.0)),
-            merging: self.merge.map(|pages_per_s| MergeSpec { pages_per_s }),
+            merging: self
+                .merge
+                .map(|pages_per_s| SamePageMergingSpec { pages_per_s }),
             fault_ahead: self.fault_ahead,
             ..SimulationSetup::default()
         };
@@ -127,7 +129,7 @@ impl MachineOptions {
     }
 
     /// The workload, in a virtual machine if one was requested.
-    pub fn place(&self, workload: WorkloadSpec) -> WorkloadSpec {
+    pub fn in_requested_guest(&self, workload: WorkloadSpec) -> WorkloadSpec {
         match self.guest {
             Some(memory) => workload.in_guest(memory, self.cores),
             None => workload,

@@ -41,7 +41,7 @@ pub struct OutputOptions {
 
 impl OutputOptions {
     /// Prints, writes and draws results. `json` is their form in JSON.
-    pub fn put(
+    pub fn output_results(
         &self,
         entries: &[RunResult],
         json: &impl Serialize,

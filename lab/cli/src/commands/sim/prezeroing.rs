@@ -4,7 +4,7 @@ use super::output::print_json;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::live::LiveReport;
-use hawkeye_bench::simulated::prezeroing::{RECORDED, compare};
+use hawkeye_bench::simulated::prezeroing::{RECORDED, compare_with_recording};
 use std::fs;
 use std::path::PathBuf;
 
@@ -41,12 +41,15 @@ impl PrezeroingCommand {
     fn reports(&self) -> Result<Vec<LiveReport>> {
         if self.files.is_empty() {
             let known = RECORDED.iter();
-            return known.map(|(_, text)| Ok(compare(text)?)).collect();
+            return known
+                .map(|(_, text)| Ok(compare_with_recording(text)?))
+                .collect();
         }
         let read = |path: &PathBuf| {
             let text = fs::read_to_string(path);
             let text = text.with_context(|| format!("reading {}", path.display()))?;
-            compare(&text).with_context(|| format!("{} is not a valid recording", path.display()))
+            compare_with_recording(&text)
+                .with_context(|| format!("{} is not a valid recording", path.display()))
         };
         self.files.iter().map(read).collect()
     }

@@ -71,7 +71,7 @@ impl RunCommand {
             (None, Some(path)) => replayed(path)?,
             (None, None) => bail!("give a workload (--workload) or a recording (--recording)"),
         };
-        let workload = self.machine.place(workload);
+        let workload = self.machine.in_requested_guest(workload);
         let setup = self.machine.setup()?;
         let bar = progress::over(1);
         let done = match &self.record {
@@ -80,9 +80,10 @@ impl RunCommand {
         };
         bar.finish_and_clear();
         let entry = RunResult::plain(setup.seed, done?);
-        self.output.put(std::slice::from_ref(&entry), &entry, || {
-            figures::of_run(&entry.run)
-        })
+        self.output
+            .output_results(std::slice::from_ref(&entry), &entry, || {
+                figures::of_run(&entry.run)
+            })
     }
 }
 

@@ -35,7 +35,7 @@ impl RunResult {
 }
 
 /// Runs all jobs, `at_a_time` in parallel; by default one per core.
-pub fn simulated(
+pub fn simulate_jobs(
     jobs: &[SimulationJob],
     at_a_time: Option<usize>,
 ) -> Result<Vec<SimulationResult>> {

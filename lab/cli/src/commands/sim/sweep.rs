@@ -3,7 +3,7 @@
 use super::figures;
 use super::machine::{MachineOptions, systems, workload_text};
 use super::output::OutputOptions;
-use super::run_result::{RunResult, simulated};
+use super::run_result::{RunResult, simulate_jobs};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use hawkeye_sim::simulate::SimulationJob;
@@ -74,7 +74,7 @@ impl SweepCommand {
                 });
             }
         }
-        let done = simulated(&jobs, self.threads)?;
+        let done = simulate_jobs(&jobs, self.threads)?;
         let entries = done.into_iter().zip(&jobs).enumerate();
         let entries = entries.map(|(number, (run, job))| RunResult {
             parameter: parameter.key().to_owned(),
@@ -83,7 +83,7 @@ impl SweepCommand {
             run,
         });
         let entries: Vec<RunResult> = entries.collect();
-        self.output.put(&entries, &entries, || {
+        self.output.output_results(&entries, &entries, || {
             figures::of_sweep(&entries, parameter.key(), &values)
         })
     }

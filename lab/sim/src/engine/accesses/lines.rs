@@ -28,7 +28,7 @@ impl StreamSampler {
     }
 
     /// Lines per access that it brings in, because a line stays in the cache for only `stays_s`.
-    pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
+    pub(in crate::engine) fn missed_lines_per_access(&self, per_s: f64, stays_s: f64) -> f64 {
         match &self.shape {
             StreamShape::Random => {
                 let used = self.used.max(1) as f64 * LINES_PER_PAGE;

@@ -9,7 +9,7 @@ use rand_distr::{Distribution, Poisson};
 
 impl StreamSampler {
     /// Number of these pages (of region `number`) that one access touches first in a while.
-    pub(in crate::engine) fn visits(&self, number: usize, pages: PageBits) -> f64 {
+    pub(in crate::engine) fn page_visits_per_access(&self, number: usize, pages: PageBits) -> f64 {
         let used = self.used.max(1) as f64;
         match &self.shape {
             StreamShape::Random => f64::from(pages.count()) / used,

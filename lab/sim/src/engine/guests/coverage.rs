@@ -7,7 +7,7 @@ use crate::engine::accesses::touch_probability;
 use crate::engine::coverage::{draw_binomial, process_sample};
 use crate::engine::figures::AccessTally;
 use crate::engine::program::{SamplingWindow, WindowObserver};
-use crate::kernel::{Piece, SimulatedKernel};
+use crate::kernel::{RegionPiece, SimulatedKernel};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessSample};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl GuestMachine {
                 let used = f64::from(marked.used.count().max(1));
                 let rng = &mut program.rng;
                 for piece in inside.pieces(program.space, sample.region) {
-                    let Piece { page, count, .. } = piece;
+                    let RegionPiece { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
                     let others = marked.used.and(here).minus(marked.touched).count();
@@ -110,7 +110,7 @@ impl Engine {
         }
         self.marked = self.now;
         let now = self.now;
-        let short = self.kernel.is_short(SHORT);
+        let short = self.kernel.is_memory_short(SHORT);
         let guests = self.guests.iter_mut();
         let inside = guests.flat_map(|guest| guest.machine.programs.iter_mut());
         if !short {

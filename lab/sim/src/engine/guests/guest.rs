@@ -91,7 +91,7 @@ impl Engine {
         for index in 0..inside.programs.len() {
             let ended = |life| matches!(life, ProgramStatus::Ended(..));
             if inside.programs.get(index).is_some_and(|p| !ended(p.life)) {
-                inside.end(index, ProgramOutcome::Killed, now);
+                inside.end_program(index, ProgramOutcome::Killed, now);
             }
         }
         if let Some(space) = guest.space.take() {
@@ -115,7 +115,7 @@ impl GuestMachine {
     }
 
     /// Its host remapped a region of its own, which is a pageblock of the guest's memory.
-    pub(in crate::engine) fn remapped(&mut self, region: RegionAddr) {
+    pub(in crate::engine) fn record_host_remap(&mut self, region: RegionAddr) {
         self.stale = true;
         self.moved.insert(block_of_region(region));
     }

@@ -18,16 +18,16 @@ impl Engine {
     pub(in crate::engine) fn run_guests(&mut self, step: Duration, shares: &[f64]) {
         for (number, share) in shares.iter().enumerate() {
             let alive = self.guests.get(number).filter(|guest| guest.is_alive());
-            let programs = alive.map_or(Vec::new(), |guest| guest.machine.shares(&[]));
+            let programs = alive.map_or(Vec::new(), |guest| guest.machine.thread_core_shares(&[]));
             for (index, own) in programs.into_iter().enumerate() {
                 if let Some(guest) = self.guests.get_mut(number) {
                     guest.machine.run(index, step, share * own);
                 }
-                self.apply_at_host(number, Some(index));
+                self.apply_guest_effects_at_host(number, Some(index));
             }
             let guest = self.guests.get_mut(number);
             if let Some(guest) = guest.filter(|guest| guest.is_alive()) {
-                let done = guest.machine.kernel.step(step);
+                let done = guest.machine.kernel.step_kernel_threads(step);
                 // The host's zeroing thread uses the same caches.
                 let hosts = self.measuring.neighbour.traffic;
                 guest
@@ -35,24 +35,24 @@ impl Engine {
                     .measuring
                     .neighbour
                     .record_step(&done, step, hosts);
-                guest.machine.fill_ahead(step);
+                guest.machine.prefault_for_step(step);
                 if let Some(error) = guest.machine.broken.take() {
                     self.broken = Some(error);
                 }
             }
-            self.apply_at_host(number, None);
+            self.apply_guest_effects_at_host(number, None);
         }
     }
 
     /// Applies at the host what guests have done until now. No program waits for it.
     pub(in crate::engine) fn apply_guests_at_host(&mut self) {
         for number in 0..self.guests.len() {
-            self.apply_at_host(number, None);
+            self.apply_guest_effects_at_host(number, None);
         }
     }
 
     /// Applies at the host what a guest has done; a program of it waits meanwhile.
-    fn apply_at_host(&mut self, number: usize, payer: Option<usize>) {
+    fn apply_guest_effects_at_host(&mut self, number: usize, payer: Option<usize>) {
         let Some(guest) = self.guests.get_mut(number) else {
             return;
         };
@@ -144,7 +144,7 @@ impl Engine {
             if let Some(number) = self.guest_in(Some(space)) {
                 self.report_swapped_frames(number, block_of_region(region));
                 if let Some(guest) = self.guests.get_mut(number) {
-                    guest.remapped(region);
+                    guest.record_host_remap(region);
                 }
             }
             let mut programs = self.programs.iter_mut();

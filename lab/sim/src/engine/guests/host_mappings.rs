@@ -79,7 +79,7 @@ impl GuestMachine {
                 let behind = host_page_size(inside, program.space, region, host, space);
                 if program.seen.host(region) != behind.into() {
                     program.seen.set_host(region, behind)?;
-                    program.changed_share += program.share_of(region);
+                    program.changed_share += program.access_share_of_region(region);
                     changed = true;
                 }
             }

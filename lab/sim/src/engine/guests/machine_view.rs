@@ -5,8 +5,9 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
-    ProcessDescription, Progress, PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+    Explain, FaultPageSizes, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
+    ProcessDescription, ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
+    ZeroScanResult,
 };
 use hawkeye_policy::{
     MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
@@ -51,7 +52,7 @@ impl SharedEngine {
     }
 
     /// The host's, and then those of its guests in order.
-    pub fn seats(&self) -> impl Iterator<Item = MachineView> {
+    pub fn manager_views(&self) -> impl Iterator<Item = MachineView> {
         let guests = (0..self.host.borrow().guests.len()).map(Some);
         let all = std::iter::once(None).chain(guests);
         all.map(|guest| MachineView {
@@ -78,7 +79,7 @@ impl SharedEngine {
 
 impl MachineView {
     /// When its manager wants to be called.
-    pub fn due(&self) -> Duration {
+    pub fn manager_due_time(&self) -> Duration {
         let turn = self.with(|engine| engine.turn).unwrap_or_default();
         turn.wakes_at.max(turn.busy_until)
     }
@@ -108,31 +109,31 @@ macro_rules! forward {
 
 impl Machine for MachineView {
     forward! {
-        fn wait_until(deadline: Duration) -> WakeReason;
-        fn processes(until: Duration) -> Progress<Vec<ProcessId>>;
+        fn wait_until(deadline: Duration) -> LoopWakeReason;
+        fn processes(until: Duration) -> SliceProgress<Vec<ProcessId>>;
         fn memory() -> Result<MemoryState>;
         fn memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
         fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16)
             -> Result<PromotionResult>;
-        fn scan_zeros(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScan>;
+        fn scan_zeros(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
         fn recover(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
-        fn footprint(process: ProcessId, until: Duration) -> Result<Progress<Footprint>>;
+        fn footprint(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessFootprint>>;
     }
 
     forward! {
         &self;
         fn now() -> Duration;
         fn shape() -> MachineShape;
-        fn own_costs() -> OwnCosts;
+        fn own_costs() -> ManagementCosts;
     }
 }
 
 impl Sampling for MachineView {
     forward! {
-        fn start_window(process: ProcessId, needs: SampleKinds, until: Duration) -> Result<Progress<()>>;
+        fn start_window(process: ProcessId, needs: SampleKinds, until: Duration) -> Result<SliceProgress<()>>;
         fn probe(process: ProcessId, until: Duration) -> Result<Option<Duration>>;
-        fn sample(process: ProcessId, until: Duration) -> Result<Progress<ProcessSample>>;
-        fn huge_pages(process: ProcessId, until: Duration) -> Result<Progress<Vec<RegionSample>>>;
+        fn sample(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessSample>>;
+        fn huge_pages(process: ProcessId, until: Duration) -> Result<SliceProgress<Vec<RegionSample>>>;
     }
 
     fn first_touch_cost(&self) -> Duration {

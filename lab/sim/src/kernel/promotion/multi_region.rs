@@ -1,6 +1,6 @@
 //! Promotion of several regions to one page larger than a huge page.
 
-use super::{Collapse, Work};
+use super::{CompletedPromotion, PromotionWork};
 use crate::kernel::reclaim::regions_around;
 use crate::kernel::region::RegionMapping;
 use crate::kernel::space::RegionId;
@@ -11,7 +11,11 @@ use std::time::Duration;
 
 impl SimulatedKernel {
     /// Makes one page of the regions around this; doesn't copy huge pages that lie as needed.
-    pub(super) fn join(&mut self, at: RegionId, order: PageOrder) -> Result<Collapse> {
+    pub(super) fn join_regions(
+        &mut self,
+        at: RegionId,
+        order: PageOrder,
+    ) -> Result<CompletedPromotion> {
         let around = regions_around(at.region, order);
         let regions = around.map(|region| RegionId { region, ..at });
         let regions: Vec<RegionId> = regions.collect();
@@ -19,33 +23,34 @@ impl SimulatedKernel {
             let smaller = |of: PageOrder| of < order;
             let fits =
                 |found: &RegionMapping| found.can_be_copied() && found.joined.is_none_or(smaller);
-            if !self.holds(*part, fits)? {
+            if !self.one_mapping_holds_region(*part, fits)? {
                 return Err(at.is_no_candidate());
             }
         }
         let mut time = Duration::ZERO;
         let each = order.regions();
-        let mut work = Work {
+        let mut work = PromotionWork {
             flushed: each,
             looked: each,
-            ..Work::default()
+            ..PromotionWork::default()
         };
         if !self.lie_in_row(&regions) {
             let block = self.contiguous_blocks(each as u32, &mut time);
             let block = block.ok_or(at.has_no_frames(order))?;
             for (at, block) in regions.iter().zip(block..) {
                 let owner = self.owner(*at, 0)?;
-                self.memory.hand_over(FrameRun::of_block(block), owner);
-                self.end_joined(*at);
-                self.copy_to(*at, block, true, &mut work)?;
+                self.memory
+                    .change_frame_owner(FrameRun::of_block(block), owner);
+                self.split_joined_page(*at);
+                self.copy_region_to(*at, block, true, &mut work)?;
             }
         }
         for part in regions {
-            self.end_joined(part);
+            self.split_joined_page(part);
             self.space_mut(at.space)?.many_sizes = true;
             self.touch_region(part)?.joined = Some(order);
         }
-        Ok(self.collapsed(time, &work))
+        Ok(self.completed_promotion(time, &work))
     }
 
     /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.

@@ -1,6 +1,6 @@
 //! Promotion of parts of a region to pages smaller than a huge page.
 
-use super::{Collapse, Work};
+use super::{CompletedPromotion, PromotionWork};
 use crate::bits::PageBits;
 use crate::kernel::sized_faults::block_around;
 use crate::kernel::space::RegionId;
@@ -12,16 +12,20 @@ impl SimulatedKernel {
     /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
     /// aligned, has something present and lies in one mapping. It must not be in a page of this
     /// size or a larger one. As in khugepaged, it must have nothing in swap.
-    pub(super) fn collapse_blocks(&mut self, at: RegionId, order: PageOrder) -> Result<Collapse> {
+    pub(super) fn collapse_blocks(
+        &mut self,
+        at: RegionId,
+        order: PageOrder,
+    ) -> Result<CompletedPromotion> {
         let mut blocks = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(order.pages() as usize) {
             if self.is_candidate(at, first, order)? {
                 blocks.push(first);
             }
         }
-        let mut work = Work {
+        let mut work = PromotionWork {
             looked: 1,
-            ..Work::default()
+            ..PromotionWork::default()
         };
         for first in &blocks {
             if !self.collapse_block(at, *first, order, &mut work)? {
@@ -36,7 +40,7 @@ impl SimulatedKernel {
                 _ => at.has_no_frames(order),
             });
         }
-        Ok(self.collapsed(Duration::ZERO, &work))
+        Ok(self.completed_promotion(Duration::ZERO, &work))
     }
 
     fn is_candidate(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
@@ -58,7 +62,7 @@ impl SimulatedKernel {
         at: RegionId,
         first: u16,
         order: PageOrder,
-        work: &mut Work,
+        work: &mut PromotionWork,
     ) -> Result<bool> {
         let Some(got) = self.sized_frames(at, first, order)? else {
             return Ok(false);
@@ -81,7 +85,7 @@ impl SimulatedKernel {
         let added = pages - there.count();
         owned.resident += u64::from(added);
         for run in old {
-            self.release(run);
+            self.release_unmapped_frames(run);
         }
         self.break_reservation(at);
         work.add(there.count(), added, got.dirty > 0);

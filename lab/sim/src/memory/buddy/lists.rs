@@ -51,7 +51,7 @@ impl PhysicalMemory {
             content,
         };
         // The tree is slow beside the rest: it changes with a pageblock's first and last part.
-        let first = parts.heads(order, content).is_empty();
+        let first = parts.free_block_heads(order, content).is_empty();
         parts.set_head(part, true);
         let list = &mut self.lists[content.index()][usize::from(order)];
         list.count += 1;
@@ -63,7 +63,7 @@ impl PhysicalMemory {
     pub(in crate::memory) fn remove_part(&mut self, block: u32, part: FreeBlock) {
         let parts = self.parts_mut(block);
         parts.set_head(part, false);
-        let last = parts.heads(part.order, part.content).is_empty();
+        let last = parts.free_block_heads(part.order, part.content).is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
         if last {

@@ -13,7 +13,7 @@ const END: u8 = 0;
 
 /// A set of keys of limited size that evicts the least recently used one.
 #[derive(Clone, Debug)]
-pub struct Associative {
+pub struct FullyAssociativeLru {
     keys: [u64; SLOTS],
     /// Towards the least recently used; of slot 0, the most recently used.
     older: [u8; SLOTS],
@@ -26,7 +26,7 @@ pub struct Associative {
     entries: usize,
 }
 
-impl Associative {
+impl FullyAssociativeLru {
     /// Empty, with 1 to 255 entries.
     pub fn new(entries: u32) -> Self {
         Self {
@@ -158,7 +158,7 @@ mod tests {
             entries in 1u32..80,
             keys in proptest::collection::vec((0u64..120, 0u32..50), 1..600),
         ) {
-            let mut fast = Associative::new(entries);
+            let mut fast = FullyAssociativeLru::new(entries);
             let mut plain: Vec<u64> = Vec::new();
             for (key, drop) in keys {
                 if drop == 0 {

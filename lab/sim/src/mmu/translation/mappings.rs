@@ -7,7 +7,7 @@ mod groups;
 use super::chunk_tables::{ChunkTables, REGIONS_PER_CHUNK, page_number, region_of};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use super::state::RegionTranslation;
-use crate::mmu::{Groups, MmuError};
+use crate::mmu::{MmuError, TlbPageGroups};
 pub(crate) use groups::AccessBitMask;
 pub(super) use groups::GroupMembership;
 use hawkeye_policy::RegionAddr;
@@ -27,7 +27,7 @@ const BLOCK_SHIFT: u32 = 39;
 /// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them.
 #[derive(Clone, Debug)]
 pub struct Mappings {
-    groups: Groups,
+    groups: TlbPageGroups,
     /// Sizes of entries in the second level.
     pub(super) orders: EntryOrders,
     pub(super) l1_orders: EntryOrders,
@@ -62,7 +62,7 @@ impl Default for Mappings {
 impl Mappings {
     /// An empty address space without groups.
     pub fn new() -> Self {
-        Self::of(Groups::NONE)
+        Self::of(TlbPageGroups::NONE)
     }
 
     /// An empty address space for a processor that holds groups of pages in one TLB entry
@@ -71,12 +71,12 @@ impl Mappings {
     ///
     /// # Errors
     /// Impossible groups.
-    pub fn with_groups(groups: Groups) -> Result<Self, MmuError> {
+    pub fn with_groups(groups: TlbPageGroups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
         Ok(Self::of(groups))
     }
 
-    fn of(groups: Groups) -> Self {
+    fn of(groups: TlbPageGroups) -> Self {
         let l1_orders = EntryOrders::in_l1(groups);
         let mut mappings = Self {
             groups,

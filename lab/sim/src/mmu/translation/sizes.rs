@@ -1,6 +1,6 @@
 //! Sizes of pages and of TLB entries.
 
-use super::super::group::{Group, Groups};
+use super::super::group::{TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ impl LeafSize {
     }
 }
 
-/// Size that one TLB entry holds, ascending: a page, or a [group](crate::mmu::Group).
+/// Size that one TLB entry holds, ascending: a page, or a [group](crate::mmu::TlbPageGroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum EntrySize {
     /// 4 KiB.
@@ -90,16 +90,16 @@ impl From<LeafSize> for EntrySize {
 pub(crate) struct EntryOrders(u64);
 
 impl EntryOrders {
-    pub(crate) fn new(groups: Groups) -> Self {
+    pub(crate) fn new(groups: TlbPageGroups) -> Self {
         Self::of_groups(groups, |_| true)
     }
 
-    pub(crate) fn in_l1(groups: Groups) -> Self {
+    pub(crate) fn in_l1(groups: TlbPageGroups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }
 
-    fn of_groups(groups: Groups, has: impl Fn(&Group) -> bool) -> Self {
-        let order = |group: Option<Group>| group.filter(&has).map_or(0, |group| group.order);
+    fn of_groups(groups: TlbPageGroups, has: impl Fn(&TlbPageGroup) -> bool) -> Self {
+        let order = |group: Option<TlbPageGroup>| group.filter(&has).map_or(0, |group| group.order);
         let orders = [0, order(groups.base), 9, 9 + order(groups.huge), 18];
         let bytes = orders.into_iter().zip(0..);
         Self(bytes.fold(0, |all, (order, byte)| all | u64::from(order) << (8 * byte)))

@@ -1,6 +1,6 @@
 //! Pages and groups of one or more sizes in one structure.
 
-use super::associative::{Associative, MAX_ENTRIES};
+use super::associative::{FullyAssociativeLru, MAX_ENTRIES};
 use super::missed_pages::{MissedPage, retain_missed};
 use super::sizes::{EntryOrders, EntrySize};
 use crate::mmu::lru::{LruSets, SetShape};
@@ -9,7 +9,7 @@ use crate::mmu::lru::{LruSets, SetShape};
 #[derive(Clone, Debug)]
 pub(in crate::mmu) enum TaggedEntries {
     Sets(LruSets),
-    Associative(Box<Associative>),
+    Associative(Box<FullyAssociativeLru>),
 }
 
 /// Number of entries from which on a comparison with each is slower.
@@ -19,7 +19,7 @@ const SIZE_BITS: u32 = 3;
 impl TaggedEntries {
     pub(in crate::mmu) fn new(shape: SetShape) -> Self {
         if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
-            Self::Associative(Box::new(Associative::new(shape.entries)))
+            Self::Associative(Box::new(FullyAssociativeLru::new(shape.entries)))
         } else {
             Self::Sets(LruSets::new(shape))
         }

@@ -1,6 +1,8 @@
 //! Range checks of a workload's values; errors name the value and its place.
 
-use super::{AccessStream, Area, GuestSpec, Phase, Pieces, Process, StreamPattern, WorkloadSpec};
+use super::{
+    AccessStream, Area, AreaPieces, GuestSpec, Phase, Process, StreamPattern, WorkloadSpec,
+};
 use crate::workloads::{ByteSize, TraceReplay, WorkloadSpecError};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::ops::RangeInclusive;
@@ -182,7 +184,7 @@ impl Process {
 
 impl Area {
     fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
-        let Some(Pieces { size, hole }) = self.pieces else {
+        let Some(AreaPieces { size, hole }) = self.pieces else {
             return Ok(());
         };
         let whole = |size: ByteSize| size.0 % BASE_PAGE_BYTES == 0;

@@ -91,7 +91,7 @@ pub(in super::super) fn sequential() -> AdviceFacts {
 
 pub(in super::super) fn idle() -> AdviceFacts {
     AdviceFacts {
-        cost: Err(NotMeasured::Idle),
+        cost: Err(TranslationNotMeasured::Idle),
         ..facts()
     }
 }

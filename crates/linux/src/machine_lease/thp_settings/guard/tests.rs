@@ -3,14 +3,14 @@ use super::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-fn setting(name: &str, value: &str) -> (TestFolder, PathBuf, SettingsGuard) {
+fn setting(name: &str, value: &str) -> (TestFolder, PathBuf, KernelSettingsGuard) {
     let folder = TestFolder::new(name);
     let (knob, guard) = (folder.file("knob", value), folder.guard());
     (folder, knob, guard)
 }
 
 /// Two settings that a guard has set to 20. Another program has changed the second to 77 since.
-fn changed_by_another(name: &str) -> (TestFolder, [PathBuf; 2], SettingsGuard) {
+fn changed_by_another(name: &str) -> (TestFolder, [PathBuf; 2], KernelSettingsGuard) {
     let folder = TestFolder::new(name);
     let both = ["ours", "theirs"].map(|name| folder.file(name, "10"));
     let mut guard = folder.guard();
@@ -21,10 +21,10 @@ fn changed_by_another(name: &str) -> (TestFolder, [PathBuf; 2], SettingsGuard) {
     (folder, both, guard)
 }
 
-fn restored(folder: &TestFolder) -> Vec<RestoredSetting> {
+fn restored(folder: &TestFolder) -> Vec<RestoredKernelSetting> {
     let done = restore_file(
         &saved_settings::file_in(&folder.0),
-        &AllowedFiles::under(&folder.0),
+        &WritableSettingFiles::under(&folder.0),
     );
     done.expect("the state folder can be written").0
 }
@@ -193,7 +193,7 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
 fn files_that_are_not_settings_are_not_written() {
     let folder = TestFolder::new("beside");
     let knob = folder.file("knob", "10");
-    let mut guard = SettingsGuard::start(&folder.0).expect("the guard starts");
+    let mut guard = KernelSettingsGuard::start(&folder.0).expect("the guard starts");
     let refused = guard
         .set(&knob, "20")
         .expect_err("a file that is not a setting is refused");

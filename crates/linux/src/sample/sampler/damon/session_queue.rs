@@ -12,7 +12,7 @@ use crate::processes::mappings;
 use crate::sample::pagemap;
 use crate::sample::sampler::background_task::{ASK_AGAIN, BackgroundTask};
 use crate::sample::sampler::slice::SliceResult;
-use hawkeye_manager::Progress;
+use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -46,14 +46,14 @@ impl AccessEstimates {
 
 /// Order of the processes' turns.
 #[derive(Debug, Default)]
-struct TurnQueue {
+struct DamonTurnQueue {
     /// `None`: the process that asks first.
     next: Option<ProcessId>,
     /// Processes that have asked in this window, in order.
     requested: Vec<ProcessId>,
 }
 
-impl TurnQueue {
+impl DamonTurnQueue {
     /// Whether it is this process's turn.
     fn request_turn(&mut self, process: ProcessId) -> bool {
         self.requested.push(process);
@@ -80,7 +80,7 @@ impl TurnQueue {
 #[derive(Debug)]
 pub(crate) struct DamonSessions {
     damon: Damon,
-    turns: TurnQueue,
+    turns: DamonTurnQueue,
     session: SessionState,
     /// Estimates for each process, from its first window on.
     estimates: HashMap<ProcessId, AccessEstimates>,
@@ -124,7 +124,7 @@ impl Default for DamonSessions {
     fn default() -> Self {
         Self {
             damon: Damon::default(),
-            turns: TurnQueue::default(),
+            turns: DamonTurnQueue::default(),
             session: SessionState::None,
             estimates: HashMap::new(),
             over: true,
@@ -158,7 +158,7 @@ impl DamonSessions {
                 if self.turns.request_turn(process) {
                     let list = move || populated_regions(process.pid);
                     self.session = SessionState::Listing(process, BackgroundTask::begin(list));
-                    return Ok(Progress::Unfinished(ASK_AGAIN));
+                    return Ok(SliceProgress::Unfinished(ASK_AGAIN));
                 }
             }
             session if session.process() == Some(process) => {
@@ -168,7 +168,7 @@ impl DamonSessions {
                 self.turns.request_turn(process);
             }
         }
-        Ok(Progress::Done(()))
+        Ok(SliceProgress::Done(()))
     }
 
     fn continue_start(&mut self, process: ProcessId) -> SliceResult<()> {
@@ -176,13 +176,13 @@ impl DamonSessions {
             SessionState::Listing(_, mut task) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
                     self.session = SessionState::Listing(process, task);
-                    return Ok(Progress::Unfinished(ASK_AGAIN));
+                    return Ok(SliceProgress::Unfinished(ASK_AGAIN));
                 };
                 let estimates = self.estimates.entry(process).or_default();
                 let page = estimates.pager.next_page(&regions?, MAX_REGIONS).to_vec();
                 if page.is_empty() {
                     self.turns.skip_turn();
-                    return Ok(Progress::Done(()));
+                    return Ok(SliceProgress::Done(()));
                 }
                 // A quarter longer than the window: results must be requested before DAMON's own
                 // window ends, or they come at the end of its next one.
@@ -190,22 +190,22 @@ impl DamonSessions {
                 let damon = self.damon.clone();
                 let start = move || damon.start(process.pid, &page, window);
                 self.session = SessionState::Starting(process, BackgroundTask::begin(start));
-                Ok(Progress::Unfinished(ASK_AGAIN))
+                Ok(SliceProgress::Unfinished(ASK_AGAIN))
             }
             SessionState::Starting(_, mut task) => match task.poll(process.pid, PATIENCE)? {
                 None => {
                     self.session = SessionState::Starting(process, task);
-                    Ok(Progress::Unfinished(ASK_AGAIN))
+                    Ok(SliceProgress::Unfinished(ASK_AGAIN))
                 }
                 Some(Ok(session)) => {
                     self.session = SessionState::Open(process, session);
-                    Ok(Progress::Done(()))
+                    Ok(SliceProgress::Done(()))
                 }
-                Some(Err(error)) => error_if_ended(error, process).map(Progress::Done),
+                Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
             },
             other => {
                 self.session = other;
-                Ok(Progress::Done(()))
+                Ok(SliceProgress::Done(()))
             }
         }
     }
@@ -214,35 +214,35 @@ impl DamonSessions {
     /// to a second later, and is not waited for here. Fails if the process is gone.
     pub(crate) fn end_window(&mut self, process: ProcessId) -> SliceResult<()> {
         if !self.estimates.contains_key(&process) {
-            return Ok(Progress::Done(()));
+            return Ok(SliceProgress::Done(()));
         }
         if !std::mem::replace(&mut self.over, true) {
             self.turns.end_turn(self.session.process());
         }
         if self.session.process() != Some(process) {
-            return Ok(Progress::Done(()));
+            return Ok(SliceProgress::Done(()));
         }
         match std::mem::take(&mut self.session) {
             SessionState::Open(_, session) => {
                 self.length = Instant::now().saturating_duration_since(session.started());
                 let task = BackgroundTask::begin(move || session.finish());
                 self.session = SessionState::Finishing(process, task);
-                Ok(Progress::Unfinished(ASK_AGAIN))
+                Ok(SliceProgress::Unfinished(ASK_AGAIN))
             }
             SessionState::Finishing(_, mut task) => match task.poll(process.pid, PATIENCE)? {
                 None => {
                     self.session = SessionState::Finishing(process, task);
-                    Ok(Progress::Unfinished(ASK_AGAIN))
+                    Ok(SliceProgress::Unfinished(ASK_AGAIN))
                 }
                 Some(Ok(found)) => {
                     let estimates = self.estimates.entry(process).or_default();
                     estimates.touched.extend(found);
-                    Ok(Progress::Done(()))
+                    Ok(SliceProgress::Done(()))
                 }
-                Some(Err(error)) => error_if_ended(error, process).map(Progress::Done),
+                Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
             },
             // The window ended before it had begun.
-            _ => Ok(Progress::Done(())),
+            _ => Ok(SliceProgress::Done(())),
         }
     }
 }
@@ -272,7 +272,7 @@ mod tests {
     use hawkeye_test_support::events::process;
 
     /// One window: returns which of the processes that ask is served.
-    fn window(turns: &mut TurnQueue, pids: &[u32]) -> Option<u32> {
+    fn window(turns: &mut DamonTurnQueue, pids: &[u32]) -> Option<u32> {
         let mut served = None;
         for &pid in pids {
             if turns.request_turn(process(pid)) && served.is_none() {
@@ -285,17 +285,17 @@ mod tests {
 
     #[test]
     fn processes_take_turns() {
-        let mut turns = TurnQueue::default();
+        let mut turns = DamonTurnQueue::default();
         let served: Vec<_> = (0..4).map(|_| window(&mut turns, &[7, 8, 9])).collect();
         assert_eq!(served, [Some(7), Some(8), Some(9), Some(7)]);
-        let mut alone = TurnQueue::default();
+        let mut alone = DamonTurnQueue::default();
         assert_eq!(window(&mut alone, &[7]), Some(7));
         assert_eq!(window(&mut alone, &[7]), Some(7));
     }
 
     #[test]
     fn an_ended_process_loses_its_turn_after_one_window() {
-        let mut turns = TurnQueue::default();
+        let mut turns = DamonTurnQueue::default();
         assert_eq!(window(&mut turns, &[7, 8]), Some(7));
         assert_eq!(window(&mut turns, &[7, 9]), None);
         assert_eq!(window(&mut turns, &[7, 9]), Some(7));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_process_with_nothing_to_sample_passes_its_turn() {
-        let mut turns = TurnQueue::default();
+        let mut turns = DamonTurnQueue::default();
         let mut window = || {
             let mut served = None;
             for pid in [7, 8, 9] {

@@ -58,14 +58,14 @@ fn a_window_is_handed_out_in_order_and_once() {
     let tasks = pool.all(100);
     let window: Vec<u64> = (at + 1..=at + 64).collect();
     assert_eq!(places(&tasks), window);
-    assert_eq!(pool.predictor.under_way(), 64);
+    assert_eq!(pool.predictor.count_prefaults_under_way(), 64);
     // The fills end in any order, which makes no further fill due.
     for task in tasks.into_iter().rev() {
         pool.done(task);
         assert_eq!(pool.next(), None);
     }
-    assert_eq!(pool.predictor.under_way(), 0);
-    assert_eq!(pool.predictor.regions_ahead(), 64);
+    assert_eq!(pool.predictor.count_prefaults_under_way(), 0);
+    assert_eq!(pool.predictor.regions_prefaulted_ahead(), 64);
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn a_program_that_reaches_a_fill_under_way_outruns_the_fillers() {
     // The program moves on to regions under way, so the next regions are left to it.
     pool.report(FIRST + at + 1);
     assert_eq!(places(&pool.all(1)), [at + 1 + 1 + 4]);
-    let before = pool.predictor.regions_ahead();
+    let before = pool.predictor.regions_prefaulted_ahead();
     for task in tasks {
         pool.done(task);
     }
     // Regions that the program has passed do not count.
-    assert_eq!(pool.predictor.regions_ahead(), before);
+    assert_eq!(pool.predictor.regions_prefaulted_ahead(), before);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn the_window_goes_on_if_only_the_first_fill_under_way_is_reached() {
     for task in tasks {
         pool.done(task);
     }
-    assert_eq!(pool.predictor.regions_ahead(), 12);
+    assert_eq!(pool.predictor.regions_prefaulted_ahead(), 12);
 }
 
 #[test]
@@ -120,7 +120,13 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let refused = tasks.remove(2);
     let (now, predictor) = (pool.now, &mut pool.predictor);
     assert!(predictor.on_prefault_result(now, refused, PrefaultResult::Refused));
-    assert_eq!((predictor.regions_ahead(), predictor.under_way()), (0, 4));
+    assert_eq!(
+        (
+            predictor.regions_prefaulted_ahead(),
+            predictor.count_prefaults_under_way()
+        ),
+        (0, 4)
+    );
     assert_eq!(pool.next(), None);
     // Meanwhile another stream of the same process begins, further on.
     pool.report(FIRST + at + 500);
@@ -133,7 +139,7 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
         .on_prefault_result(pool.now, last, PrefaultResult::Refused);
     assert!(!ends, "the stream had ended already");
     assert_eq!(places(&pool.all(1)), [at + 501]);
-    assert_eq!(pool.predictor.under_way(), 1);
+    assert_eq!(pool.predictor.count_prefaults_under_way(), 1);
 }
 
 #[test]
@@ -143,7 +149,7 @@ fn a_region_under_way_is_handed_out_once() {
     // Forgotten, and reported again in the same place.
     let (now, predictor) = (pool.now, &mut pool.predictor);
     predictor.forget(process(1));
-    assert_eq!(predictor.under_way(), 1);
+    assert_eq!(predictor.count_prefaults_under_way(), 1);
     pool.report(FIRST + at);
     assert_eq!(pool.next(), None);
     let [first] = first[..] else {
@@ -193,7 +199,7 @@ fn a_warm_start_fills_at_most_what_was_requested() {
         pool.predictor.on_prefault_result(pool.now, task, what);
         let wanted = pool.predictor.warm_regions_left(process(1));
         tasks.extend(pool.all(3 - tasks.len()));
-        assert!(pool.predictor.under_way() <= wanted);
+        assert!(pool.predictor.count_prefaults_under_way() <= wanted);
     }
     assert_eq!(filled.len(), 5);
 }
@@ -213,7 +219,11 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
             pool.predictor.retain(|_| false);
         }
         assert_eq!(pool.next(), None);
-        assert_eq!(pool.predictor.under_way(), 4, "fills under way still count");
+        assert_eq!(
+            pool.predictor.count_prefaults_under_way(),
+            4,
+            "fills under way still count"
+        );
         for (n, task) in tasks.into_iter().enumerate() {
             let what = [
                 PrefaultResult::Done,
@@ -223,7 +233,13 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
             assert!(!pool.predictor.on_prefault_result(pool.now, task, what));
         }
         let predictor = &pool.predictor;
-        assert_eq!((predictor.under_way(), predictor.regions_ahead()), (0, 0));
+        assert_eq!(
+            (
+                predictor.count_prefaults_under_way(),
+                predictor.regions_prefaulted_ahead()
+            ),
+            (0, 0)
+        );
         let warm = if becomes_another { 100 } else { 0 };
         assert_eq!(predictor.warm_regions_left(process(1)), warm);
     }

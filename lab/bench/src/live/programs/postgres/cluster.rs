@@ -48,7 +48,7 @@ impl PostgresCluster {
             folder: temporary_folder()?,
         };
         cluster.make()?;
-        cluster.serve(buffers_mib)?;
+        cluster.start_server_process(buffers_mib)?;
         Ok(cluster)
     }
 
@@ -67,7 +67,7 @@ impl PostgresCluster {
         run(initdb).map(drop)
     }
 
-    fn serve(&mut self, buffers_mib: u64) -> BenchResult<()> {
+    fn start_server_process(&mut self, buffers_mib: u64) -> BenchResult<()> {
         let folder = self.folder.path();
         let mut command = self.command("postgres");
         command

@@ -6,12 +6,12 @@ use super::{
     ExperimentName, PaperMeasure, PaperTable, PaperValue, PublishedValue, fragmented, row,
 };
 use hawkeye_sim::SystemOverrides;
-use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
+use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
 use hawkeye_sim::simulate::SimulationSetup;
 use hawkeye_sim::workloads::ByteSize;
 
 /// Figures for one published range: for the program of each workload and each system.
-fn range(
+fn published_range_values(
     programs: &[(&'static str, &'static str)],
     systems: &[&'static str],
     measure: PaperMeasure,
@@ -39,7 +39,7 @@ fn both_fragmented() -> SimulationSetup {
 }
 
 /// 0.25 million pages are zeroed per second, as long as any are left.
-fn zeroing(non_temporal: bool) -> SimulationSetup {
+fn setup_with_zeroing(non_temporal: bool) -> SimulationSetup {
     SimulationSetup {
         zeroed_before: false,
         tuning: SystemOverrides {
@@ -52,10 +52,10 @@ fn zeroing(non_temporal: bool) -> SimulationSetup {
 }
 
 /// Swap on an SSD like the paper's, and same-page merging at ten times Linux's default rate.
-fn overcommitted() -> SimulationSetup {
+fn setup_with_swap_and_merging() -> SimulationSetup {
     SimulationSetup {
         swap: Some(SwapSpec::ssd(96 << 30)),
-        merging: Some(MergeSpec {
+        merging: Some(SamePageMergingSpec {
             pages_per_s: 50_000,
         }),
         ..SimulationSetup::default()
@@ -107,7 +107,7 @@ pub(super) const START_ORDER: PaperTable = PaperTable {
             ("redis-light, xsbench", "xsbench"),
         ];
         let systems = ["hawkeye-pmu", "hawkeye-g"];
-        range(&programs, &systems, SpeedUp, 1.15, 1.6)
+        published_range_values(&programs, &systems, SpeedUp, 1.15, 1.6)
     },
     notes: &[MIX],
     ..PaperTable::PLAIN
@@ -122,7 +122,7 @@ macro_rules! figure_9 {
             (concat!("figure-9-", $part, "-graph500"), "graph500"),
             (concat!("figure-9-", $part, "-xsbench"), "xsbench"),
         ];
-        range(&programs, &$systems, OVER_LINUX, 1.18, 1.9)
+        published_range_values(&programs, &$systems, OVER_LINUX, 1.18, 1.9)
     }};
 }
 
@@ -181,7 +181,7 @@ fn beside_zeroing(slower_percent: f64) -> Vec<PaperValue> {
 pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
     name: ExperimentName::of("zeroing-neighbour", "figure-10"),
     shows: "1 GB/s zeroed beside omnetpp, through the caches",
-    setup: || zeroing(false),
+    setup: || setup_with_zeroing(false),
     figures: || beside_zeroing(27.0),
     notes: &[
         "Chosen for this value: how much omnetpp waits for data that it finds in the last-level cache (32 %).",
@@ -192,7 +192,7 @@ pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
 pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
     name: ExperimentName::of("zeroing-neighbour-non-temporal", "figure-10-non-temporal"),
     shows: "1 GB/s zeroed beside omnetpp, past the caches",
-    setup: || zeroing(true),
+    setup: || setup_with_zeroing(true),
     figures: || beside_zeroing(6.0),
     notes: &[
         "Nothing was chosen for this value. 1 GB/s is 1.5 % of the memory bandwidth of the paper's processor. Reads seldom wait for that, even with batches of writes and the channels' turns between reads and writes counted. The paper attributes its 6 % to memory traffic. It says neither how much traffic there was nor what else the thread does.",
@@ -203,7 +203,7 @@ pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
 pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
     name: ExperimentName::of("overcommitted-guests", "figure-11"),
     shows: "150 GB of virtual machines on 96 GB with swap, HawkEye in the guests: throughput over that with Linux in the guests",
-    setup: overcommitted,
+    setup: setup_with_swap_and_merging,
     figures: || {
         let over = |program, paper| {
             let values = [("linux/hawkeye-g", paper)];

@@ -2,7 +2,9 @@
 
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
-use super::{ExperimentName, PaperTable, SimulationSetup, of_systems, paced, row};
+use super::{
+    ExperimentName, PaperTable, SimulationSetup, of_systems, row, setup_at_promotion_rate,
+};
 
 /// Table 7: regions promoted per second, by every system alike. Chosen with the time between
 /// deletions (workload `redis`): Ingens visits each region a few times meanwhile.
@@ -11,7 +13,7 @@ const TABLE_7_PER_S: f64 = 200.0;
 pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
     name: ExperimentName::of("redis-bloat", "table-7"),
     shows: "Redis after 60 % of its keys were deleted, without and with memory pressure: memory, and thousand requests per second",
-    setup: || paced(TABLE_7_PER_S),
+    setup: || setup_at_promotion_rate(TABLE_7_PER_S),
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
@@ -43,7 +45,7 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
     // At Table 9's pace.
     setup: || SimulationSetup {
         memory_bytes: 48 << 30,
-        ..paced(TABLE_9_PER_S)
+        ..setup_at_promotion_rate(TABLE_9_PER_S)
     },
     figures: || {
         let systems = [

@@ -5,7 +5,7 @@ use crate::mmu::translation::chunk_tables::region_of;
 use crate::mmu::translation::error::Result;
 use crate::mmu::translation::sizes::EntrySize;
 use crate::mmu::translation::state::RegionTranslation;
-use crate::mmu::{Group, GroupCondition, Groups};
+use crate::mmu::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 
 /// Whether the entry of its group holds a base page.
@@ -34,11 +34,11 @@ impl AccessBitMask {
         bits: 1,
     };
 
-    pub(crate) fn of_sizes(groups: Groups) -> [Self; 5] {
+    pub(crate) fn of_sizes(groups: TlbPageGroups) -> [Self; 5] {
         let [base, huge] = [groups.base, groups.huge].map(|group| match group {
-            Some(Group {
+            Some(TlbPageGroup {
                 order,
-                condition: GroupCondition::Marked,
+                condition: TlbGroupCondition::Marked,
                 ..
             }) => Self {
                 first: u32::MAX << order,
@@ -64,14 +64,14 @@ impl AccessBitMask {
 
 impl Mappings {
     /// The groups that are possible.
-    pub fn groups(&self) -> Groups {
+    pub fn groups(&self) -> TlbPageGroups {
         self.groups
     }
 
     /// Sets which naturally aligned groups of a region's base pages lie in contiguous frames,
     /// equally aligned. They must be marked if the processor requires it
-    /// ([`Group::condition`](crate::mmu::Group::condition)). Takes a bit for each group, the first
-    /// lowest; all others stop being groups.
+    /// ([`TlbPageGroup::condition`](crate::mmu::TlbPageGroup::condition)). Takes a bit for each
+    /// group, the first lowest; all others stop being groups.
     ///
     /// A group is left out if a page of it is not mapped, or not protected like the others. It ends
     /// when a page of it is unmapped or protected differently, or when the region is mapped by a
@@ -86,8 +86,8 @@ impl Mappings {
             return;
         };
         let before = self.grouped[index];
-        self.grouped[index] = groups & self.alike(index, group);
-        if group.condition == GroupCondition::Marked {
+        self.grouped[index] = groups & self.groups_of_like_pages(index, group);
+        if group.condition == TlbGroupCondition::Marked {
             // The pages now share one access bit: set if any of theirs was.
             let mut new = self.grouped[index] & !before;
             while new != 0 {
@@ -164,11 +164,11 @@ impl Mappings {
         if self.grouped[index] == 0 {
             return;
         }
-        let groups = self.grouped[index] & self.alike(index, group);
+        let groups = self.grouped[index] & self.groups_of_like_pages(index, group);
         self.grouped[index] = groups;
         let seen = match group.condition {
-            GroupCondition::Marked => groups,
-            GroupCondition::Contiguous => {
+            TlbGroupCondition::Marked => groups,
+            TlbGroupCondition::Contiguous => {
                 let accessed = words(&self.accessed, index);
                 groups & of_groups(group, |word, bits| accessed[word] & bits == bits)
             }
@@ -199,9 +199,11 @@ impl Mappings {
             return GroupMembership::None;
         }
         match group.condition {
-            GroupCondition::Marked => GroupMembership::Member,
-            GroupCondition::Contiguous if self.all_accessed(group, page) => GroupMembership::Member,
-            GroupCondition::Contiguous => GroupMembership::Seeming,
+            TlbGroupCondition::Marked => GroupMembership::Member,
+            TlbGroupCondition::Contiguous if self.all_accessed(group, page) => {
+                GroupMembership::Member
+            }
+            TlbGroupCondition::Contiguous => GroupMembership::Seeming,
         }
     }
 
@@ -214,13 +216,13 @@ impl Mappings {
         seen
     }
 
-    fn all_accessed(&self, group: Group, page: u32) -> bool {
+    fn all_accessed(&self, group: TlbPageGroup, page: u32) -> bool {
         let first = page & (u32::MAX << group.order);
         let bits = bits(1 << group.order) << (first % 64);
         self.accessed[(first / 64) as usize] & bits == bits
     }
 
-    fn alike(&self, index: usize, group: Group) -> u128 {
+    fn groups_of_like_pages(&self, index: usize, group: TlbPageGroup) -> u128 {
         let (present, protected) = (words(&self.present, index), words(&self.protected, index));
         of_groups(group, |word, bits| {
             let protected = protected[word] & bits;
@@ -230,7 +232,7 @@ impl Mappings {
 }
 
 /// The groups of a region for which `holds` is true of all pages, given by their word and bits.
-fn of_groups(group: Group, holds: impl Fn(usize, u64) -> bool) -> u128 {
+fn of_groups(group: TlbPageGroup, holds: impl Fn(usize, u64) -> bool) -> u128 {
     let groups = 0..(PAGES_PER_REGION >> group.order) as u32;
     groups.fold(0, |all, number| {
         let (word, bits) = members(group, number);
@@ -239,7 +241,7 @@ fn of_groups(group: Group, holds: impl Fn(usize, u64) -> bool) -> u128 {
 }
 
 /// The base pages of a group of a region: word and bits.
-fn members(group: Group, number: u32) -> (usize, u64) {
+fn members(group: TlbPageGroup, number: u32) -> (usize, u64) {
     let first = number << group.order;
     (
         (first / 64) as usize,

@@ -129,7 +129,7 @@ fn compare(
         PromoterPace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let Race {
+        let RecoveryRun {
             huge_at_start,
             shares,
             promoting,
@@ -167,7 +167,7 @@ fn compare(
     Ok(())
 }
 
-struct Race {
+struct RecoveryRun {
     /// Share of its memory that was huge at the start, in per cent.
     huge_at_start: f64,
     /// Shares of the memory in use that were huge, in per cent, by seconds from the start.
@@ -182,7 +182,7 @@ fn measure_recovery(
     system: LiveSystem,
     pace: PromoterPace,
     sizes: RecoverySizes,
-) -> BenchResult<Race> {
+) -> BenchResult<RecoveryRun> {
     system.prepare(host)?;
     let fragmented = match sizes.fragmented {
         true => Some(FragmentedMemory::new(host)?),
@@ -199,7 +199,7 @@ fn measure_recovery(
         let watching = scope.spawn(|| -> BenchResult<Vec<(f64, f64)>> {
             let (begun, mut shares) = (Instant::now(), Vec::new());
             while !over.load(Ordering::Relaxed) {
-                turn(program.as_mut(), TURN)?;
+                measure_turn(program.as_mut(), TURN)?;
                 shares.push((begun.elapsed().as_secs_f64(), in_use.huge_percent()?));
             }
             Ok(shares)
@@ -211,7 +211,7 @@ fn measure_recovery(
     if let Some(fragmented) = fragmented {
         fragmented.end(host)?;
     }
-    Ok(Race {
+    Ok(RecoveryRun {
         huge_at_start,
         shares: shares?,
         promoting: promoting?,

@@ -1,14 +1,14 @@
 //! Processes that do not answer, and promotions that end late.
 
 use super::Manager;
-use crate::machine::{LatePromotion, Machine, UnresponsiveProcess};
+use crate::machine::{Machine, TimedOutPromotionResult, UnresponsiveProcess};
 use hawkeye_policy::{Event, ProcessId, Promotion, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
-pub(super) struct UnansweredCalls {
+pub(super) struct UnansweredTargetCalls {
     pub(super) promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
     pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
@@ -18,7 +18,7 @@ impl<M: Machine> Manager<M> {
     pub(super) fn finish_late_calls(&mut self, now: Duration) {
         let unanswered = self.machine.take_late_results();
         for late in unanswered.ended {
-            let LatePromotion {
+            let TimedOutPromotionResult {
                 process,
                 region,
                 outcome,
@@ -26,9 +26,9 @@ impl<M: Machine> Manager<M> {
             } = late;
             if let Some(promotion) = self.unanswered.promotions.remove(&(process, region)) {
                 self.finish_promotion(promotion, outcome, took, now);
-                self.promotion.on_late_promotion(now, took);
+                self.promotion.on_timed_out_promotion_result(now, took);
                 // Its other regions were passed over meanwhile.
-                self.sampling.open_soon(now, &self.settings);
+                self.sampling.open_window_soon(now, &self.settings);
             }
         }
         let mut before = std::mem::take(&mut self.unanswered.reported);

@@ -38,8 +38,8 @@ impl MemoryInUse {
         };
         for _ in 0..TURNS {
             clear_refs::clear(program.pid())?;
-            turn(program, WITHIN)?;
-            let regions = in_use.walk(WalkDetail::Regions)?;
+            measure_turn(program, WITHIN)?;
+            let regions = in_use.walk_used_memory(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {
                 *in_use.touched.entry(seen.region).or_default() += u64::from(seen.accessed);
             }
@@ -50,21 +50,21 @@ impl MemoryInUse {
                 program.pid()
             );
         }
-        let full = in_use.walk(WalkDetail::Regions)?;
+        let full = in_use.walk_used_memory(WalkDetail::Regions)?;
         let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);
         use_all(program.pid(), full.map(|r| r.region))?;
         Ok(in_use)
     }
 
     pub(super) fn huge_percent(&mut self) -> BenchResult<f64> {
-        let huge = self.walk(WalkDetail::HugeOnly)?;
+        let huge = self.walk_used_memory(WalkDetail::HugeOnly)?;
         let touched = |region: &RegionSample| self.touched.get(&region.region);
         let huge: u64 = huge.iter().filter_map(touched).sum();
         let all: u64 = self.touched.values().sum();
         Ok(huge as f64 * 100.0 / all as f64)
     }
 
-    fn walk(&mut self, detail: WalkDetail) -> BenchResult<Vec<RegionSample>> {
+    fn walk_used_memory(&mut self, detail: WalkDetail) -> BenchResult<Vec<RegionSample>> {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
         self.tables

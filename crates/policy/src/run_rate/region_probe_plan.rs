@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How a process is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbeSettings {
+pub struct RegionProbeSettings {
     /// Rounds for the process's rate, at most, in one window. They are small, because a hypervisor
     /// may intercept first touches. Clearing more would then slow the program down, and its rate
     /// with it.
@@ -25,7 +25,7 @@ pub struct ProbeSettings {
 /// takes a tenth of it.
 pub const INTERCEPTED: Duration = Duration::from_nanos(200);
 
-impl ProbeSettings {
+impl RegionProbeSettings {
     /// Settings for a machine with first touches of this cost: 2.5 GiB in about a second, in 20
     /// rounds of 64. Half of the rounds are for the rate and take regions at random. The other half
     /// take the regions not seen for the longest time. Where touches are intercepted all 20 are for
@@ -66,31 +66,31 @@ const ENOUGH_SHARE: f64 = 0.1;
 
 /// The rounds of one process in one window: random regions, each at most once.
 #[derive(Clone, Debug)]
-pub struct ProbePlan {
+pub struct RegionProbePlan {
     /// Shuffled; taken from the end.
     regions: Vec<RegionAddr>,
-    settings: ProbeSettings,
+    settings: RegionProbeSettings,
     rounds: u32,
     /// Rounds to repeat once all others are done.
-    again: VecDeque<RoundPlan>,
+    again: VecDeque<ProbeRoundPlan>,
     through: bool,
 }
 
 /// One round: regions to clear and read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoundPlan {
+pub struct ProbeRoundPlan {
     /// In ascending order.
     pub regions: Vec<RegionAddr>,
     /// Whether it counts for the process's rate.
     pub for_rate: bool,
 }
 
-impl ProbePlan {
+impl RegionProbePlan {
     /// A probe of `regions` in an order determined by `seed`. Rounds that only compare start with
     /// the regions seen longest ago, by the number of the window (0: never).
     pub fn new(
         mut regions: Vec<RegionAddr>,
-        settings: ProbeSettings,
+        settings: RegionProbeSettings,
         seed: u64,
         seen: impl Fn(RegionAddr) -> u64,
     ) -> Self {
@@ -110,14 +110,14 @@ impl ProbePlan {
 
     /// The process paused in this round. The round is repeated at the end, if there is time. It is
     /// repeated once only, because the process may have paused for good.
-    pub fn repeat_round(&mut self, round: RoundPlan) {
+    pub fn repeat_round(&mut self, round: ProbeRoundPlan) {
         if !self.through && self.settings.ranking_rounds > 0 {
             self.again.push_back(round);
         }
     }
 
     /// The next round; `None` when all regions are done or this window has seen enough.
-    pub fn next_round(&mut self) -> Option<RoundPlan> {
+    pub fn next_round(&mut self) -> Option<ProbeRoundPlan> {
         let all = self.settings.rate_rounds + self.settings.ranking_rounds;
         if self.regions.is_empty() || self.rounds >= all {
             self.through = true;
@@ -133,12 +133,12 @@ impl ProbePlan {
         let rest = self.regions.len().saturating_sub(most.max(1));
         let mut regions = self.regions.split_off(rest);
         regions.sort_unstable();
-        Some(RoundPlan { regions, for_rate })
+        Some(ProbeRoundPlan { regions, for_rate })
     }
 
     /// Whether a round needs no further read after read number `read` (from 0), which found
     /// `touched` pages in `regions` regions.
-    pub fn has_seen_enough(read: usize, touched: u64, regions: usize) -> bool {
+    pub fn round_has_enough_touches(read: usize, touched: u64, regions: usize) -> bool {
         let pages = regions as f64 * f64::from(PAGES_PER_REGION);
         read + 1 >= READS_AFTER.len() || touched as f64 >= pages * ENOUGH_SHARE
     }
@@ -171,12 +171,12 @@ mod tests {
 
     #[test]
     fn regions_sampled_longest_ago_come_first() {
-        let settings = ProbeSettings::for_first_touch(INTERCEPTED);
+        let settings = RegionProbeSettings::for_first_touch(INTERCEPTED);
         let count = 3000;
         let mut windows: HashMap<RegionAddr, u64> = HashMap::new();
         for window in 1..=3 {
             let seen = windows.clone();
-            let mut probe = ProbePlan::new(
+            let mut probe = RegionProbePlan::new(
                 (0..count).map(region).collect(),
                 settings,
                 window,
@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn a_round_during_a_pause_is_repeated_at_the_end() {
         let all: Vec<RegionAddr> = (0..100).map(region).collect();
-        let settings = ProbeSettings::for_first_touch(Duration::ZERO);
-        let mut probe = ProbePlan::new(all.clone(), settings, 7, |_| 0);
+        let settings = RegionProbeSettings::for_first_touch(Duration::ZERO);
+        let mut probe = RegionProbePlan::new(all.clone(), settings, 7, |_| 0);
         let first = probe.next_round().expect("a round is due");
         probe.repeat_round(first.clone());
         let second = probe.next_round().expect("a second round is due");
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(probe.next_round(), Some(first));
         assert_eq!(probe.next_round(), None);
         // A process that pauses for good.
-        let mut probe = ProbePlan::new(all, settings, 7, |_| 0);
+        let mut probe = RegionProbePlan::new(all, settings, 7, |_| 0);
         let mut rounds = 0;
         while let Some(round) = probe.next_round() {
             probe.repeat_round(round);
@@ -213,9 +213,13 @@ mod tests {
 
     #[test]
     fn a_round_ends_when_a_tenth_is_touched_or_time_is_up() {
-        assert!(!ProbePlan::has_seen_enough(0, 100, 16));
-        assert!(ProbePlan::has_seen_enough(0, 820, 16));
-        assert!(ProbePlan::has_seen_enough(READS_AFTER.len() - 1, 0, 16));
+        assert!(!RegionProbePlan::round_has_enough_touches(0, 100, 16));
+        assert!(RegionProbePlan::round_has_enough_touches(0, 820, 16));
+        assert!(RegionProbePlan::round_has_enough_touches(
+            READS_AFTER.len() - 1,
+            0,
+            16
+        ));
     }
 
     proptest! {
@@ -223,8 +227,8 @@ mod tests {
         fn no_region_is_cleared_twice_and_no_round_is_long(
             count in 0u64..5000, seed in any::<u64>(),
         ) {
-            let settings = ProbeSettings::for_first_touch(INTERCEPTED);
-            let mut probe = ProbePlan::new((0..count).map(region).collect(), settings, seed, |_| 0);
+            let settings = RegionProbeSettings::for_first_touch(INTERCEPTED);
+            let mut probe = RegionProbePlan::new((0..count).map(region).collect(), settings, seed, |_| 0);
             let mut seen = Vec::new();
             while let Some(round) = probe.next_round() {
                 let most = if round.for_rate { 8 } else { 64 };

@@ -51,7 +51,7 @@ impl RecoveryProgram {
             true => self.kind.start(host, self.mib)?,
             false => self.kind.start_hot(host, self.mib, HOT)?,
         };
-        turn(program.as_mut(), warm_up)?;
+        measure_turn(program.as_mut(), warm_up)?;
         Ok(program)
     }
 }

@@ -43,6 +43,6 @@ impl FragmentedMemory {
 
     /// Gives the memory back, and restores the machine's setting of proactive compaction.
     pub fn end(self, host: &mut BenchHost) -> BenchResult<()> {
-        host.put_back(Path::new(UNASKED))
+        host.restore_setting(Path::new(UNASKED))
     }
 }
