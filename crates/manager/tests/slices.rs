@@ -54,12 +54,12 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
         let (machine, at) = (manager.machine_mut(), from + Duration::from_millis(ms));
         machine.schedule(at, others(ms * 1_000_000));
     }
-    while manager.machine().last_listing() < from {
+    while manager.machine().last_huge_page_listing() < from {
         manager.run_due_work();
         assert!(manager.machine().now() < from + s(2.0));
     }
     let machine = manager.machine();
-    let reaction = machine.last_listing() - from;
+    let reaction = machine.last_huge_page_listing() - from;
     assert!(machine.abandoned(), "the window is given up");
     assert!(reaction <= 50 * MS, "{reaction:?}");
     assert_reads_in_time(machine);
@@ -86,7 +86,7 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     machine.set_call_durations(2 * MS, MS);
     (1..1000).for_each(|_| start(machine, 0));
     let begun = machine.now();
-    while manager.machine().joined() < 1000 {
+    while manager.machine().admitted_processes() < 1000 {
         manager.run_due_work();
         assert!(manager.machine().now() < begun + s(20.0));
     }

@@ -76,7 +76,7 @@ pub fn ending_program(at: Duration, parts: &[ProgramPart]) -> ProgramSpec {
 }
 
 /// A program of this many regions in which only this share of accesses to base pages needs a walk.
-pub fn walking(regions: u32, walk_share: f64) -> ProgramSpec {
+pub fn walking_program(regions: u32, walk_share: f64) -> ProgramSpec {
     ProgramSpec {
         walk_share,
         ..program(&[base(0, regions, 1.0)])
@@ -210,7 +210,7 @@ pub fn promoted_regions(manager: &ScriptedManager) -> Vec<RegionAddr> {
 }
 
 /// Time and region of each refusal.
-pub fn refused(manager: &ScriptedManager) -> Vec<(Duration, RegionAddr)> {
+pub fn refused_promotions(manager: &ScriptedManager) -> Vec<(Duration, RegionAddr)> {
     let refused = events_of_kind(manager, "refused").into_iter();
     refused.map(|(at, _, region)| (at, region)).collect()
 }

@@ -179,7 +179,7 @@ impl ScriptedMachine {
     }
 
     /// Number of processes admitted.
-    pub fn joined(&self) -> usize {
+    pub fn admitted_processes(&self) -> usize {
         self.joined
     }
 
@@ -195,7 +195,7 @@ impl ScriptedMachine {
     }
 
     /// When huge pages were last listed.
-    pub fn last_listing(&self) -> Duration {
+    pub fn last_huge_page_listing(&self) -> Duration {
         self.last_listing
     }
 
@@ -227,7 +227,7 @@ impl ScriptedMachine {
     }
 
     /// Memory that a program can still get, in bytes.
-    fn room(&self, group: Option<&str>) -> u64 {
+    fn memory_left_bytes(&self, group: Option<&str>) -> u64 {
         let machine = self.total_bytes.saturating_sub(self.used_bytes());
         let limit = group.and_then(|name| Some((name, self.groups.get(name)?)));
         limit.map_or(machine, |(name, limit)| {

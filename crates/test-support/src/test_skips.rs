@@ -37,7 +37,7 @@ impl TestName {
         let path = std::any::type_name::<T>();
         let name = test_of(path);
         assert!(
-            listed().contains(name),
+            listed_tests().contains(name),
             "this_test!() must be called in the body of a test, and {path} is not in one"
         );
         Self(name)
@@ -77,7 +77,7 @@ fn test_of(path: &str) -> &str {
     path.split("::{{closure}}").next().unwrap_or(path)
 }
 
-fn listed() -> &'static HashSet<String> {
+fn listed_tests() -> &'static HashSet<String> {
     static LISTED: OnceLock<HashSet<String>> = OnceLock::new();
     LISTED.get_or_init(|| {
         let program = std::env::current_exe().expect("the path of the test program is known");

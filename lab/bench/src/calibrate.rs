@@ -4,7 +4,7 @@ mod costs;
 mod processor;
 
 use crate::error::{BenchError, BenchResult};
-use crate::machine_costs::{CostResult, Spread, caches};
+use crate::machine_costs::{CostResult, MedianAndRange, caches};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
@@ -23,7 +23,7 @@ pub struct MeasuredCost {
     pub unit: &'static str,
     /// The median, the minimum and the maximum of several turns.
     #[serde(flatten)]
-    pub spread: Spread,
+    pub spread: MedianAndRange,
 }
 
 /// A figure that could not be measured.
@@ -57,23 +57,28 @@ struct CostRecorder {
 }
 
 impl CostRecorder {
-    fn note(&mut self, what: impl Into<String>, unit: &'static str, spread: Spread) -> Spread {
+    fn add_measured_cost(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        spread: MedianAndRange,
+    ) -> MedianAndRange {
         let what = what.into();
         self.figures.push(MeasuredCost { what, unit, spread });
         spread
     }
 
-    fn note_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
+    fn add_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
-            Ok(spread) => Some(self.note(what, "ns", spread).median),
+            Ok(spread) => Some(self.add_measured_cost(what, "ns", spread).median),
             Err(error) => {
-                self.never(what, &error.to_string());
+                self.add_unmeasured_cost(what, &error.to_string());
                 None
             }
         }
     }
 
-    fn never(&mut self, what: &'static str, why: &str) {
+    fn add_unmeasured_cost(&mut self, what: &'static str, why: &str) {
         let why = format!("{why}; the default is used");
         self.missing.push(UnmeasuredCost { what, why });
     }
@@ -88,9 +93,9 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let here = processor::of(&core, &walks, &mut notes);
+    let here = processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
-    let costs = costs::of(processor.memory.latency_ns, &mut notes)?;
+    let costs = costs::costs_from_measurements(processor.memory.latency_ns, &mut notes)?;
     Ok(CalibratedMachine {
         machine: MachineFile { costs, processor },
         like: here.like,
@@ -112,7 +117,7 @@ pub fn processor() -> BenchResult<CalibratedProcessor> {
     }
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let here = processor::of(&core, &walks, &mut CostRecorder::default());
+    let here = processor::processor_from_measurements(&core, &walks, &mut CostRecorder::default());
     Ok(*MEASURED.get_or_init(|| here))
 }
 
@@ -146,7 +151,7 @@ impl CalibratedMachine {
 
 impl std::fmt::Display for MeasuredCost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Spread {
+        let MedianAndRange {
             median,
             low,
             high,

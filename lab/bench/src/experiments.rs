@@ -5,7 +5,7 @@ mod results;
 
 pub use crate::name::ExperimentName;
 pub use outcome::{ExperimentOutcome, SideReport};
-pub use results::{BenchResults, FIGURES, ResultFile, index};
+pub use results::{BenchResults, FIGURES, ResultFile, index_of_results};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{PaperTable, TABLES};
@@ -46,7 +46,7 @@ impl ExperimentEntry {
 }
 
 /// All experiments: first those on the running kernel, ordered from short to long.
-pub fn all() -> Vec<ExperimentEntry> {
+pub fn all_experiments() -> Vec<ExperimentEntry> {
     let live = EXPERIMENTS.iter().map(|live| ExperimentEntry {
         name: live.name,
         live: Some(live),
@@ -68,22 +68,26 @@ mod tests {
 
     #[test]
     fn each_has_a_unique_name_and_a_side() {
-        let names = all().into_iter().flat_map(|e| [e.name.name, e.name.alias]);
+        let names = all_experiments()
+            .into_iter()
+            .flat_map(|e| [e.name.name, e.name.alias]);
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
         assert_eq!(names.len(), BTreeSet::from_iter(&names).len(), "{names:?}");
-        for experiment in all() {
+        for experiment in all_experiments() {
             assert!(experiment.live.is_some() || experiment.simulated.is_some());
             assert!(!experiment.shows().is_empty(), "{}", experiment.name);
         }
         for name in ["fairness", "table-5", "table_5"] {
-            let mut found = all().into_iter().filter(|e| e.name.matches(name));
+            let mut found = all_experiments()
+                .into_iter()
+                .filter(|e| e.name.matches(name));
             assert!(
                 found
                     .next()
                     .is_some_and(|e| e.live.is_some() && e.simulated.is_some())
             );
         }
-        let sides = all()
+        let sides = all_experiments()
             .into_iter()
             .flat_map(ExperimentEntry::live_and_simulated_sides);
         let titles: Vec<_> = sides.map(|side| side.title()).collect();

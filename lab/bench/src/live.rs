@@ -6,7 +6,7 @@
 //! programs that run. `report.rs` has what is printed, `prelude.rs` what nearly all experiments
 //! use.
 
-mod bloat;
+mod bloat_recovery;
 mod cgroup;
 mod collapse;
 mod container;
@@ -14,16 +14,16 @@ mod fairness;
 mod first_touch_programs;
 pub(crate) mod host;
 mod huge_page_recovery;
+mod idle_polling;
 mod latency;
-mod managed;
+mod manager_runs;
 mod many_processes;
+mod memory_hogs;
 mod mixed_sensitivity;
 mod no_gain;
 mod one_tib;
-mod polling;
 mod prefault;
 mod prelude;
-mod pressure;
 pub(crate) mod programs;
 mod real_programs;
 mod redis_bloat;
@@ -42,7 +42,7 @@ mod zeroing_neighbour;
 
 pub use cgroup::MemoryCgroup;
 pub use host::BenchHost;
-pub use managed::{ManagerRun, manage};
+pub use manager_runs::{ManagerRun, manage_process};
 use report::NamedRows;
 pub use report::{LiveReport, ManagerCpuUse};
 pub use scale::Scale;
@@ -85,7 +85,7 @@ macro_rules! experiments {
 /// name, is an alias.
 pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "collapse": collapse::run, "promotion rate when nothing limits it";
-    "bloat": bloat::run, "resident memory before and after recovery, beside the memory in use";
+    "bloat": bloat_recovery::run, "resident memory before and after recovery, beside the memory in use";
     "container": container::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";
     "small-pages": small_pages::run, "speed and memory with pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB: measured and predicted";
     "many-processes": many_processes::run, "cost of managing a whole machine while processes start and end";

@@ -10,36 +10,36 @@
 //!
 //! Each file is about one kind of work; `caches.rs` and `sharing.rs` measure the caches.
 
+pub mod access_bits;
+pub mod cache_sharing;
 pub mod caches;
 pub mod collapse_split;
 pub mod copying;
 pub mod faults;
-mod memory;
-pub mod overlap;
-pub mod sampling;
-pub mod sharing;
+pub mod read_overlap;
 pub mod shoot_down;
+mod test_memory;
 
-pub use crate::statistics::Spread;
+pub use crate::statistics::MedianAndRange;
 
 use hawkeye_linux::LinuxError;
 
 mod prelude {
-    pub(super) use super::memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds};
-    pub(super) use super::{CostResult, Spread, not_measured, turns};
+    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds};
+    pub(super) use super::{CostResult, MedianAndRange, measure_turns, not_measured};
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;
 }
 
-pub type CostResult = Result<Spread, LinuxError>;
+pub type CostResult = Result<MedianAndRange, LinuxError>;
 
 /// Counted turns of each measurement.
 const TURNS: usize = 9;
 
 /// The figures of some turns after one that does not count.
-fn turns<const N: usize>(
+fn measure_turns<const N: usize>(
     mut turn: impl FnMut() -> Result<[f64; N], LinuxError>,
-) -> Result<[Spread; N], LinuxError> {
+) -> Result<[MedianAndRange; N], LinuxError> {
     turn()?;
     let mut figures: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
     for _ in 0..TURNS {
@@ -47,7 +47,7 @@ fn turns<const N: usize>(
             all.push(one);
         }
     }
-    Ok(figures.map(Spread::of))
+    Ok(figures.map(MedianAndRange::of))
 }
 
 fn not_measured(why: &'static str) -> LinuxError {
@@ -60,18 +60,18 @@ mod tests {
 
     #[test]
     fn the_spread_is_from_the_least_to_the_greatest() {
-        let spread = Spread::of(vec![3.0, 1.0, 2.0]);
+        let spread = MedianAndRange::of(vec![3.0, 1.0, 2.0]);
         assert_eq!(
             (spread.median, spread.low, spread.high, spread.turns),
             (2.0, 1.0, 3.0, 3)
         );
-        assert_eq!(Spread::of(Vec::new()).turns, 0);
+        assert_eq!(MedianAndRange::of(Vec::new()).turns, 0);
     }
 
     #[test]
     fn the_first_turn_does_not_count() {
         let mut turn = 0.0;
-        let found = turns(|| {
+        let found = measure_turns(|| {
             turn += 1.0;
             Ok([turn])
         });

@@ -3,7 +3,7 @@
 
 mod axis;
 mod bars;
-mod marks;
+mod line_styles;
 mod svg;
 mod ticks;
 

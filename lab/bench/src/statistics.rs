@@ -43,7 +43,7 @@ pub fn median_error(values: &[f64]) -> f64 {
 
 /// The median of several turns, and their spread. In nanoseconds, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub struct MedianAndRange {
     /// The median.
     pub median: f64,
     /// The minimum.
@@ -54,7 +54,7 @@ pub struct Spread {
     pub turns: usize,
 }
 
-impl Spread {
+impl MedianAndRange {
     /// The spread of some figures; all 0 without figures.
     pub fn of(figures: Vec<f64>) -> Self {
         let figures = sorted(figures);

@@ -39,7 +39,6 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// A temporary folder with a workload in it.
 struct Folder(PathBuf);
 
 impl Folder {

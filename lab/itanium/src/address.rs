@@ -82,9 +82,9 @@ pub const PAGE_SHIFTS: [u32; 12] = [12, 13, 14, 16, 18, 20, 22, 24, 26, 28, 30, 
 
 /// Page sizes that a kernel uses, as orders: 2^order base pages. Order 0 is always among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Orders(u32);
+pub struct OrderSet(u32);
 
-impl Orders {
+impl OrderSet {
     /// The base page and nothing else: a kernel without large pages.
     pub const BASE: Self = Self(1);
 
@@ -113,18 +113,18 @@ impl Orders {
 
     /// The largest order that is at most `limit`, fits into `pages` pages (1 or more), and is
     /// aligned at `page`.
-    pub fn largest(self, page: u64, pages: u64, limit: u8) -> u8 {
+    pub fn largest_order(self, page: u64, pages: u64, limit: u8) -> u8 {
         let aligned = page.trailing_zeros().min(u32::BITS - 1);
         let fits = pages.max(1).ilog2().min(u32::BITS - 1);
-        self.at_most(aligned.min(fits).min(u32::from(limit)))
+        self.largest_at_most(aligned.min(fits).min(u32::from(limit)))
     }
 
     /// The next order under `order`.
     pub fn next_lower(self, order: u8) -> u8 {
-        self.at_most(u32::from(order).saturating_sub(1))
+        self.largest_at_most(u32::from(order).saturating_sub(1))
     }
 
-    fn at_most(self, order: u32) -> u8 {
+    fn largest_at_most(self, order: u32) -> u8 {
         let under = self.0 & (u32::MAX >> (u32::BITS - 1 - order.min(u32::BITS - 1)));
         // Order 0 is always there.
         (u32::BITS - 1 - under.leading_zeros()) as u8
@@ -133,12 +133,17 @@ impl Orders {
     /// Covers neighbouring pages by the largest ones that are aligned and fit, from the first on.
     /// Yields their first page and order (thesis, section 5.5.4 and figure 2.6). No order is above
     /// `limit`.
-    pub fn cover(self, first: u64, pages: u64, limit: u8) -> impl Iterator<Item = (u64, u8)> {
+    pub fn cover_by_pages(
+        self,
+        first: u64,
+        pages: u64,
+        limit: u8,
+    ) -> impl Iterator<Item = (u64, u8)> {
         let end = first + pages;
         let mut at = first;
         std::iter::from_fn(move || {
             (at < end).then(|| {
-                let order = self.largest(at, end - at, limit);
+                let order = self.largest_order(at, end - at, limit);
                 let piece = (at, order);
                 at += 1 << order;
                 piece
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_base_page_size_determines_the_orders() {
-        let orders = |base| (0..32).filter(move |o| Orders::all(base).contains(*o));
+        let orders = |base| (0..32).filter(move |o| OrderSet::all(base).contains(*o));
         let of = |base| orders(base).collect::<Vec<_>>();
         assert_eq!(of(BasePage::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
         assert_eq!(
@@ -162,15 +167,15 @@ mod tests {
             [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
         );
         assert_eq!(of(BasePage::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
-        assert!(!Orders::BASE.has_large() && Orders::all(BasePage::Kib64).has_large());
-        assert!(Orders::allowed(0b1001, BasePage::Kib16) == Orders::BASE);
+        assert!(!OrderSet::BASE.has_large() && OrderSet::all(BasePage::Kib64).has_large());
+        assert!(OrderSet::allowed(0b1001, BasePage::Kib16) == OrderSet::BASE);
     }
 
     #[test]
     fn figure_2_6() {
         // Eight pages, two off the alignment of four: 2 + 4 + 2.
-        let orders = Orders::allowed(u32::MAX, BasePage::Kib4);
-        let pieces: Vec<_> = orders.cover(2, 8, u8::MAX).collect();
+        let orders = OrderSet::allowed(u32::MAX, BasePage::Kib4);
+        let pieces: Vec<_> = orders.cover_by_pages(2, 8, u8::MAX).collect();
         assert_eq!(pieces, [(2, 1), (4, 2), (8, 1)]);
     }
 
@@ -195,9 +200,9 @@ mod tests {
         fn covers_are_aligned_whole_and_as_large_as_can_be(
             bitmap: u32, first in 0u64..1 << 40, pages in 1u64..5000, limit in 0u8..20,
         ) {
-            let orders = Orders::allowed(bitmap, BasePage::Kib16);
+            let orders = OrderSet::allowed(bitmap, BasePage::Kib16);
             let mut next = first;
-            for (page, order) in orders.cover(first, pages, limit) {
+            for (page, order) in orders.cover_by_pages(first, pages, limit) {
                 let fits = |o: u8| {
                     orders.contains(o) && o <= limit && page % (1 << o) == 0
                         && page + (1 << o) <= first + pages

@@ -46,7 +46,7 @@ pub use page_table::PageTable;
 pub use space::{MappingBacking, PageMapping, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
-use crate::address::{BasePage, Orders};
+use crate::address::{BasePage, OrderSet};
 use crate::error::{ItaniumError, Result};
 use crate::mmu::{ItaniumCounters, ItaniumProcessor, MADISON, Mmu, RegionRegisters, WalkerMode};
 use buddy::BuddyAllocator;
@@ -72,7 +72,7 @@ pub struct KernelSettings {
     /// Its page size.
     pub base: BasePage,
     /// Page sizes that it may use (`order_bitmap`).
-    pub orders: Orders,
+    pub orders: OrderSet,
     /// Mappings begin at multiples of this (`superpage_vm_align`), rounded up to whole pages. The
     /// thesis names no value. It is 0 here because an alignment of megabytes would spread vortex
     /// over far more than its 25 MiB.
@@ -90,7 +90,7 @@ impl KernelSettings {
     pub const fn base_pages_only(base: BasePage) -> Self {
         Self {
             base,
-            orders: Orders::BASE,
+            orders: OrderSet::BASE,
             vm_align_bytes: 0,
             copy_on_write: CopyOnWrite::Demote,
             memory_bytes: 2 << 30,
@@ -101,7 +101,7 @@ impl KernelSettings {
     /// The same kernel with every page size that the processor has.
     pub fn all_page_sizes(base: BasePage) -> Self {
         Self {
-            orders: Orders::all(base),
+            orders: OrderSet::all(base),
             ..Self::base_pages_only(base)
         }
     }
@@ -195,7 +195,7 @@ impl ItaniumMachine {
         let rules = kernel.policy.rules();
         rules.check(&kernel)?;
         let pool = rules
-            .pool()
+            .pool_settings()
             .map(|pool| HugePagePool::new(pool, frames as u32));
         let pool = pool.transpose()?;
         let rest = pool.as_ref().map_or(frames as u32, |pool| pool.first);
@@ -287,7 +287,7 @@ impl ItaniumMachine {
     }
 
     #[inline]
-    fn orders(&self) -> Orders {
+    fn orders(&self) -> OrderSet {
         self.setup.kernel.orders
     }
 

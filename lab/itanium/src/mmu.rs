@@ -11,7 +11,7 @@ mod tlb;
 
 pub use costs::{EventCosts, RX2600_COSTS};
 pub use counters::ItaniumCounters;
-pub use hash_table::HashTable;
+pub use hash_table::HashedPageTable;
 pub use processor::{HashTableFill, ItaniumProcessor, MADISON, TlbReplacement, WalkerMode};
 pub use pte::Pte;
 pub use regions::RegionRegisters;
@@ -47,7 +47,7 @@ pub struct Mmu {
     /// The second-level TLB.
     pub tlb: Tlb,
     /// The long format's table, in memory.
-    pub hash: Option<HashTable>,
+    pub hash: Option<HashedPageTable>,
 }
 
 impl Mmu {
@@ -76,7 +76,7 @@ impl Mmu {
             l1: FullyAssociativeLru::new(processor.l1_entries),
             tlb,
             hash: match walker {
-                WalkerMode::LongFormat { entries, .. } => Some(HashTable::new(entries)),
+                WalkerMode::LongFormat { entries, .. } => Some(HashedPageTable::new(entries)),
                 WalkerMode::None | WalkerMode::ShortFormat => None,
             },
         })
@@ -96,7 +96,7 @@ impl Mmu {
     ) -> Result<TlbEntry, TlbMiss> {
         let rid = registers.rid(address);
         let offset = offset_of(address);
-        let preferred = registers.preferred(address);
+        let preferred = registers.preferred_order(address);
         if let Some(entry) = self.tlb.lookup(rid, offset) {
             return Ok(entry);
         }
@@ -110,7 +110,7 @@ impl Mmu {
                 }
                 let pte = entry_of(address);
                 pte.valid_for_walker(preferred)
-                    .then(|| self.translation(rid, address, pte, &entry_of))
+                    .then(|| self.translation_from_pte(rid, address, pte, &entry_of))
             }
             WalkerMode::LongFormat { .. } => {
                 let page = self.base.page_of(offset >> preferred);
@@ -119,7 +119,7 @@ impl Mmu {
         };
         let entry = found.ok_or(TlbMiss::Entry)?;
         counters.walker += 1;
-        self.tlb.fill(entry, offset);
+        self.tlb.fill_after_miss(entry, offset);
         Ok(entry)
     }
 
@@ -144,7 +144,7 @@ impl Mmu {
     /// Then the translation covers all parts that lie so and have the same permission to write.
     /// (The entries of 16 pages are in one line of the cache. The abstract of Talluri and Hill's
     /// paper does not state what a miss brings in; chosen.)
-    pub fn translation(
+    pub fn translation_from_pte(
         &self,
         rid: u32,
         address: u64,

@@ -9,13 +9,13 @@ mod tlbcover;
 mod transpose;
 mod vortex;
 
-pub use contention::Contention;
-pub use linear::Linear;
-pub use mcf::Mcf;
-pub use sparse::Sparse;
-pub use tlbcover::Tlbcover;
-pub use transpose::Transpose;
-pub use vortex::Vortex;
+pub use contention::ContentionWorkload;
+pub use linear::LinearWorkload;
+pub use mcf::McfWorkload;
+pub use sparse::SparseWorkload;
+pub use tlbcover::TlbcoverWorkload;
+pub use transpose::TransposeWorkload;
+pub use vortex::VortexWorkload;
 
 use super::Result;
 use super::kernel::MappingBacking;
@@ -92,19 +92,19 @@ pub type EventSink<'a> = &'a mut dyn FnMut(ProgramEvent) -> Result;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThesisWorkload {
     /// Single pages far apart.
-    Sparse(Sparse),
+    Sparse(SparseWorkload),
     /// One walk over much memory.
-    Linear(Linear),
+    Linear(LinearWorkload),
     /// Many processes with a little memory each.
-    Contention(Contention),
+    Contention(ContentionWorkload),
     /// References all over a table.
-    Tlbcover(Tlbcover),
+    Tlbcover(TlbcoverWorkload),
     /// One matrix by rows, the other by columns.
-    Transpose(Transpose),
+    Transpose(TransposeWorkload),
     /// Many small blocks that come and go.
-    Vortex(Vortex),
+    Vortex(VortexWorkload),
     /// A few large arrays.
-    Mcf(Mcf),
+    Mcf(McfWorkload),
 }
 
 impl ThesisWorkload {
@@ -114,24 +114,30 @@ impl ThesisWorkload {
     /// The error of the sink.
     pub fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         match self {
-            Self::Sparse(workload) => workload.play(sink),
-            Self::Linear(workload) => workload.play(sink),
-            Self::Contention(workload) => workload.play(sink),
-            Self::Tlbcover(workload) => workload.play(seed, sink),
-            Self::Transpose(workload) => workload.play(sink),
-            Self::Vortex(workload) => workload.play(seed, sink),
-            Self::Mcf(workload) => workload.play(seed, sink),
+            Self::Sparse(workload) => workload.emit_events(sink),
+            Self::Linear(workload) => workload.emit_events(sink),
+            Self::Contention(workload) => workload.emit_events(sink),
+            Self::Tlbcover(workload) => workload.emit_events(seed, sink),
+            Self::Transpose(workload) => workload.emit_events(sink),
+            Self::Vortex(workload) => workload.emit_events(seed, sink),
+            Self::Mcf(workload) => workload.emit_events(seed, sink),
         }
     }
 }
 
 /// Maps anonymous memory where the kernel chooses, and fills it.
-fn allocate(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
-    map(process, mapping, bytes, None, sink)?;
-    fill(process, mapping, bytes, sink)
+fn emit_map_and_fill(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
+    emit_map(process, mapping, bytes, None, sink)?;
+    emit_fill_touches(process, mapping, bytes, sink)
 }
 
-fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: EventSink<'_>) -> Result {
+fn emit_map(
+    process: u32,
+    mapping: u32,
+    bytes: u64,
+    at: Option<u64>,
+    sink: EventSink<'_>,
+) -> Result {
     sink(ProgramEvent::Map {
         process,
         mapping,
@@ -142,7 +148,7 @@ fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: EventSink<
 }
 
 /// The step is 4 KiB, the smallest page size.
-fn fill(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
+fn emit_fill_touches(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
     for offset in (0..bytes).step_by(4096) {
         sink(ProgramEvent::Touch(Touch {
             process,

@@ -177,7 +177,7 @@ fn load(
     let mut batch = Vec::with_capacity(BATCH);
     for _ in 0..count / BATCH {
         batch.clear();
-        batch.extend((0..BATCH).map(|_| Access::load(BEGIN + rng.below(gib << 30))));
+        batch.extend((0..BATCH).map(|_| Access::load(BEGIN + rng.draw_below(gib << 30))));
         core.translate(mappings, &batch, ProgramWork::default());
     }
 }

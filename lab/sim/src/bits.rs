@@ -17,7 +17,7 @@ impl PageBits {
 
     /// `count` pages (at most 512) spread evenly over the region. A larger set contains every
     /// smaller one, so a program that uses more pages keeps those that it had.
-    pub fn spread(count: u16) -> Self {
+    pub fn evenly_spread(count: u16) -> Self {
         let mut bits = Self::EMPTY;
         for k in 0..count.min(PAGES_PER_REGION) {
             // The order of reversed bits halves the widest gaps first.
@@ -33,7 +33,7 @@ impl PageBits {
         let mut places: Vec<u16> = (0..PAGES_PER_REGION >> order).collect();
         let mut bits = Self::EMPTY;
         for _ in 0..(count >> order).min(PAGES_PER_REGION >> order) {
-            let place = places.swap_remove(rng.below(places.len() as u64) as usize);
+            let place = places.swap_remove(rng.draw_below(places.len() as u64) as usize);
             bits = bits.or(Self::range(place << order, 1 << order));
         }
         bits
@@ -90,7 +90,7 @@ impl PageBits {
         self.combine(other, |a, b| a & !b)
     }
 
-    pub(crate) fn within(self, other: Self) -> bool {
+    pub(crate) fn is_subset_of(self, other: Self) -> bool {
         self.minus(other).is_empty()
     }
 
@@ -101,7 +101,7 @@ impl PageBits {
         self
     }
 
-    pub(crate) fn runs(self) -> u16 {
+    pub(crate) fn count_runs(self) -> u16 {
         let mut before = 0;
         let mut runs = 0;
         for word in self.0 {
@@ -157,7 +157,7 @@ impl PageBits {
     }
 
     /// All pages of each aligned block of 2^`order` pages (`order`: 0-9) with a page of this set.
-    pub(crate) fn widened(mut self, order: u32) -> Self {
+    pub(crate) fn widened_to_blocks(mut self, order: u32) -> Self {
         if order >= u64::BITS.ilog2() {
             let words = 1 << (order - u64::BITS.ilog2()).min(WORDS.ilog2());
             for block in self.0.chunks_mut(words) {
@@ -178,7 +178,7 @@ impl PageBits {
 
     /// Pages of the aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in this set.
     pub(crate) fn whole_blocks(self, order: u32) -> Self {
-        Self::FULL.minus(Self::FULL.minus(self).widened(order))
+        Self::FULL.minus(Self::FULL.minus(self).widened_to_blocks(order))
     }
 
     pub(crate) fn each_run(self) -> impl Iterator<Item = (u16, u16)> {
@@ -191,7 +191,7 @@ impl PageBits {
     }
 
     /// The `count` pages from `from` on, moved to `to` and after it.
-    pub(crate) fn moved(self, from: u16, count: u16, to: u16) -> Self {
+    pub(crate) fn with_run_moved(self, from: u16, count: u16, to: u16) -> Self {
         let part = self.and(Self::range(from, count));
         if from == to {
             return part;
@@ -205,7 +205,7 @@ impl PageBits {
 
 impl SimulationRng {
     /// Keeps each page of a set with this probability.
-    pub fn thin(&mut self, pages: &mut PageBits, probability: f64) {
+    pub fn thin_out_pages(&mut self, pages: &mut PageBits, probability: f64) {
         if probability >= 1.0 {
             return;
         }
@@ -216,18 +216,20 @@ impl SimulationRng {
         }
         // Distance to the next page that stays: needs few random numbers where few pages stay.
         let log = (-probability).ln_1p();
-        let mut skip = self.gap(log);
+        let mut skip = self.draw_gap_length(log);
         for (first, count) in found.each_run() {
             let count = u64::from(count);
             while skip < count {
                 pages.insert(first + skip as u16);
-                skip = skip.saturating_add(1).saturating_add(self.gap(log));
+                skip = skip
+                    .saturating_add(1)
+                    .saturating_add(self.draw_gap_length(log));
             }
             skip -= count;
         }
     }
 
-    fn gap(&mut self, log: f64) -> u64 {
+    fn draw_gap_length(&mut self, log: f64) -> u64 {
         const STEPS: f64 = (1u64 << 53) as f64;
         let uniform = ((self.next() >> 11) as f64 + 0.5) / STEPS;
         (uniform.ln() / log) as u64
@@ -241,12 +243,12 @@ mod tests {
     #[test]
     fn spread_pages_are_as_many_as_asked_for_and_nested() {
         for count in 0..=512 {
-            let bits = PageBits::spread(count);
+            let bits = PageBits::evenly_spread(count);
             assert_eq!(bits.count(), count);
-            assert!(bits.within(PageBits::spread(count + 1)));
+            assert!(bits.is_subset_of(PageBits::evenly_spread(count + 1)));
         }
-        assert_eq!(PageBits::spread(512), PageBits::FULL);
-        assert_eq!(PageBits::spread(256).runs(), 256);
+        assert_eq!(PageBits::evenly_spread(512), PageBits::FULL);
+        assert_eq!(PageBits::evenly_spread(256).count_runs(), 256);
         let runs = PageBits::scattered_runs(64, 16, 7);
         assert_eq!((runs.count(), runs.whole_blocks(4)), (64, runs));
         assert_eq!(runs, PageBits::scattered_runs(64, 16, 7));
@@ -260,9 +262,9 @@ mod tests {
         for page in [0, 62, 63, 64, 65, 127, 128, 511] {
             bits.insert(page);
         }
-        assert_eq!(bits.runs(), 4);
-        assert_eq!(PageBits::FULL.runs(), 1);
-        assert_eq!(PageBits::EMPTY.runs(), 0);
+        assert_eq!(bits.count_runs(), 4);
+        assert_eq!(PageBits::FULL.count_runs(), 1);
+        assert_eq!(PageBits::EMPTY.count_runs(), 0);
     }
 
     #[test]
@@ -293,7 +295,7 @@ mod tests {
         let sets = [
             PageBits::EMPTY,
             PageBits::FULL,
-            PageBits::spread(5),
+            PageBits::evenly_spread(5),
             PageBits::range(3, 70),
             PageBits::range(64, 321),
             PageBits::range(511, 1),
@@ -302,7 +304,7 @@ mod tests {
             .into_iter()
             .flat_map(|set| (0..10).map(move |o| (set, o)))
         {
-            let (wide, whole) = (set.widened(order), set.whole_blocks(order));
+            let (wide, whole) = (set.widened_to_blocks(order), set.whole_blocks(order));
             for page in 0..PAGES_PER_REGION {
                 let block = PageBits::range(page >> order << order, 1 << order);
                 assert_eq!(
@@ -310,7 +312,11 @@ mod tests {
                     !block.and(set).is_empty(),
                     "{page} {order}"
                 );
-                assert_eq!(whole.contains(page), block.within(set), "{page} {order}");
+                assert_eq!(
+                    whole.contains(page),
+                    block.is_subset_of(set),
+                    "{page} {order}"
+                );
             }
         }
     }
@@ -323,8 +329,8 @@ mod tests {
             let mut sum = 0.0;
             for _ in 0..1000 {
                 let mut pages = found;
-                rng.thin(&mut pages, chance);
-                assert!(pages.within(found));
+                rng.thin_out_pages(&mut pages, chance);
+                assert!(pages.is_subset_of(found));
                 sum += f64::from(pages.count()) / 1000.0;
             }
             assert!((sum - expected).abs() <= 0.05 * expected, "{sum}");

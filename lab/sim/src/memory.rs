@@ -40,8 +40,8 @@ pub(crate) use buddy::AllocatedFrames;
 pub(crate) use compaction::ScanCount;
 pub(crate) use contiguous::PageblockUse;
 pub(crate) use frames::block_of;
-pub(crate) use owner::FrameUser;
-pub(crate) use run_map::{RunMap, ValueRun};
+pub(crate) use owner::FrameOwner;
+pub(crate) use run_map::{RunLengthMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).
 pub const ORDERS: u8 = 11;

@@ -21,19 +21,19 @@ impl SimulationRng {
     }
 
     /// A uniform number below `bound` (to within `bound / 2^64`); 0 for a bound of 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub fn draw_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A uniform number in 0-1.
-    pub fn share(&mut self) -> f64 {
+    pub fn draw_fraction(&mut self) -> f64 {
         const STEPS: f64 = (1u64 << 53) as f64;
         (self.next() >> 11) as f64 / STEPS
     }
 
     /// True with this probability (0-1).
     pub fn chance(&mut self, probability: f64) -> bool {
-        self.share() < probability
+        self.draw_fraction() < probability
     }
 }
 

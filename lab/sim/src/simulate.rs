@@ -57,7 +57,11 @@ pub enum SimulateError {
 }
 
 impl SimulateError {
-    fn engine(system: &SimulatedSystem, workload: &WorkloadSpec, source: EngineError) -> Self {
+    fn engine_error(
+        system: &SimulatedSystem,
+        workload: &WorkloadSpec,
+        source: EngineError,
+    ) -> Self {
         Self::Engine {
             workload: workload.name.clone(),
             system: system.name,
@@ -70,12 +74,12 @@ impl SimulateError {
 ///
 /// # Errors
 /// A machine that can't be built, or a setting that its manager rejects.
-pub fn manager(
+pub fn build_manager(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
     setup: &SimulationSetup,
 ) -> Result<Manager<Engine>> {
-    manage(system, engine(system, workload, setup)?, setup)
+    run_manager(system, build_engine(system, workload, setup)?, setup)
 }
 
 /// Runs a workload on a system.
@@ -101,11 +105,11 @@ pub fn simulate_observed(
     stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> Result<SimulationResult> {
     let (figures, totals) = if workload.guests.is_empty() {
-        run_alone(manager(system, workload, setup)?, setup, stepped)
+        run_alone(build_manager(system, workload, setup)?, setup, stepped)
     } else {
         run_with_guests(system, workload, setup)?
     };
-    let figures = figures.map_err(|e| SimulateError::engine(system, workload, e))?;
+    let figures = figures.map_err(|e| SimulateError::engine_error(system, workload, e))?;
     let mut errors = BTreeMap::new();
     for (error, count) in totals.iter().flat_map(|totals| &totals.errors) {
         *errors.entry(*error).or_default() += count;
@@ -140,7 +144,7 @@ fn run_alone(
         stepped(&manager);
     }
     let (engine, journal) = manager.finish();
-    (engine.outcome(), vec![journal.totals().clone()])
+    (engine.figures_or_error(), vec![journal.totals().clone()])
 }
 
 /// Runs a workload with virtual machines: the manager that is due first goes next.
@@ -149,11 +153,11 @@ fn run_with_guests(
     workload: &WorkloadSpec,
     setup: &SimulationSetup,
 ) -> Result<RunResult> {
-    let machine = SharedEngine::new(engine(system, workload, setup)?);
+    let machine = SharedEngine::new(build_engine(system, workload, setup)?);
     let inside = setup.guest_system.as_ref().unwrap_or(system);
     let systems = iter::once(system).chain(iter::repeat(inside));
     let managers = machine.manager_views().zip(systems);
-    let managers = managers.map(|(seat, system)| manage(system, seat, setup));
+    let managers = managers.map(|(seat, system)| run_manager(system, seat, setup));
     let mut managers = managers.collect::<Result<Vec<_>, _>>()?;
     while let Some(next) = managers
         .iter_mut()
@@ -169,21 +173,21 @@ fn run_with_guests(
     Ok((machine.figures(), totals.collect()))
 }
 
-fn engine(
+fn build_engine(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
     setup: &SimulationSetup,
 ) -> Result<Engine> {
     let engine = Engine::new(setup, system, workload);
-    engine.map_err(|source| SimulateError::engine(system, workload, source))
+    engine.map_err(|source| SimulateError::engine_error(system, workload, source))
 }
 
-fn manage<M: Machine>(
+fn run_manager<M: Machine>(
     system: &SimulatedSystem,
     machine: M,
     setup: &SimulationSetup,
 ) -> Result<Manager<M>> {
-    let (settings, told) = system.settings(setup.rate)?;
+    let (settings, told) = system.manager_settings(setup.rate)?;
     let (settings, told) = setup.tuning.override_settings(settings, told)?;
     let policy = policies::by_name(system.policy, &told)?;
     Ok(Manager::new(machine, policy, settings)?)

@@ -13,5 +13,5 @@
 mod parameter;
 mod values;
 
-pub use parameter::{Parameter, SweepBase, SweepError};
+pub use parameter::{SweepBase, SweepError, SweepParameter};
 pub use values::{ValuesError, parse_values};

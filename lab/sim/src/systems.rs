@@ -235,7 +235,10 @@ impl SimulatedSystem {
     ///
     /// # Errors
     /// Only for wrong constants in this file.
-    pub fn settings(&self, rate: Option<Rate>) -> Result<(Settings, PolicySettings), SettingError> {
+    pub fn manager_settings(
+        &self,
+        rate: Option<Rate>,
+    ) -> Result<(Settings, PolicySettings), SettingError> {
         let mut settings = Settings {
             rate,
             period: self.period,

@@ -8,7 +8,7 @@
 //! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
 //! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
 //!
-//! [`CoverageRows`]s are this project's own format: coverage over time, as the live or the
+//! [`CoverageRowReader`]s are this project's own format: coverage over time, as the live or the
 //! simulated manager saw it, in Parquet.
 //!
 //! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout depends on the version of
@@ -41,5 +41,5 @@ mod text;
 pub use access::{AccessKind, TraceAccess};
 pub use detect::TraceFormat;
 pub use error::{TraceError, TracePosition};
-pub use reader::{BadRecords, Trace};
-pub use recording::CoverageRows;
+pub use reader::{BadRecords, TraceReader};
+pub use recording::CoverageRowReader;

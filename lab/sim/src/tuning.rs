@@ -44,10 +44,10 @@ impl SystemOverrides {
     ) -> Result<(Settings, PolicySettings), SettingError> {
         let mut settings = own;
         if let Some(period_s) = self.period_s {
-            settings.period = seconds("system.period_s", period_s)?;
+            settings.period = checked_seconds("system.period_s", period_s)?;
         }
         if let Some(window_s) = self.window_s {
-            settings.window = seconds("system.window_s", window_s)?;
+            settings.window = checked_seconds("system.window_s", window_s)?;
         }
         settings.window = settings.window.min(settings.period);
         settings.max_promotions = self.max_promotions.or(settings.max_promotions);
@@ -76,7 +76,7 @@ impl SystemOverrides {
         Ok((settings, told))
     }
 
-    pub(crate) fn background_zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
+    pub(crate) fn overridden_zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
         own.map(|own| ZeroingSpec {
             pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),
             non_temporal: self.zeroing_non_temporal.unwrap_or(own.non_temporal),
@@ -84,7 +84,7 @@ impl SystemOverrides {
     }
 }
 
-fn seconds(what: &'static str, value: f64) -> Result<Duration, SettingError> {
+fn checked_seconds(what: &'static str, value: f64) -> Result<Duration, SettingError> {
     let time = Duration::try_from_secs_f64(value);
     time.map_err(|_| SettingError::new(what, value, "0 or more"))
 }

@@ -21,4 +21,4 @@ pub use spec::{
     AccessStream, Area, AreaPieces, FillContent, GuestSpec, IncludedWorkload, Phase, Process,
     StreamPattern, WorkloadSpec,
 };
-pub use trace_workload::{TraceReplay, TraceWorkloadError, traced};
+pub use trace_workload::{TraceReplay, TraceWorkloadError, workload_of_trace};

@@ -25,13 +25,13 @@ fn counted(pattern: AccessPattern, bytes: u64, accesses: u64) -> TestResult<Core
 }
 
 fn marked(run: &PatternRun) -> u32 {
-    let words = run.regions().flat_map(|region| run.accessed(region));
+    let words = run.regions().flat_map(|region| run.access_bits(region));
     words.map(u64::count_ones).sum()
 }
 
 fn clear_all(run: &mut PatternRun, flush: bool) {
     let regions: Vec<_> = run.regions().collect();
-    run.clear(&regions, flush);
+    run.clear_access_bits(&regions, flush);
 }
 
 #[test]
@@ -119,7 +119,11 @@ fn the_same_run_twice_is_the_same() -> TestResult {
         }
         let [one, two] = runs;
         assert_eq!(one.counters(), two.counters(), "{name}");
-        let bits = |run: &PatternRun| run.regions().map(|r| run.accessed(r)).collect::<Vec<_>>();
+        let bits = |run: &PatternRun| {
+            run.regions()
+                .map(|r| run.access_bits(r))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(bits(&one), bits(&two), "{name}");
     }
     Ok(())
@@ -139,11 +143,14 @@ fn time_goes_on_as_asked_for() -> TestResult {
 #[test]
 fn pages_start_as_accessed_and_are_marked_again_by_walks() -> TestResult {
     let mut run = base(AccessPattern::STRIDE_4K, 64 * MIB)?;
-    assert!(run.regions().all(|region| run.accessed(region) == FULL));
+    assert!(run.regions().all(|region| run.access_bits(region) == FULL));
     clear_all(&mut run, false);
     assert_eq!(marked(&run), 0);
     run.advance_accesses(700);
-    let bits: Vec<_> = run.regions().map(|region| run.accessed(region)).collect();
+    let bits: Vec<_> = run
+        .regions()
+        .map(|region| run.access_bits(region))
+        .collect();
     assert_eq!(bits[0], FULL);
     assert_eq!(bits[1], [u64::MAX, u64::MAX, (1 << 60) - 1, 0, 0, 0, 0, 0]);
     assert_eq!(run.counters().first_touches, 700);
@@ -161,7 +168,7 @@ fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> TestResult {
         assert_eq!(marked(&run), 0, "{size:?}: TLB hits set no bits");
         clear_all(&mut run, true);
         let walks = run.count_accesses(20_000).walks;
-        assert!(run.regions().all(|region| run.accessed(region) == FULL));
+        assert!(run.regions().all(|region| run.access_bits(region) == FULL));
         assert_eq!(walks, bytes / size.bytes(), "{size:?}: each once");
     }
     Ok(())
@@ -173,11 +180,14 @@ fn only_what_is_named_is_cleared_and_flushed() -> TestResult {
     run.advance_accesses(20_000);
     let regions: Vec<_> = run.regions().collect();
     let elsewhere = base(AccessPattern::RANDOM, 8 * MIB)?.regions().last();
-    run.clear(&[regions[1]], true);
-    run.clear(&elsewhere.into_iter().collect::<Vec<_>>(), true);
-    assert_eq!(elsewhere.map(|region| run.accessed(region)), Some([0; 8]));
-    assert_eq!(run.accessed(regions[0]), FULL);
-    assert_eq!(run.accessed(regions[1]), [0; 8]);
+    run.clear_access_bits(&[regions[1]], true);
+    run.clear_access_bits(&elsewhere.into_iter().collect::<Vec<_>>(), true);
+    assert_eq!(
+        elsewhere.map(|region| run.access_bits(region)),
+        Some([0; 8])
+    );
+    assert_eq!(run.access_bits(regions[0]), FULL);
+    assert_eq!(run.access_bits(regions[1]), [0; 8]);
     assert_eq!(run.count_accesses(20_000).walks, 512);
     Ok(())
 }

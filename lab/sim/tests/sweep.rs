@@ -4,7 +4,7 @@ mod support;
 
 use hawkeye_sim::mmu::translation::PageTableLevels;
 use hawkeye_sim::simulate::SimulationSetup;
-use hawkeye_sim::sweep::{Parameter, SweepBase};
+use hawkeye_sim::sweep::{SweepBase, SweepParameter};
 use hawkeye_sim::workloads::WorkloadSpec;
 
 const POPULAR: &str = r#"stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]"#;
@@ -23,11 +23,11 @@ fn base() -> SweepBase {
 }
 
 fn set(key: &str, value: &str) -> (SimulationSetup, WorkloadSpec) {
-    Parameter::new(key).set(&base(), value).unwrap()
+    SweepParameter::new(key).set(&base(), value).unwrap()
 }
 
 fn refused(key: &str, value: &str) -> String {
-    let set = Parameter::new(key).set(&base(), value);
+    let set = SweepParameter::new(key).set(&base(), value);
     set.expect_err("refused").to_string()
 }
 

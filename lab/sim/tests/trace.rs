@@ -1,7 +1,7 @@
 //! Readers of traces: realistic files, every kind of damage, and arbitrary bytes.
 
 use hawkeye_sim::trace::{
-    AccessKind, BadRecords, Trace, TraceAccess, TraceError, TraceFormat, TracePosition,
+    AccessKind, BadRecords, TraceAccess, TraceError, TraceFormat, TracePosition, TraceReader,
 };
 use lzma_rust2::{XzOptions, XzWriter};
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn read(
     text: &[u8],
     bad: BadRecords,
 ) -> (Vec<TraceAccess>, Option<TraceError>, u64) {
-    let mut trace = Trace::new(format, text, bad);
+    let mut trace = TraceReader::new(format, text, bad);
     let mut accesses = Vec::new();
     let mut error = None;
     for access in &mut trace {
@@ -249,12 +249,12 @@ fn formats_are_told_by_content_and_name() -> TestResult {
             (name.to_owned(), bytes.to_vec()),
             (format!("{name}.xz"), xz(bytes)?),
         ] {
-            let trace = Trace::detect(&name, Cursor::new(bytes), BadRecords::Fail)?;
+            let trace = TraceReader::detect(&name, Cursor::new(bytes), BadRecords::Fail)?;
             assert_eq!(trace.collect::<Result<Vec<_>, _>>()?.len(), count, "{name}");
         }
     }
     let refused = |bytes: &'static [u8]| {
-        let trace = Trace::detect("x", Cursor::new(bytes), BadRecords::Skip);
+        let trace = TraceReader::detect("x", Cursor::new(bytes), BadRecords::Skip);
         trace
             .err()
             .map(|error| error.to_string())
@@ -275,10 +275,10 @@ fn formats_are_told_by_content_and_name() -> TestResult {
 fn files_are_opened() -> TestResult {
     let path = std::env::temp_dir().join(format!("hawkeye-trace-{}.xz", std::process::id()));
     std::fs::write(&path, xz(LACKEY.as_bytes())?)?;
-    let trace = Trace::open(&path, BadRecords::Fail).map(Iterator::count);
+    let trace = TraceReader::open(&path, BadRecords::Fail).map(Iterator::count);
     std::fs::remove_file(&path)?;
     assert_eq!(trace?, 5);
-    let missing = Trace::open(&path, BadRecords::Fail);
+    let missing = TraceReader::open(&path, BadRecords::Fail);
     assert!(matches!(missing, Err(TraceError::Open { .. })));
     Ok(())
 }
@@ -298,7 +298,7 @@ fn compressed_input_that_ends_early_is_said_to() -> TestResult {
     let whole = xz(&records)?;
     for length in [whole.len() / 4, whole.len() - 40] {
         let cut = Cursor::new(whole[..length].to_vec());
-        let trace = Trace::detect("a.champsimtrace.xz", cut, BadRecords::Fail);
+        let trace = TraceReader::detect("a.champsimtrace.xz", cut, BadRecords::Fail);
         // The decompression buffer may be larger than the data.
         let last = trace.map_or_else(|error| Some(Err(error)), Iterator::last);
         let truncated = matches!(last, Some(Err(TraceError::Truncated { .. })));
@@ -372,7 +372,7 @@ proptest! {
             let (_, error, _) = read(format, &bytes, BadRecords::Skip);
             prop_assert!(error.is_none());
         }
-        let _ = Trace::detect(&name, Cursor::new(bytes), BadRecords::Skip).map(Iterator::count);
+        let _ = TraceReader::detect(&name, Cursor::new(bytes), BadRecords::Skip).map(Iterator::count);
     }
 
     #[test]
@@ -394,7 +394,7 @@ proptest! {
             }
             let (_, error, _) = read(format, &bytes, BadRecords::Skip);
             prop_assert!(error.is_none());
-            if let Ok(trace) = Trace::detect("x", Cursor::new(bytes), BadRecords::Fail) {
+            if let Ok(trace) = TraceReader::detect("x", Cursor::new(bytes), BadRecords::Fail) {
                 for error in trace.filter_map(Result::err) {
                     prop_assert!(error.to_string().contains(&position(&error)?));
                 }
@@ -425,7 +425,7 @@ proptest! {
                 }
             }
             let input = in_pieces(text.into_bytes());
-            let mut trace = Trace::new(format, input, BadRecords::Skip);
+            let mut trace = TraceReader::new(format, input, BadRecords::Skip);
             let accesses = (&mut trace).collect::<Result<Vec<_>, _>>();
             prop_assert!(accesses.is_ok());
             let rubbish_lines = if rubbish.trim().is_empty() { 0 } else { expected.len() as u64 };
@@ -445,7 +445,7 @@ proptest! {
             expected.extend(loads.iter().filter(|a| **a != 0).map(|a| (AccessKind::Load, *a)));
             expected.extend(stores.iter().filter(|a| **a != 0).map(|a| (AccessKind::Store, *a)));
         }
-        let trace = Trace::new(TraceFormat::ChampSim, in_pieces(bytes), BadRecords::Fail);
+        let trace = TraceReader::new(TraceFormat::ChampSim, in_pieces(bytes), BadRecords::Fail);
         let accesses = trace.collect::<Result<Vec<_>, _>>();
         prop_assert!(accesses.is_ok());
         prop_assert_eq!(places(&accesses.unwrap_or_default()), expected);

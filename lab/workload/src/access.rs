@@ -1,17 +1,17 @@
 //! Workloads that read memory in one pattern and report their rate.
 
+mod access_patterns;
 mod blocks;
 mod chase;
 mod cycle;
-mod pace;
-mod walk;
+mod read_schedule;
 mod zipf;
 
 use crate::prelude::*;
-use chase::Chase;
-use pace::{NextStep, ReadSchedule};
-use walk::{AccessPattern, HotColdLayout, MemoryPart, RandomReads, Stride};
-use zipf::Zipf;
+use access_patterns::{AccessPattern, HotColdLayout, MemoryPart, RandomReads, StridedReads};
+use chase::PointerChase;
+use read_schedule::{ReadSchedule, ReaderNextStep};
+use zipf::ZipfReads;
 
 pub(super) use blocks::blocks;
 
@@ -64,9 +64,9 @@ pub(super) const HOT_MIB: u64 = 512;
 const BATCH: usize = 8192;
 
 pub(super) fn random(args: &AccessArgs, hot_mib: u64, console: &mut Console) -> WorkloadResult<()> {
-    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(hot_mib))?;
+    let (memory, layout) = map_and_fill(args, args.hot_mib.unwrap_or(hot_mib))?;
     let walk = RandomReads::new(layout, args.seed);
-    read(walk, &memory, layout, args, console)
+    read_until_end(walk, &memory, layout, args, console)
 }
 
 pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> WorkloadResult<()> {
@@ -74,26 +74,29 @@ pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> Wo
         let message = "--stride-bytes is not a multiple of 8".to_owned();
         return Err(WorkloadError::Usage(message));
     }
-    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
-    let walk = Stride::new(layout, bytes as usize, args.seed);
-    read(walk, &memory, layout, args, console)
+    let (memory, layout) = map_and_fill(args, args.hot_mib.unwrap_or(0))?;
+    let walk = StridedReads::new(layout, bytes as usize, args.seed);
+    read_until_end(walk, &memory, layout, args, console)
 }
 
 pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> WorkloadResult<()> {
-    let (mut memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
-    let walk = Chase::new(&mut memory, layout, args.seed);
-    read(walk, &memory, layout, args, console)
+    let (mut memory, layout) = map_and_fill(args, args.hot_mib.unwrap_or(0))?;
+    let walk = PointerChase::new(&mut memory, layout, args.seed);
+    read_until_end(walk, &memory, layout, args, console)
 }
 
 pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> WorkloadResult<()> {
     let access = &args.access;
-    let (memory, layout) = prepare(access, 0)?;
-    let walk = Zipf::new(&memory, args.theta, access.seed)?;
-    read(walk, &memory, layout, access, console)
+    let (memory, layout) = map_and_fill(access, 0)?;
+    let walk = ZipfReads::new(&memory, args.theta, access.seed)?;
+    read_until_end(walk, &memory, layout, access, console)
 }
 
 /// Maps the memory, writes to every page of it, and marks the hot part.
-fn prepare(args: &AccessArgs, hot_mib: u64) -> WorkloadResult<(Mapping, HotColdLayout)> {
+fn map_and_fill(
+    args: &AccessArgs,
+    hot_mib: u64,
+) -> WorkloadResult<(WorkloadMemory, HotColdLayout)> {
     if hot_mib > args.mib {
         let message = format!(
             "the hot part ({hot_mib} MiB) is larger than --mib {}",
@@ -102,7 +105,7 @@ fn prepare(args: &AccessArgs, hot_mib: u64) -> WorkloadResult<(Mapping, HotColdL
         return Err(WorkloadError::Usage(message));
     }
     let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);
-    let memory = Mapping::private(all, args.pages, |memory| {
+    let memory = WorkloadMemory::private(all, args.pages, |memory| {
         for offset in (0..all).step_by(PAGE) {
             memory.write(offset, mix(offset as u64) | 1);
         }
@@ -121,20 +124,20 @@ fn prepare(args: &AccessArgs, hot_mib: u64) -> WorkloadResult<(Mapping, HotColdL
     Ok((memory, layout))
 }
 
-fn read(
+fn read_until_end(
     mut walk: impl AccessPattern,
-    memory: &Mapping,
+    memory: &WorkloadMemory,
     layout: HotColdLayout,
     args: &AccessArgs,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    console.emit(&WorkloadEvent::Ready(ready(
+    console.emit(&WorkloadEvent::Ready(ready_report(
         memory.start(),
         memory.bytes() as u64,
         memory.start() + layout.hot.offset as u64,
     )))?;
     let mut pace = ReadSchedule::new(args);
-    while let NextStep::Read(count) = pace.next_step_after_batch(console)? {
+    while let ReaderNextStep::Read(count) = pace.next_step_after_batch(console)? {
         walk.read(memory, count);
     }
     Ok(())

@@ -40,19 +40,19 @@ pub struct BurnerArgs {
 pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResult<()> {
     let regions = regions(args.mib);
     let memory = PatternedMemory::new(regions, args.used.into(), args.tail_byte, args.pages)?;
-    serve(memory, args.seconds, console)
+    serve_requests(memory, args.seconds, console)
 }
 
 pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = PatternedMemory::new(regions(args.mib), REGION_PAGES, false, args.pages)?;
-    serve(memory, args.seconds, console)
+    serve_requests(memory, args.seconds, console)
 }
 
 pub(super) fn regions(mib: u64) -> usize {
     ((mib << 20) as usize).div_ceil(REGION)
 }
 
-fn serve(
+fn serve_requests(
     mut memory: PatternedMemory,
     seconds: Option<f64>,
     console: &mut Console,
@@ -62,14 +62,14 @@ fn serve(
     let deadline = period.map(|period| Instant::now() + period);
     loop {
         let input = match deadline {
-            None => console.next(),
+            None => console.next_request(),
             Some(at) => match console.wait(at.saturating_duration_since(Instant::now())) {
                 Some(ConsoleInput::End) => {
                     std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                    return last_check(&memory, console);
+                    return report_final_check(&memory, console);
                 }
                 Some(input) => input,
-                None => return last_check(&memory, console),
+                None => return report_final_check(&memory, console),
             },
         };
         let answer = match input {
@@ -87,8 +87,8 @@ fn serve(
 fn answer(memory: &mut PatternedMemory, request: WorkloadRequest) -> WorkloadResult<WorkloadEvent> {
     let freed = |freed_bytes| WorkloadEvent::Freed { freed_bytes };
     match request {
-        WorkloadRequest::Verify => Ok(verified(memory).0),
-        WorkloadRequest::Rss => resident(),
+        WorkloadRequest::Verify => Ok(verify_report(memory).0),
+        WorkloadRequest::Rss => resident_report(),
         WorkloadRequest::Refill(pages_per_region) if pages_per_region <= REGION_PAGES => {
             memory.write(pages_per_region);
             Ok(WorkloadEvent::Refilled { pages_per_region })
@@ -102,7 +102,7 @@ fn answer(memory: &mut PatternedMemory, request: WorkloadRequest) -> WorkloadRes
     }
 }
 
-pub(super) fn verified(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
+pub(super) fn verify_report(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
     let verdict = memory.verify();
     let event = WorkloadEvent::Verified {
         checked_bytes: verdict.checked_bytes,
@@ -117,8 +117,8 @@ pub(super) fn verified(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResu
     )
 }
 
-fn last_check(memory: &PatternedMemory, console: &mut Console) -> WorkloadResult<()> {
-    let (event, result) = verified(memory);
+fn report_final_check(memory: &PatternedMemory, console: &mut Console) -> WorkloadResult<()> {
+    let (event, result) = verify_report(memory);
     console.emit(&event)?;
     result
 }

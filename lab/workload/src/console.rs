@@ -70,7 +70,7 @@ impl Console {
     }
 
     pub(crate) fn poll(&mut self) -> Option<ConsoleInput> {
-        match self.input().try_recv() {
+        match self.input_receiver().try_recv() {
             Ok(input) => Some(input),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(ConsoleInput::End),
@@ -78,18 +78,18 @@ impl Console {
     }
 
     pub(crate) fn wait(&mut self, at_most: Duration) -> Option<ConsoleInput> {
-        match self.input().recv_timeout(at_most) {
+        match self.input_receiver().recv_timeout(at_most) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(ConsoleInput::End),
         }
     }
 
-    pub(crate) fn next(&mut self) -> ConsoleInput {
-        self.input().recv().unwrap_or(ConsoleInput::End)
+    pub(crate) fn next_request(&mut self) -> ConsoleInput {
+        self.input_receiver().recv().unwrap_or(ConsoleInput::End)
     }
 
-    fn input(&mut self) -> &Receiver<ConsoleInput> {
+    fn input_receiver(&mut self) -> &Receiver<ConsoleInput> {
         self.input.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::channel();
             std::thread::spawn(move || {

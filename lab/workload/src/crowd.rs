@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
-use crate::storm::{EndCondition, HoldArgs, hold, ready};
+use crate::process_storms::{HoldArgs, StormEndCondition, hold_memory, ready};
 use std::collections::VecDeque;
 
 /// Options of `crowd`.
@@ -26,30 +26,30 @@ pub struct CrowdArgs {
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = hold(args.hold.mib, args.hold.pages)?;
+    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
     // Mapped by the parent and touched by each child: a child must not allocate.
     let bytes = ((args.each_kib as usize) << 10).next_multiple_of(REGION);
-    let mut each = Mapping::private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut each = WorkloadMemory::private(bytes, RequestedPageKind::Base, |_| {})?;
     let pages = (args.each_kib << 10) as usize / PAGE;
     let mut crowd = VecDeque::with_capacity(args.processes as usize);
     for _ in 0..args.processes {
-        crowd.push_back(start(&mut each, pages)?);
+        crowd.push_back(start_process(&mut each, pages)?);
     }
     ready(&memory, 0, console)?;
     let (begun, mut replaced) = (Instant::now(), 0.0);
-    let mut clock = EndCondition::new(&args.hold);
+    let mut clock = StormEndCondition::new(&args.hold);
     while clock.goes_on(console, TICK)? {
         while replaced < begun.elapsed().as_secs_f64() * f64::from(args.per_s) {
             // The oldest must end before its place is reused.
             drop(crowd.pop_front());
-            crowd.push_back(start(&mut each, pages)?);
+            crowd.push_back(start_process(&mut each, pages)?);
             replaced += 1.0;
         }
     }
     Ok(())
 }
 
-fn start(memory: &mut Mapping, pages: usize) -> WorkloadResult<ForkedWorker> {
+fn start_process(memory: &mut WorkloadMemory, pages: usize) -> WorkloadResult<ForkedWorker> {
     // SAFETY: the child only writes to memory.
     unsafe { ForkedWorker::fork(|| (0..pages).for_each(|page| memory.write(page * PAGE, 1))) }
 }

@@ -13,13 +13,13 @@
 //! half a minute. The others stay until another program allocates and frees memory, or until
 //! `vm.percpu_pagelist_high_fraction` is set high for a moment.
 
-mod blocks;
-mod pins;
+mod held_pages;
+mod pinned_pages;
 
 use crate::prelude::*;
-use blocks::HeldPages;
 use hawkeye_linux::memory::fragmentation::FreeBlocks;
-use pins::PinnedPages;
+use held_pages::HeldPages;
+use pinned_pages::PinnedPages;
 use std::fs;
 
 /// Options of `fragment`.
@@ -46,28 +46,28 @@ fn share(text: &str) -> WorkloadResult<f64, String> {
 const PIECE: usize = 64 << 20;
 pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
     drop_file_caches();
-    let before = free_memory()?;
+    let before = read_free_blocks()?;
     prefer_oom_kill();
-    let (mut memory, filled) = fill(args.spare_mib << 20, before)?;
-    let mut holding = HeldPages::choose(&blocks::frames(&memory, filled)?);
-    holding.hold_as_many_as_needed(free_memory()?, filled, args.fmfi);
+    let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
+    let mut holding = HeldPages::choose(&held_pages::frames(&memory, filled)?);
+    holding.hold_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
     holding.free_the_others(&mut memory, filled)?;
     let _pins = if args.unmovable {
-        Some(PinnedPages::on(&memory, &holding.kept())?)
+        Some(PinnedPages::pin_pages(&memory, &holding.kept())?)
     } else {
         None
     };
     report_ready(console, memory.start(), memory.bytes() as u64)?;
     console.emit(&WorkloadEvent::Fragmented {
         fmfi_before: before.fmfi(),
-        fmfi: free_memory()?.fmfi(),
+        fmfi: read_free_blocks()?.fmfi(),
         held_bytes: (holding.kept().len() * PAGE) as u64,
         pinned: args.unmovable,
     })?;
     serve_until_quit(console)
 }
 
-fn free_memory() -> WorkloadResult<FreeBlocks> {
+fn read_free_blocks() -> WorkloadResult<FreeBlocks> {
     FreeBlocks::read().map_err(WorkloadError::system("/proc/buddyinfo"))
 }
 
@@ -84,7 +84,7 @@ fn prefer_oom_kill() {
 }
 
 /// Spares `spare` bytes. Returns the mapping and the number of bytes that are filled.
-fn fill(spare: u64, free: FreeBlocks) -> WorkloadResult<(Mapping, usize)> {
+fn fill_free_memory(spare: u64, free: FreeBlocks) -> WorkloadResult<(WorkloadMemory, usize)> {
     let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
     if bytes == 0 {
         return Err(WorkloadError::Usage(format!(
@@ -93,9 +93,9 @@ fn fill(spare: u64, free: FreeBlocks) -> WorkloadResult<(Mapping, usize)> {
             spare >> 20
         )));
     }
-    let mut memory = Mapping::of_base_pages(bytes)?;
+    let mut memory = WorkloadMemory::of_base_pages(bytes)?;
     let mut filled = 0;
-    while filled < bytes && free_memory()?.bytes > spare + PIECE as u64 {
+    while filled < bytes && read_free_blocks()?.bytes > spare + PIECE as u64 {
         let end = (filled + PIECE).min(bytes);
         memory.populate(filled, end - filled)?;
         filled = end;

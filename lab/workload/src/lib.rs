@@ -6,48 +6,48 @@
 
 mod access;
 mod bloat;
-mod client;
 mod console;
 pub mod core_set;
 mod crowd;
 mod error;
 mod fragment;
 mod grow;
-mod handle;
+mod key_value_client;
 mod memory;
 mod one_tib;
 mod patterned;
 mod prelude;
 mod process;
+mod process_storms;
 mod protocol;
 pub mod rng;
 mod shared;
 mod stalls;
-mod storm;
 pub mod test_program;
 mod torture;
 mod touch;
+mod workload_process;
 
 pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
-pub use client::{
-    AnswerLatencies, AskArgs, HotKeys, RequestSchedule, ServerProtocol, UndelayedAnswers,
-};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError, WorkloadResult};
 pub use fragment::FragmentArgs;
 pub use grow::GrowArgs;
-pub use handle::{WorkloadProcess, WorkloadProcessError};
+pub use key_value_client::{
+    AnswerLatencies, AskArgs, HotKeys, RequestSchedule, ServerProtocol, UndelayedAnswers,
+};
 pub use memory::RequestedPageKind;
 pub use one_tib::OneTibArgs;
+pub use process_storms::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use protocol::{
     BadRequest, TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,
 };
 pub use shared::SharedArgs;
 pub use stalls::{FaultTimes, StallsArgs};
-pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
 pub use touch::{TouchArgs, TouchOrder};
+pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 
 pub(crate) use rng::WorkloadRng;
 
@@ -122,14 +122,14 @@ pub fn run(command: &WorkloadCommand) -> WorkloadResult<()> {
         WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
         WorkloadCommand::Stalls(args) => stalls::stalls(args, &mut console),
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
-        WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
-        WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
+        WorkloadCommand::ThreadStorm(args) => process_storms::thread_storm(args, &mut console),
+        WorkloadCommand::ForkStorm(args) => process_storms::fork_storm(args, &mut console),
         WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
         WorkloadCommand::Shared(args) => shared::shared(args, &mut console),
-        WorkloadCommand::Ask(args) => client::ask(args, &mut console),
+        WorkloadCommand::Ask(args) => key_value_client::ask(args, &mut console),
         WorkloadCommand::Fragment(args) => fragment::fragment(args, &mut console),
-        WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
-        WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),
+        WorkloadCommand::ExecSelf(args) => process_storms::exec_self(args, &mut console),
+        WorkloadCommand::ExitAfter(args) => process_storms::exit_after(args, &mut console),
     };
     if let Err(error) = &result {
         if !matches!(error, WorkloadError::Output(_)) {

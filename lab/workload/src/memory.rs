@@ -36,16 +36,16 @@ pub(crate) enum Protection {
     ReadWrite,
 }
 
-pub(crate) struct Mapping {
+pub(crate) struct WorkloadMemory {
     start: NonNull<u8>,
     /// Never zero; a multiple of the base page.
     bytes: usize,
 }
 
 // SAFETY: the mapping is owned by this value alone and is tied to no thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for WorkloadMemory {}
 
-impl Mapping {
+impl WorkloadMemory {
     /// Maps private memory, aligned to 2 MiB. `touch` writes to it for the first time, which is
     /// when the kernel chooses the pages.
     pub(crate) fn private(
@@ -53,11 +53,11 @@ impl Mapping {
         pages: RequestedPageKind,
         touch: impl FnOnce(&mut Self),
     ) -> Result<Self, MemoryError> {
-        let mut mapping = Self::aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        let mut mapping = Self::map_aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
         // Forbidding huge pages would forbid promotion, too. It is therefore done only where every
         // program gets huge pages at faults. It is taken back by the advice that has no effect
         // there.
-        let forbid = pages == RequestedPageKind::Base && huge_pages_for_everyone();
+        let forbid = pages == RequestedPageKind::Base && is_thp_always();
         if forbid {
             mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
         } else if pages == RequestedPageKind::Huge {
@@ -71,7 +71,7 @@ impl Mapping {
     }
 
     /// Maps private memory as allocators do: the kernel merges it with the previous mapping.
-    pub(crate) fn plain(bytes: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn map_unaligned(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }
 
@@ -81,12 +81,12 @@ impl Mapping {
     }
 
     /// Lets KSM merge its pages with equal ones.
-    pub(crate) fn mergeable(&mut self) -> Result<(), MemoryError> {
+    pub(crate) fn allow_same_page_merging(&mut self) -> Result<(), MemoryError> {
         self.advise(0, self.bytes, libc::MADV_MERGEABLE)
     }
 
     pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
-        let mapping = Self::plain(bytes)?;
+        let mapping = Self::map_unaligned(bytes)?;
         mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
         Ok(mapping)
     }
@@ -105,7 +105,7 @@ impl Mapping {
     }
 
     /// Maps private memory at `shift` bytes after a 2 MiB boundary.
-    fn aligned(bytes: usize, protection: i32, shift: usize) -> Result<Self, MemoryError> {
+    fn map_aligned(bytes: usize, protection: i32, shift: usize) -> Result<Self, MemoryError> {
         let wide = map_anonymous(bytes + REGION + shift, protection, libc::MAP_PRIVATE)?;
         let head = wide.start.as_ptr().align_offset(REGION) + shift;
         let wanted = wide.split(head).1.and_then(|rest| rest.split(bytes).0);
@@ -206,7 +206,7 @@ impl Mapping {
         let at = self.range(offset, bytes);
         // SAFETY: the range is ours; the advice used here at most zeroes it, and no reference
         // into it exists.
-        done(
+        call_result(
             unsafe { libc::madvise(at, bytes, advice) },
             "madvise",
             bytes,
@@ -227,7 +227,7 @@ impl Mapping {
             Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: the range is ours and no reference into it exists.
-        done(
+        call_result(
             unsafe { libc::mprotect(at, bytes, bits) },
             "mprotect",
             bytes,
@@ -240,20 +240,20 @@ impl Mapping {
         // SAFETY: the old range is ours, no reference into it exists, and the kernel picks a
         // free place for the new one.
         let new = unsafe { libc::mremap(old, self.bytes, bytes, libc::MREMAP_MAYMOVE) };
-        (self.start, self.bytes) = (mapped(new, "mremap", bytes)?, bytes);
+        (self.start, self.bytes) = (mmap_result(new, "mremap", bytes)?, bytes);
         Ok(())
     }
 
     /// Moves the mapping to a new place, `shift` bytes (whole pages) after a 2 MiB boundary.
     pub(crate) fn relocate(&mut self, shift: usize) -> Result<(), MemoryError> {
         assert!(shift % PAGE == 0, "a mapping starts at a page");
-        let place = Self::aligned(self.bytes, libc::PROT_NONE, shift)?;
+        let place = Self::map_aligned(self.bytes, libc::PROT_NONE, shift)?;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (old, target) = (self.start.as_ptr().cast(), place.start.as_ptr());
         // SAFETY: both ranges are ours and no reference into either exists; the call replaces
         // `place` by what `self` maps.
         let new = unsafe { libc::mremap(old, self.bytes, self.bytes, flags, target) };
-        self.start = mapped(new, "mremap", self.bytes)?;
+        self.start = mmap_result(new, "mremap", self.bytes)?;
         std::mem::forget(place); // `self` owns that range now
         Ok(())
     }
@@ -282,7 +282,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for WorkloadMemory {
     fn drop(&mut self) {
         // SAFETY: the range is ours and no reference to it exists any more. The call fails only at
         // the limit of mappings, and then the memory is merely kept.
@@ -290,20 +290,29 @@ impl Drop for Mapping {
     }
 }
 
-fn map_anonymous(bytes: usize, protection: i32, sharing: i32) -> Result<Mapping, MemoryError> {
+fn map_anonymous(
+    bytes: usize,
+    protection: i32,
+    sharing: i32,
+) -> Result<WorkloadMemory, MemoryError> {
     let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | sharing;
     map(bytes, protection, flags, -1)
 }
 
-fn map(bytes: usize, protection: i32, flags: i32, fd: RawFd) -> Result<Mapping, MemoryError> {
+fn map(
+    bytes: usize,
+    protection: i32,
+    flags: i32,
+    fd: RawFd,
+) -> Result<WorkloadMemory, MemoryError> {
     assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
     // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
-    let start = mapped(start, "mmap", bytes)?;
-    Ok(Mapping { start, bytes })
+    let start = mmap_result(start, "mmap", bytes)?;
+    Ok(WorkloadMemory { start, bytes })
 }
 
-fn mapped(
+fn mmap_result(
     start: *mut libc::c_void,
     call: &'static str,
     bytes: usize,
@@ -312,14 +321,14 @@ fn mapped(
     found.ok_or_else(|| MemoryError::last(call, bytes))
 }
 
-fn done(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryError> {
+fn call_result(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryError> {
     match result {
         0 => Ok(()),
         _ => Err(MemoryError::last(call, bytes)),
     }
 }
 
-fn huge_pages_for_everyone() -> bool {
+fn is_thp_always() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
         .is_ok_and(|setting| setting.contains("[always]"))
 }

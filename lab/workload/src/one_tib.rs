@@ -38,7 +38,7 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
     }
     let _mapped = map_many_times(args)?;
     let bytes = (args.mib << 20) as usize;
-    let own = Mapping::private(bytes, RequestedPageKind::Base, |memory| {
+    let own = WorkloadMemory::private(bytes, RequestedPageKind::Base, |memory| {
         for offset in (0..bytes).step_by(PAGE) {
             memory.write(offset, offset as u64 | 1);
         }
@@ -56,14 +56,14 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
         [
             Box::new(move || read_at_random(&read, over)),
             Box::new(|| map_and_unmap(longest, over)),
-            Box::new(move || fault(faulted, longest, over)),
+            Box::new(move || time_page_faults(faulted, longest, over)),
         ],
         answer,
     )
 }
 
 /// Maps the small file until the address space has the requested size.
-fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<Mapping>> {
+fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>> {
     let failed = |error| WorkloadError::system("making a file in memory")(error);
     let file = memfd_create(c"hawkeye-one-tib", MFdFlags::MFD_CLOEXEC);
     let file = File::from(file.map_err(io::Error::from).map_err(failed)?);
@@ -73,7 +73,7 @@ fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<Mapping>> {
     (0..pieces)
         .map(|piece| {
             let bytes = FILE_BYTES as usize;
-            Ok(Mapping::of_file(&file, bytes, piece < populated)?)
+            Ok(WorkloadMemory::of_file(&file, bytes, piece < populated)?)
         })
         .collect()
 }
@@ -88,7 +88,7 @@ struct LongestCalls {
 }
 
 impl LongestCalls {
-    fn time<T>(&self, longest: &AtomicU64, call: impl FnOnce() -> T) -> T {
+    fn time_call<T>(&self, longest: &AtomicU64, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
         longest.fetch_max(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -109,21 +109,25 @@ impl LongestCalls {
 
 fn map_and_unmap(longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
-        let mapping = longest.time(&longest.map, || Mapping::shared(PIECE))?;
-        longest.time(&longest.unmap, || drop(mapping));
+        let mapping = longest.time_call(&longest.map, || WorkloadMemory::shared(PIECE))?;
+        longest.time_call(&longest.unmap, || drop(mapping));
         thread::sleep(PAUSE);
     }
     Ok(())
 }
 
-fn fault(mut memory: Mapping, longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()> {
+fn time_page_faults(
+    mut memory: WorkloadMemory,
+    longest: &LongestCalls,
+    over: &AtomicBool,
+) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
         memory.discard(0, memory.bytes())?;
         for page in 0..memory.pages() {
             if over.load(Ordering::Relaxed) {
                 break;
             }
-            longest.time(&longest.fault, || memory.write(page * PAGE, 1));
+            longest.time_call(&longest.fault, || memory.write(page * PAGE, 1));
             thread::sleep(PAUSE);
         }
     }

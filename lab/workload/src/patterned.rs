@@ -18,8 +18,8 @@ pub(super) struct PatternCheck {
 
 /// Whole regions, with a record of their written pages.
 pub(super) struct PatternedMemory {
-    memory: Mapping,
-    pattern: Pattern,
+    memory: WorkloadMemory,
+    pattern: PagePattern,
 }
 
 impl PatternedMemory {
@@ -30,12 +30,12 @@ impl PatternedMemory {
         tail_bytes: bool,
         pages: RequestedPageKind,
     ) -> WorkloadResult<Self> {
-        let mut pattern = Pattern {
+        let mut pattern = PagePattern {
             start: 0,
             written: vec![false; regions * REGION_PAGES],
             tail_bytes,
         };
-        let memory = Mapping::private(regions * REGION, pages, |memory| {
+        let memory = WorkloadMemory::private(regions * REGION, pages, |memory| {
             pattern.start = memory.start();
             pattern.write(memory, used);
         })?;
@@ -69,7 +69,7 @@ impl PatternedMemory {
         let kept = REGION_PAGES * usize::from(100 - percent.min(100)) / 100;
         let mut given_back = [false; REGION_PAGES];
         for rank in kept..REGION_PAGES {
-            given_back[spread(rank)] = true;
+            given_back[spread_position(rank)] = true;
         }
         let mut freed = 0;
         for region in 0..self.regions() {
@@ -145,22 +145,22 @@ impl PatternedMemory {
     }
 }
 
-struct Pattern {
+struct PagePattern {
     start: u64,
     written: Vec<bool>,
     tail_bytes: bool,
 }
 
-impl Pattern {
+impl PagePattern {
     /// Writes the first `count` pages, in spread order, of every region.
-    fn write(&mut self, memory: &mut Mapping, count: usize) {
+    fn write(&mut self, memory: &mut WorkloadMemory, count: usize) {
         for region in 0..self.written.len() / REGION_PAGES {
             self.write_region(memory, region, count);
         }
     }
 
-    fn write_region(&mut self, memory: &mut Mapping, region: usize, count: usize) {
-        for page in (0..count).map(|rank| region * REGION_PAGES + spread(rank)) {
+    fn write_region(&mut self, memory: &mut WorkloadMemory, region: usize, count: usize) {
+        for page in (0..count).map(|rank| region * REGION_PAGES + spread_position(rank)) {
             self.written[page] = true;
             let contents = self.contents(page);
             for (word, value) in contents.into_iter().filter(|(_, value)| *value != 0) {
@@ -197,7 +197,7 @@ fn word_of(contents: &PatternWords, word: usize) -> u64 {
         .map_or(0, |(_, value)| *value)
 }
 
-fn spread(rank: usize) -> usize {
+fn spread_position(rank: usize) -> usize {
     rank * SPREAD % REGION_PAGES
 }
 

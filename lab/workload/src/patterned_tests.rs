@@ -19,7 +19,7 @@ fn untouched_and_written_memory_is_right() {
 
 #[test]
 fn one_wrong_byte_is_found_in_used_and_in_zero_pages() {
-    for page in [spread(3), spread(400)] {
+    for page in [spread_position(3), spread_position(400)] {
         let mut memory = memory(100, false);
         let offset = page * PAGE + 80;
         let right = word_of(&memory.pattern.contents(page), 10);

@@ -3,10 +3,10 @@
 pub(crate) use crate::console::{Console, ConsoleInput};
 pub(crate) use crate::error::{MemoryError, WorkloadError, WorkloadResult};
 pub(crate) use crate::memory::{
-    Mapping, PAGE, PAGE_WORDS, Protection, REGION, REGION_PAGES, RequestedPageKind,
+    PAGE, PAGE_WORDS, Protection, REGION, REGION_PAGES, RequestedPageKind, WorkloadMemory,
 };
 pub(crate) use crate::process::{
-    ready, report_ready, resident, run_workers, serve_until_quit, wait_for_go,
+    ready_report, report_ready, resident_report, run_workers, serve_until_quit, wait_for_go,
 };
 pub(crate) use crate::protocol::{
     TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,

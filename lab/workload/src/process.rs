@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// This process's report of its memory once that is present (see [`WorkloadReady`]).
-pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> WorkloadReady {
+pub(crate) fn ready_report(start: u64, bytes: u64, hot_start: u64) -> WorkloadReady {
     WorkloadReady {
         pid: std::process::id(),
         start,
@@ -18,10 +18,14 @@ pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> WorkloadReady {
 
 /// Reports that memory is present, none of it hot.
 pub(crate) fn report_ready(console: &mut Console, start: u64, bytes: u64) -> WorkloadResult<()> {
-    console.emit(&WorkloadEvent::Ready(ready(start, bytes, start + bytes)))
+    console.emit(&WorkloadEvent::Ready(ready_report(
+        start,
+        bytes,
+        start + bytes,
+    )))
 }
 
-pub(crate) fn resident() -> WorkloadResult<WorkloadEvent> {
+pub(crate) fn resident_report() -> WorkloadResult<WorkloadEvent> {
     Ok(WorkloadEvent::Rss {
         rss_bytes: hawkeye_linux::processes::process::rss_bytes(std::process::id())?,
         huge_bytes: huge_bytes(),
@@ -31,7 +35,7 @@ pub(crate) fn resident() -> WorkloadResult<WorkloadEvent> {
 /// False if there is a reason to end instead. `until` names what the workload does after `go`.
 pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<bool> {
     loop {
-        let message = match console.next() {
+        let message = match console.next_request() {
             ConsoleInput::Request(WorkloadRequest::Go) => return Ok(true),
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(false),
             ConsoleInput::Request(other) => {
@@ -46,9 +50,9 @@ pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<
 /// Answers requests for the process's size until it gets `quit`, or its input ends.
 pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
     loop {
-        match console.next() {
+        match console.next_request() {
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(()),
-            ConsoleInput::Request(WorkloadRequest::Rss) => console.emit(&resident()?)?,
+            ConsoleInput::Request(WorkloadRequest::Rss) => console.emit(&resident_report()?)?,
             other => console.report_invalid_request(other)?,
         }
     }
@@ -77,13 +81,13 @@ pub(crate) fn run_workers<'a, const N: usize>(
     })
 }
 
-pub(crate) fn read_at_random(memory: &Mapping, over: &AtomicBool) -> WorkloadResult<()> {
+pub(crate) fn read_at_random(memory: &WorkloadMemory, over: &AtomicBool) -> WorkloadResult<()> {
     /// Reads between two checks of the flag.
     const BATCH: usize = 8192;
     let mut rng = WorkloadRng::new(1, 0);
     while !over.load(Ordering::Relaxed) {
         for _ in 0..BATCH {
-            memory.read(rng.below(memory.bytes() / 8) * 8);
+            memory.read(rng.draw_below(memory.bytes() / 8) * 8);
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Lines that a workload and its starter exchange.
 
-use crate::client::pace::{AnswerLatencies, RequestSchedule};
+use crate::key_value_client::request_schedule::{AnswerLatencies, RequestSchedule};
 use crate::stalls::FaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;

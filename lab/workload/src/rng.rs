@@ -22,20 +22,20 @@ impl WorkloadRng {
 
     /// A number below `bound`, which must not be zero.
     #[inline]
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub fn draw_below(&mut self, bound: usize) -> usize {
         scale(self.next(), bound)
     }
 
     /// Puts items into a random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
+            items.swap(last, self.draw_below(last + 1));
         }
     }
 
     /// True with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
+        self.draw_below(times) == 0
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
         let mut rng = WorkloadRng::new(1, 0);
         let mut seen = [false; 10];
         for _ in 0..1000 {
-            seen[rng.below(10)] = true;
+            seen[rng.draw_below(10)] = true;
         }
         assert_eq!(seen, [true; 10]);
     }

@@ -58,9 +58,9 @@ const IDLE: Duration = Duration::from_millis(50);
 
 pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
-    let mut memory = Mapping::private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut memory = WorkloadMemory::private(bytes, RequestedPageKind::Base, |_| {})?;
     if args.mergeable.is_some() {
-        memory.mergeable()?;
+        memory.allow_same_page_merging()?;
     }
     for page in 0..memory.pages() {
         memory.write(page * PAGE, args.first_word(page as u64));
@@ -68,7 +68,7 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = match args.private_mib {
         0 => None,
-        mib => Some(Mapping::private(
+        mib => Some(WorkloadMemory::private(
             (mib << 20) as usize,
             RequestedPageKind::Base,
             |_| {},
@@ -88,8 +88,8 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
 }
 
 struct SharingProcesses {
-    memory: Mapping,
-    private: Option<Mapping>,
+    memory: WorkloadMemory,
+    private: Option<WorkloadMemory>,
     workers: Vec<ForkedWorker>,
 }
 
@@ -97,7 +97,7 @@ impl SharingProcesses {
     fn fork(&mut self, args: &SharedArgs) -> WorkloadResult<()> {
         for number in 0..args.workers {
             // SAFETY: the child reads and writes memory and makes system calls.
-            let worker = unsafe { ForkedWorker::fork(|| work(self, args, number)) }?;
+            let worker = unsafe { ForkedWorker::fork(|| read_in_worker(self, args, number)) }?;
             self.workers.push(worker);
         }
         Ok(())
@@ -129,7 +129,9 @@ impl SharingProcesses {
                 Some(ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork(args)?,
                 Some(ConsoleInput::Request(WorkloadRequest::Stop)) => self.workers.clear(),
-                Some(ConsoleInput::Request(WorkloadRequest::Rss)) => console.emit(&resident()?)?,
+                Some(ConsoleInput::Request(WorkloadRequest::Rss)) => {
+                    console.emit(&resident_report()?)?
+                }
                 Some(other) => console.report_invalid_request(other)?,
             }
         }
@@ -137,13 +139,13 @@ impl SharingProcesses {
     }
 }
 
-fn read_word(memory: &Mapping, rng: &mut WorkloadRng, pages: usize) {
-    let word = rng.below(pages * PAGE_WORDS);
+fn read_word(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: usize) {
+    let word = rng.draw_below(pages * PAGE_WORDS);
     memory.read(word * 8);
 }
 
 /// A worker's work, which is async-signal-safe.
-fn work(family: &mut SharingProcesses, args: &SharedArgs, number: u16) {
+fn read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, number: u16) {
     let mut rng = WorkloadRng::new(2, number.into());
     if let Some(private) = &mut family.private {
         for page in 0..private.pages() {

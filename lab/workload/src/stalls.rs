@@ -120,14 +120,15 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let touched_bytes = (args.touched_mib.next_multiple_of(2) << 20) as usize;
     let beside_bytes = (args.beside_mib << 20) as usize;
-    let beside = (beside_bytes > 0).then(|| Mapping::of_base_pages(beside_bytes));
+    let beside = (beside_bytes > 0).then(|| WorkloadMemory::of_base_pages(beside_bytes));
     let mut beside = beside.transpose()?;
     if let Some(beside) = &mut beside {
-        fill(beside, beside_bytes);
+        fill_memory(beside, beside_bytes);
     }
-    let memory = Mapping::private(bytes + touched_bytes, RequestedPageKind::Base, |memory| {
-        fill(memory, bytes);
-    })?;
+    let memory =
+        WorkloadMemory::private(bytes + touched_bytes, RequestedPageKind::Base, |memory| {
+            fill_memory(memory, bytes);
+        })?;
     let (Some(own), Some(touched)) = memory.split(bytes) else {
         unreachable!("neither part is empty")
     };
@@ -148,14 +149,14 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
     )
 }
 
-fn fill(memory: &mut Mapping, bytes: usize) {
+fn fill_memory(memory: &mut WorkloadMemory, bytes: usize) {
     for offset in (0..bytes).step_by(PAGE) {
         memory.write(offset, offset as u64 | 1);
     }
 }
 
 fn fault_until_over(
-    mut memory: Mapping,
+    mut memory: WorkloadMemory,
     args: &StallsArgs,
     recorder: &Mutex<FaultRecorder>,
     over: &AtomicBool,

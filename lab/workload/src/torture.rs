@@ -1,19 +1,19 @@
 //! Memory torture: threads that change their memory in every way a program can. At any time they
 //! have the expected value of each byte.
 
-mod model;
 mod operation;
-mod ops;
-mod piece;
+mod operation_steps;
+mod shadow_pages;
+mod shadowed_mapping;
 mod snapshot;
-mod torturer;
+mod torture_thread;
 
 use crate::prelude::*;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use torturer::TortureThread;
+use torture_thread::TortureThread;
 
 /// Options of `torture`.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +60,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
     let torturers = (0..usize::from(args.threads))
         .map(|thread| TortureThread::new(thread, pages, args))
         .collect::<WorkloadResult<Vec<_>, _>>()?;
-    console.emit(&WorkloadEvent::Ready(ready(0, args.mib << 20, 0)))?;
+    console.emit(&WorkloadEvent::Ready(ready_report(0, args.mib << 20, 0)))?;
 
     let begin = Instant::now();
     let deadline = begin.checked_add(duration).unwrap_or(begin);
@@ -70,7 +70,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
         for torturer in torturers {
             let (sender, stop, operations) = (sender.clone(), &stop, &operations);
             let body = move || {
-                let outcome = work(torturer, deadline, stop, operations, args.corrupt);
+                let outcome = torture_in_thread(torturer, deadline, stop, operations, args.corrupt);
                 // A receiver that is gone has the first failure, and that is enough.
                 let _ = sender.send(outcome);
             };
@@ -94,7 +94,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
     }))
 }
 
-fn work(
+fn torture_in_thread(
     mut torturer: TortureThread,
     deadline: Instant,
     stop: &AtomicBool,
@@ -102,7 +102,7 @@ fn work(
     corrupt: bool,
 ) -> TortureResult {
     while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
-        torturer.step()?;
+        torturer.run_operation()?;
         operations.fetch_add(1, Ordering::Relaxed);
     }
     if corrupt {

@@ -54,7 +54,7 @@ pub enum TouchOrder {
 }
 
 /// Histogram of the times of touches, in nanoseconds.
-fn latencies() -> WorkloadResult<Histogram<u64>> {
+fn new_time_histogram() -> WorkloadResult<Histogram<u64>> {
     const DIGITS: u8 = 3;
     Histogram::new(DIGITS).map_err(WorkloadError::uncountable)
 }
@@ -63,14 +63,15 @@ fn latencies() -> WorkloadResult<Histogram<u64>> {
 pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
-    let memory = Mapping::private(mapped, args.pages, |_| {})?;
+    let memory = WorkloadMemory::private(mapped, args.pages, |_| {})?;
     report_ready(console, memory.start(), bytes as u64)?;
     if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
     }
     let (touched, _untouched) = memory.split(bytes);
-    let mut parts =
-        touched.map_or_else(Vec::new, |memory| parts(memory, usize::from(args.threads)));
+    let mut parts = touched.map_or_else(Vec::new, |memory| {
+        split_for_threads(memory, usize::from(args.threads))
+    });
     for _ in 0..args.rounds {
         let begun = Instant::now();
         let all = thread::scope(|scope| {
@@ -79,7 +80,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
                 .enumerate()
                 .map(|(n, part)| scope.spawn(move || touch_part(args, part, n as u64)))
                 .collect();
-            let mut all = latencies()?;
+            let mut all = new_time_histogram()?;
             for thread in threads {
                 let joined = thread.join();
                 let part = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -106,7 +107,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
     wrong.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong)))
 }
 
-fn parts(memory: Mapping, threads: usize) -> Vec<Mapping> {
+fn split_for_threads(memory: WorkloadMemory, threads: usize) -> Vec<WorkloadMemory> {
     let mut parts = Vec::new();
     let mut rest = Some(memory);
     for left in (1..=threads).rev() {
@@ -120,16 +121,20 @@ fn parts(memory: Mapping, threads: usize) -> Vec<Mapping> {
 }
 
 /// The word written to a page: its address, so that exchanged pages are detected.
-fn stamp(memory: &Mapping, offset: usize) -> u64 {
+fn stamp(memory: &WorkloadMemory, offset: usize) -> u64 {
     (memory.start() + offset as u64) | 1
 }
 
-fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> WorkloadResult<Histogram<u64>> {
+fn touch_part(
+    args: &TouchArgs,
+    memory: &mut WorkloadMemory,
+    seed: u64,
+) -> WorkloadResult<Histogram<u64>> {
     let regions = memory.bytes() / REGION;
     let per_region = usize::from(args.pages_per_region);
     let work = Duration::from_micros(args.work_us);
-    let mut latencies = latencies()?;
-    let mut write = |memory: &mut Mapping, region: usize, page: usize| {
+    let mut latencies = new_time_histogram()?;
+    let mut write = |memory: &mut WorkloadMemory, region: usize, page: usize| {
         let offset = region * REGION + page * (REGION_PAGES / per_region) * PAGE;
         let value = stamp(memory, offset);
         if args.latencies {
@@ -169,7 +174,7 @@ fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> WorkloadResu
     Ok(latencies)
 }
 
-fn wrong_word(args: &TouchArgs, memory: &Mapping) -> Option<WrongWord> {
+fn wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
     let step = REGION_PAGES / usize::from(args.pages_per_region);
     let touched = |offset: usize| {
         let page = offset % REGION / PAGE;

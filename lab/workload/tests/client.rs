@@ -56,7 +56,6 @@ fn serve(mut stream: UnixStream, server: &Mutex<Server>) {
     }
 }
 
-/// A client and its server. The socket is removed at the end.
 struct Asking {
     client: WorkloadProcess,
     server: Arc<Mutex<Server>>,
@@ -103,10 +102,12 @@ impl Asking {
             questions_per_s: per_s,
             writes_percent,
         });
-        let answered = self.client.answer(request, SOON, |event| match event {
-            WorkloadEvent::Answered(latencies) => Some(latencies),
-            _ => None,
-        });
+        let answered = self
+            .client
+            .request_answer(request, SOON, |event| match event {
+                WorkloadEvent::Answered(latencies) => Some(latencies),
+                _ => None,
+            });
         answered.unwrap()
     }
 }
@@ -116,9 +117,9 @@ fn answers_are_counted_while_it_is_told_to_ask() {
     let mut asking = asking("counts", usize::MAX, 0);
     let client = &mut asking.client;
     for _ in 0..2 {
-        client.command(WorkloadRequest::Go).unwrap();
-        assert!(client.measure(A_MOMENT).unwrap() > 0.0);
-        client.command(WorkloadRequest::Stop).unwrap();
+        client.send_request(WorkloadRequest::Go).unwrap();
+        assert!(client.measure_rate(A_MOMENT).unwrap() > 0.0);
+        client.send_request(WorkloadRequest::Stop).unwrap();
         // It is in at most one round, and then reports nothing.
         let silent = std::iter::repeat_with(|| client.next_event(10 * A_MOMENT));
         let last = silent.take(50).find(Result::is_err);
@@ -130,7 +131,7 @@ fn answers_are_counted_while_it_is_told_to_ask() {
     assert_eq!(asking.latencies(A_MOMENT, 100, 50).questions, 20);
     let refused = asking
         .client
-        .request(WorkloadRequest::Verify, SOON)
+        .request_and_wait(WorkloadRequest::Verify, SOON)
         .unwrap_err();
     assert!(refused.to_string().contains("cannot verify"), "{refused}");
 }
@@ -138,8 +139,8 @@ fn answers_are_counted_while_it_is_told_to_ask() {
 #[test]
 fn a_lost_key_ends_it_with_what_was_answered() {
     let mut asking = asking("loses", 40, 0);
-    asking.client.command(WorkloadRequest::Go).unwrap();
-    let error = asking.client.measure(SOON).unwrap_err().to_string();
+    asking.client.send_request(WorkloadRequest::Go).unwrap();
+    let error = asking.client.measure_rate(SOON).unwrap_err().to_string();
     assert!(error.contains("\"END\" instead of \"VALUE key:"), "{error}");
 }
 

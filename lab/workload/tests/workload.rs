@@ -25,7 +25,7 @@ fn until(workload: &mut WorkloadProcess, last: impl Fn(&WorkloadEvent) -> bool) 
 }
 
 fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
-    let refused = workload.request(WorkloadRequest::Go, SOON);
+    let refused = workload.request_and_wait(WorkloadRequest::Go, SOON);
     assert!(
         matches!(refused, Err(WorkloadProcessError::Failed(_))),
         "{refused:?}"
@@ -62,13 +62,13 @@ fn readers_report_a_rate_pause_and_end() {
             matches!(silent, Err(WorkloadProcessError::Timeout(_))),
             "{name}: {silent:?}"
         );
-        workload.command(WorkloadRequest::Go).unwrap();
+        workload.send_request(WorkloadRequest::Go).unwrap();
         assert!(
-            workload.measure(Duration::from_millis(60)).unwrap() > 0.0,
+            workload.measure_rate(Duration::from_millis(60)).unwrap() > 0.0,
             "{name}"
         );
-        workload.command(WorkloadRequest::Stop).unwrap();
-        workload.command(WorkloadRequest::Quit).unwrap();
+        workload.send_request(WorkloadRequest::Stop).unwrap();
+        workload.send_request(WorkloadRequest::Quit).unwrap();
         until(&mut workload, |event| {
             matches!(event, WorkloadEvent::Finished { accesses: 1.., .. })
         });
@@ -105,7 +105,7 @@ fn bloat_frees_refills_and_verifies() {
             bad_bytes: 0,
             first_bad: None,
         };
-        let mut asked = |request| workload.request(request, SOON).unwrap();
+        let mut asked = |request| workload.request_and_wait(request, SOON).unwrap();
         assert_eq!(asked(WorkloadRequest::Verify), right);
         let freed_bytes = 4 * 410 * 4096;
         assert_eq!(
@@ -134,11 +134,15 @@ fn a_burner_gives_whole_regions_back() {
         freed_bytes: 4 << 20,
     };
     assert_eq!(
-        workload.request(WorkloadRequest::Free(2), SOON).unwrap(),
+        workload
+            .request_and_wait(WorkloadRequest::Free(2), SOON)
+            .unwrap(),
         two
     );
     assert_eq!(
-        workload.request(WorkloadRequest::Unmap(2), SOON).unwrap(),
+        workload
+            .request_and_wait(WorkloadRequest::Unmap(2), SOON)
+            .unwrap(),
         two
     );
     let right = WorkloadEvent::Verified {
@@ -147,7 +151,9 @@ fn a_burner_gives_whole_regions_back() {
         first_bad: None,
     };
     assert_eq!(
-        workload.request(WorkloadRequest::Verify, SOON).unwrap(),
+        workload
+            .request_and_wait(WorkloadRequest::Verify, SOON)
+            .unwrap(),
         right
     );
 }
@@ -162,7 +168,9 @@ fn a_huge_address_space_times_its_calls() {
     assert!(mapped_pages >= (1 << 40) / 4096, "{statm}");
     let (mut calls_seen, mut longest_us) = (0, 0.0);
     while calls_seen < 100 || longest_us <= 0.0 {
-        let longest = workload.request(WorkloadRequest::Longest, SOON).unwrap();
+        let longest = workload
+            .request_and_wait(WorkloadRequest::Longest, SOON)
+            .unwrap();
         let WorkloadEvent::Longest { map_us, calls, .. } = longest else {
             panic!("{longest:?}")
         };
@@ -278,7 +286,10 @@ fn page_faults_are_timed_until_asked_for() {
         let mut all = FaultTimes::default();
         // More touches than pages: the memory was given back, and faults occurred again.
         while all.faults + all.present <= (4 << 20) / 4096 + 10 {
-            match workload.request(WorkloadRequest::Faults, SOON).unwrap() {
+            match workload
+                .request_and_wait(WorkloadRequest::Faults, SOON)
+                .unwrap()
+            {
                 WorkloadEvent::Faults(times) => all.add(&times),
                 other => panic!("{other:?}"),
             }

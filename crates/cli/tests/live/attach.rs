@@ -4,7 +4,7 @@ use crate::common::{
     DEADLINE, huge_bytes, kernel_backend, machine, machine_at_speed, memory, or_skip, until,
     workload, workload_without_thp,
 };
-use hawkeye_bench::live::manage;
+use hawkeye_bench::live::manage_process;
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::CpuBudget;
@@ -24,7 +24,7 @@ fn hot_memory_of_a_running_process_becomes_huge_and_stays_huge() {
     assert_eq!(summary["promoted"], 32);
     assert!(summary["exit_status"].is_null());
     assert_eq!(huge_bytes(pid), 64 << 20, "huge memory stays huge");
-    let _ = program.command(WorkloadRequest::Quit);
+    let _ = program.send_request(WorkloadRequest::Quit);
 }
 
 /// The period is much longer than the deadline of the tests.
@@ -45,10 +45,10 @@ fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let mut settings = rare_sampling();
     settings.max_promotions = Some(1);
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
-    let managed = manage(kernel_backend(), pid, "hawkeye", settings, DEADLINE, whole);
+    let managed = manage_process(kernel_backend(), pid, "hawkeye", settings, DEADLINE, whole);
     let journal = managed.expect("the process can be managed").journal;
     assert!(whole(&journal), "{:?}", journal.totals());
-    let _ = program.command(WorkloadRequest::Quit);
+    let _ = program.send_request(WorkloadRequest::Quit);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     // If there were anything to gain, the next window would open three window lengths after the
     // first one.
     let mut first = None;
-    let journal = manage(
+    let journal = manage_process(
         means,
         pid,
         "hawkeye",
@@ -89,7 +89,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
         .totals()
         .clone();
     assert_eq!((totals.samples, totals.promoted), (1, 0), "{totals:?}");
-    let _ = program.command(WorkloadRequest::Quit);
+    let _ = program.send_request(WorkloadRequest::Quit);
 }
 
 #[test]

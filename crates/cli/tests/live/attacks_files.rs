@@ -18,7 +18,6 @@ use std::time::Duration;
 const RUN: &str = "run --policy hawkeye-g -- true";
 const MACHINE_LOCK: &str = "/run/hawkeye/manager.lock";
 
-/// A process that holds a lock or tries to; killed when dropped.
 struct LockProcess(Child);
 
 impl LockProcess {
@@ -29,7 +28,6 @@ impl LockProcess {
         Self(child.expect("flock starts"))
     }
 
-    /// Whether it holds the lock, according to the kernel.
     fn holds(&self) -> bool {
         let locks = fs::read_to_string("/proc/locks").expect("the file can be read");
         let pid = self.0.id().to_string();

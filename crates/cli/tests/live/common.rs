@@ -540,7 +540,7 @@ pub fn workload_without_thp(words: &str) -> (WorkloadProcess, u32) {
 /// Resident and huge memory, as the workload reports them.
 pub fn memory(workload: &mut WorkloadProcess) -> (u64, u64) {
     let request = hawkeye_workload::WorkloadRequest::Rss;
-    match workload.request(request, Duration::from_secs(30) * time_limit_factor()) {
+    match workload.request_and_wait(request, Duration::from_secs(30) * time_limit_factor()) {
         Ok(WorkloadEvent::Rss {
             rss_bytes,
             huge_bytes,
@@ -575,7 +575,7 @@ pub fn figure(of: &Value, name: &str) -> u64 {
 
 pub fn assert_unharmed(workload: &mut WorkloadProcess) {
     let request = hawkeye_workload::WorkloadRequest::Verify;
-    match workload.request(request, Duration::from_secs(60) * time_limit_factor()) {
+    match workload.request_and_wait(request, Duration::from_secs(60) * time_limit_factor()) {
         Ok(WorkloadEvent::Verified {
             bad_bytes: 0,
             checked_bytes,

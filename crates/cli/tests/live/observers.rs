@@ -21,7 +21,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whole regions of this process.
 struct MappedRegions {
     _mapped: OwnMemory,
     start: u64,

@@ -32,7 +32,7 @@ fn filled(machine: &TestMachine, options: &str, workload: &str) -> u64 {
 
 fn touches_and_ends(mut program: WorkloadProcess) {
     program
-        .command(WorkloadRequest::Go)
+        .send_request(WorkloadRequest::Go)
         .expect("the workload can be started");
     let verified =
         |event: WorkloadEvent| matches!(event, WorkloadEvent::Verified { bad_bytes: 0, .. });
@@ -153,7 +153,7 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     assert!(until(DEADLINE, listens), "the filler has begun");
     std::thread::sleep(Duration::from_secs(2) * time_limit_factor());
     program
-        .command(WorkloadRequest::Go)
+        .send_request(WorkloadRequest::Go)
         .expect("the workload can be started");
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
     assert!(events.any(|event| matches!(

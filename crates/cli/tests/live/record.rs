@@ -5,16 +5,16 @@ use crate::common::{TestMachine, figure, machine, or_skip, time_limit_factor, wo
 use crate::settings;
 use hawkeye_sim::simulate::{SimulationSetup, simulate};
 use hawkeye_sim::systems;
-use hawkeye_sim::trace::{BadRecords, CoverageRows};
+use hawkeye_sim::trace::{BadRecords, CoverageRowReader};
 use hawkeye_sim::workloads::{RecordingReplay, WorkloadSpec};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::path::Path;
 
-/// A recording, as a workload of the simulator.
 fn recorded(file: &Path) -> WorkloadSpec {
     let mut replay = RecordingReplay::default();
-    for row in CoverageRows::open(file, BadRecords::Fail).expect("the recording can be opened") {
+    for row in CoverageRowReader::open(file, BadRecords::Fail).expect("the recording can be opened")
+    {
         replay.add(&row.expect("the row is valid"));
     }
     replay
@@ -86,7 +86,7 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     });
     assert_eq!(replayed[0], 0);
     assert!(replayed[1] >= 64 << 20, "{replayed:?}");
-    let _ = program.command(hawkeye_workload::WorkloadRequest::Quit);
+    let _ = program.send_request(hawkeye_workload::WorkloadRequest::Quit);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::common::{
     DEADLINE, assert_unharmed, figure, huge_bytes, kernel_backend, machine, machine_of,
     machine_with_remap, memory, or_skip, sampled, time_limit_factor, until, workload,
 };
-use hawkeye_bench::live::manage;
+use hawkeye_bench::live::manage_process;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
@@ -121,7 +121,7 @@ fn a_full_huge_page_is_not_split() {
         ..Settings::default()
     };
     let all = |journal: &Journal| journal.totals().scanned >= 16;
-    let managed = manage(kernel_backend(), pid, "none", settings, DEADLINE, all);
+    let managed = manage_process(kernel_backend(), pid, "none", settings, DEADLINE, all);
     let journal = managed.expect("the process can be managed").journal;
     assert!(all(&journal), "{:?}", journal.totals());
     assert_eq!(journal.totals().split, 0);
@@ -135,7 +135,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let (mut machine, process) = machine_of(kernel_backend(), pid);
     let sampled = sampled(&mut machine, process);
     program
-        .request(WorkloadRequest::DontNeed(90), Duration::from_secs(10))
+        .request_and_wait(WorkloadRequest::DontNeed(90), Duration::from_secs(10))
         .expect("the workload frees memory");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
@@ -164,7 +164,7 @@ fn regions_that_were_split_are_promoted_again() {
     let promote = |at_least: u64| {
         let (time, policy) = (DEADLINE * time_limit_factor(), "hawkeye-g");
         let enough = |journal: &Journal| journal.totals().promoted >= at_least;
-        let promoted = manage(kernel_backend(), pid, policy, settings, time, enough);
+        let promoted = manage_process(kernel_backend(), pid, policy, settings, time, enough);
         promoted.expect("the process can be managed").journal
     };
     let first = promote(16);
@@ -201,7 +201,7 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     };
     // Three windows see the reads of its memory after all of it was split.
     let mut split_after = None;
-    let managed = manage(
+    let managed = manage_process(
         kernel_backend(),
         pid,
         "hawkeye-g",
@@ -212,7 +212,7 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
             if totals.split < 128 {
                 return false;
             }
-            let _ = program.command(WorkloadRequest::Verify);
+            let _ = program.send_request(WorkloadRequest::Verify);
             totals.samples >= *split_after.get_or_insert(totals.samples) + 3
         },
     );

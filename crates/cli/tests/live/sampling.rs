@@ -46,7 +46,7 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
     program
-        .command(WorkloadRequest::Go)
+        .send_request(WorkloadRequest::Go)
         .expect("the workload can be started");
     let mut busy = Vec::new();
     // In order, so in long runs; a few translations may have stayed in the TLB.
@@ -101,7 +101,7 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     assert!(huge.iter().all(are(true)), "{huge:?}");
     process_madvise::split(&process, regions[3].region).expect("the region can be split");
     program
-        .request(WorkloadRequest::Unmap(4), Duration::from_secs(10))
+        .request_and_wait(WorkloadRequest::Unmap(4), Duration::from_secs(10))
         .expect("the workload unmaps memory");
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 28);

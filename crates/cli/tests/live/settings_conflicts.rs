@@ -43,7 +43,6 @@ fn set(name: &str, value: &str) {
     fs::write(file(name), value).expect("root can write the setting");
 }
 
-/// Every setting under the folder, with its value.
 fn all_settings() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(THP_DIR)];
@@ -71,7 +70,6 @@ fn all_settings() -> Vec<(PathBuf, String)> {
 /// Starts a manager, runs a function, and ends the manager. Returns its messages at the end.
 type ManageAndEnd = fn(&TestMachine, &mut dyn FnMut()) -> String;
 
-/// The ways in which management can end.
 const ENDS: [(&str, ManageAndEnd); 4] = [
     ("interrupt", |machine, meanwhile| {
         let (_program, pid) = workload("burner --mib 4");

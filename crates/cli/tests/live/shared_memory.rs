@@ -39,7 +39,6 @@ fn expensive_walk_costs() -> WalkCosts {
     .expect("the costs can be parsed")
 }
 
-/// Children of a process.
 fn children(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let listed = listed.unwrap_or_default();
@@ -187,7 +186,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
     // The program forks between the sample and the promotion.
     program
-        .command(WorkloadRequest::Go)
+        .send_request(WorkloadRequest::Go)
         .expect("the workload can be started");
     assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
     for r in &alone[1..] {
@@ -198,7 +197,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     assert!(forked[1..].iter().all(|r| r.maybe_shared == 512));
     // Its child ends. The pages are still write-protected, and no other process maps them.
     program
-        .command(WorkloadRequest::Stop)
+        .send_request(WorkloadRequest::Stop)
         .expect("the workload can be stopped");
     assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
     let again = sample(&mut machine);

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 /// Blocks of 128 KiB in mappings of their own, each used as a whole; 300 are replaced per second.
 const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages default --report-ms 1000";
-/// Short periods and short windows.
 const SOON: &str = "--period 1 --window 0.2 --cpu 100";
 
 fn machine_with_sizes(test: TestName) -> Option<TestMachine> {
@@ -41,7 +40,6 @@ fn set_to(word: &str) -> usize {
     names.filter(|name| settings::read(name) == word).count()
 }
 
-/// Pages between 4 KiB and 2 MiB in a summary.
 fn small_pages(summary: &Value) -> u64 {
     let sizes = summary["page_sizes"]["sizes"].as_array();
     let small = sizes.expect("the summary lists page sizes").iter();

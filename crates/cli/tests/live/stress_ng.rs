@@ -233,7 +233,6 @@ impl KernelLog {
         Self(file)
     }
 
-    /// Lines that begin such a report.
     fn kernel_errors(&mut self) -> Vec<String> {
         let mut found = Vec::new();
         let mut record = [0; 8192];

@@ -16,7 +16,6 @@ use std::time::Duration;
 #[path = "stuck_target/silent_files.rs"]
 mod silent_files;
 
-/// Its memory, in MiB.
 const MIB: u64 = 512;
 
 /// The program of `stuck.c`. It ends when the file system is unmounted, which releases it.

@@ -81,7 +81,6 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method and returns its result.
     fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.next += 1;
         let mut message = json!({"id": self.next, "method": method, "params": parameters});

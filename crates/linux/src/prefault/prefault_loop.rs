@@ -221,7 +221,7 @@ impl PrefaultLoop {
     fn check_prefaulted_use(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
-            let Some(empty) = self.empty_pages(task, most) else {
+            let Some(empty) = self.count_zero_pages(task, most) else {
                 self.predictor.on_prefault_lost(task);
                 continue;
             };
@@ -241,7 +241,7 @@ impl PrefaultLoop {
             if now < at {
                 return;
             }
-            match self.empty_pages(task, PAGES_PER_REGION) {
+            match self.count_zero_pages(task, PAGES_PER_REGION) {
                 Some(empty) => {
                     self.predictor
                         .on_progress_check(now, task, empty < PAGES_PER_REGION)
@@ -252,7 +252,7 @@ impl PrefaultLoop {
     }
 
     /// Zero-filled base pages of a region, at most `enough`. `None`: not huge, or unreadable.
-    fn empty_pages(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
+    fn count_zero_pages(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
         let target = &self.known.get(&task.process)?.target;
         let empty = self.tables.scan_zeros(target, task.region, enough);
         empty.ok().flatten()

@@ -8,7 +8,6 @@ use hawkeye_policy::{ProcessSelection, Rule, RuleAction, RuleConditions, Rules, 
 use hawkeye_workload::WorkloadProcess;
 use std::time::Duration;
 
-/// This test program, under the name of a workload.
 const WORKLOADS: &str = concat!(
     env!("CARGO_TARGET_TMPDIR"),
     "/",

@@ -11,7 +11,7 @@ fn refused_candidates_come_back_after_a_cool_down() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
     machine.fail_next_promotions(3, Errno::EAGAIN);
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(120.0));
-    let refused = refused(&manager);
+    let refused = refused_promotions(&manager);
     let expected = (0..3).map(region);
     assert!(refused.iter().map(|(_, r)| *r).eq(expected));
     let promoted = promoted(&manager);
@@ -29,7 +29,7 @@ fn the_best_region_waits_for_memory_and_is_not_left_alone() {
         let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
         machine.fail_next_promotions(shortages, Errno::ENOMEM);
         let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(120.0));
-        let refused = refused(&manager);
+        let refused = refused_promotions(&manager);
         let promoted = promoted(&manager);
         assert_eq!(promoted.len(), 8);
         let (first, best) = refused[0];
@@ -80,7 +80,7 @@ fn a_slow_refusal_counts_as_a_slow_call() {
     machine.slow_next_promotions(1, s(0.05));
     machine.fail_next_promotions(1, Errno::EAGAIN);
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(30.0));
-    let refused = refused(&manager).first().map(|(at, _)| *at);
+    let refused = refused_promotions(&manager).first().map(|(at, _)| *at);
     let next = promoted(&manager).first().map(|(at, ..)| *at);
     let later = refused.zip(next).map(|(refused, next)| next - refused);
     assert!(later >= Some(s(0.15)), "{later:?}");

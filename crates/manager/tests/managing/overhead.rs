@@ -15,8 +15,8 @@ fn overhead(manager: &ScriptedManager, process: ProcessId) -> f64 {
 fn the_budget_goes_to_the_program_that_gains() {
     let wasted = |policy| {
         let mut machine = machine(16 * GIB);
-        let sequential = machine.start(walking(64, 0.02));
-        machine.start(walking(64, 1.0));
+        let sequential = machine.start(walking_program(64, 0.02));
+        machine.start(walking_program(64, 1.0));
         let manager = managed(machine, policy, with_max_promotions(64), s(100.0));
         assert_eq!(promoted(&manager).len(), 64, "{policy}");
         promoted_of(&manager, sequential)
@@ -32,7 +32,7 @@ fn the_budget_goes_to_the_program_that_gains() {
 #[test]
 fn promotion_stops_under_two_per_cent() {
     let mut machine = machine(16 * GIB);
-    let process = machine.start(walking(400, 1.0));
+    let process = machine.start(walking_program(400, 1.0));
     let manager = managed(machine, "hawkeye-pmu", with_promotion_rate(1.0), s(600.0));
     let percent = overhead(&manager, process);
     assert!(percent > 0.0 && percent < 2.0, "{percent} %");
@@ -45,8 +45,8 @@ fn promotion_stops_under_two_per_cent() {
 #[test]
 fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
     let mut machine = machine(16 * GIB);
-    let mild = machine.start(walking(100, 0.3));
-    let hard = machine.start(walking(100, 1.0));
+    let mild = machine.start(walking_program(100, 0.3));
+    let hard = machine.start(walking_program(100, 1.0));
     let mut manager = manager_of(machine, "hawkeye-pmu", with_promotion_rate(2.0));
     let mut met_at = None;
     run_watching(&mut manager, s(120.0), |manager| {
@@ -64,7 +64,7 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
 #[test]
 fn equal_programs_stay_equal() {
     let mut machine = machine(16 * GIB);
-    let three = [(); 3].map(|()| machine.start(walking(100, 1.0)));
+    let three = [(); 3].map(|()| machine.start(walking_program(100, 1.0)));
     let mut manager = manager_of(machine, "hawkeye-pmu", with_promotion_rate(4.0));
     let mut widest = 0.0f64;
     run_watching(&mut manager, s(90.0), |manager| {

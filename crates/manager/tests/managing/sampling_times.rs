@@ -13,7 +13,7 @@ fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
 /// Manages a program in which only this share of accesses to base pages needs a walk.
 fn looking(walk_share: f64, end: Duration) -> ScriptedManager {
     let mut machine = machine(16 * GIB);
-    machine.start(walking(64, walk_share));
+    machine.start(walking_program(64, walk_share));
     let settings = Settings {
         period: s(30.0),
         window: s(0.5),

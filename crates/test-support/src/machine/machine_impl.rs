@@ -34,7 +34,7 @@ impl ScriptedMachine {
         }
     }
 
-    fn members(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
+    fn processes_where(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
         let mut there: Vec<&ScriptedProgram> =
             self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.spec.arrives);
@@ -43,7 +43,7 @@ impl ScriptedMachine {
     }
 
     /// Until `until`, or longer where a call takes longer. Returns whether all is done.
-    fn work(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
+    fn work_in_calls(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
         // Only huge pages are counted, which is far cheaper than reading all.
         let part = if kind == "measure" { 100 } else { 1 };
         let left = self.work_left.entry((kind, process));
@@ -67,9 +67,9 @@ impl ScriptedMachine {
     /// Whether there is memory for a huge page, or the error of its promotion.
     fn check_huge_page(&self, id: ProcessId) -> Result<(), Errno> {
         let group = self.process(id).and_then(|p| p.spec.group.as_deref());
-        if self.room(None) < HUGE_PAGE_BYTES {
+        if self.memory_left_bytes(None) < HUGE_PAGE_BYTES {
             Err(Errno::ENOMEM)
-        } else if self.room(group) < HUGE_PAGE_BYTES {
+        } else if self.memory_left_bytes(group) < HUGE_PAGE_BYTES {
             Err(Errno::EBUSY)
         } else {
             Ok(())
@@ -95,7 +95,7 @@ impl Machine for ScriptedMachine {
     }
 
     fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
-        let all = self.members(|_| true);
+        let all = self.processes_where(|_| true);
         while self.joined < all.len() {
             self.advance_to(self.now + self.joining, false);
             self.joined += 1;
@@ -115,7 +115,7 @@ impl Machine for ScriptedMachine {
             name: name.clone(),
             usage: self.group_use(name, *limit),
             pressure_percent: None,
-            members: self.members(|program| program.is_in(name)),
+            members: self.processes_where(|program| program.is_in(name)),
         });
         let groups = groups.filter(|group| !group.members.is_empty()).collect();
         Ok(MemoryState {
@@ -138,7 +138,7 @@ impl Machine for ScriptedMachine {
     }
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
-        if !self.work("measure", process, until) {
+        if !self.work_in_calls("measure", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive(process)?;
@@ -239,11 +239,11 @@ impl Machine for ScriptedMachine {
 
 impl Sampling for ScriptedMachine {
     fn start_window(&mut self, process: ProcessId, _: SampleKinds, until: Duration) -> Partial<()> {
-        if !self.work("clear", process, until) {
+        if !self.work_in_calls("clear", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive_mut(process)?;
-        program.clear();
+        program.clear_access_bits();
         let base = program.samples().iter().filter(|r| !r.is_huge()).count();
         self.spend(cost_of(costs::CLEAR, base), Duration::ZERO);
         Ok(SliceProgress::Done(()))
@@ -256,7 +256,7 @@ impl Sampling for ScriptedMachine {
         if take_one(&mut self.failures.samples) {
             return Err(MachineError::Other("nothing can be sampled".to_owned()));
         }
-        if !self.work("read", process, until) {
+        if !self.work_in_calls("read", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive(process)?;
@@ -290,7 +290,7 @@ impl Sampling for ScriptedMachine {
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
         self.last_listing = self.now;
-        if !self.work("list", process, until) {
+        if !self.work_in_calls("list", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let mut huge = self.alive(process)?.samples();

@@ -218,16 +218,16 @@ impl ScriptedProgram {
         let total = self.total_weight();
         let mut touched = 0.0;
         for part in &mut self.parts {
-            let before = part.touches();
+            let before = part.expected_touches();
             part.exposure += accesses * part.spec.weight / total / part.regions.len() as f64;
-            touched += part.touches() - before;
+            touched += part.expected_touches() - before;
         }
         if self.cleared {
             self.stalled_ns += touched * costs::FIRST_TOUCH.as_secs_f64() * 1e9;
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear_access_bits(&mut self) {
         self.cleared = true;
         for part in &mut self.parts {
             part.exposure = 0.0;
@@ -309,7 +309,7 @@ impl PartState {
     }
 
     /// First touches since bits were cleared: one for each base page, one for a huge page.
-    fn touches(&self) -> f64 {
+    fn expected_touches(&self) -> f64 {
         let huge = self.regions.iter().filter(|r| r.huge).count() as f64;
         let base = self.regions.len() as f64 - huge;
         base * self.expected_reached_pages() + huge * self.exposure.min(1.0)

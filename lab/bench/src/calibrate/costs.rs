@@ -2,7 +2,7 @@
 
 use super::CostRecorder;
 use crate::error::BenchResult;
-use crate::machine_costs::{collapse_split, copying, faults, sampling, shoot_down};
+use crate::machine_costs::{access_bits, collapse_split, copying, faults, shoot_down};
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_sim::kernel::KernelCosts;
 
@@ -13,10 +13,13 @@ fn ns(value: f64) -> u64 {
 
 /// The costs, with defaults for what could not be measured. A fault and a collapse are measured as
 /// a whole; the cost of zeroing and copying is subtracted.
-pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<KernelCosts> {
+pub(super) fn costs_from_measurements(
+    memory_ns: f64,
+    notes: &mut CostRecorder,
+) -> BenchResult<KernelCosts> {
     let (faults, copying) = (faults::measure()?, copying::measure()?);
     let [collapse, split_used, split_zero] = collapse_split::measure();
-    let (sampling, shoot_down) = (sampling::measure(), shoot_down::measure());
+    let (sampling, shoot_down) = (access_bits::measure(), shoot_down::measure());
     let mut costs = KernelCosts::this_machine();
     let pages = f64::from(PAGES_PER_REGION);
 
@@ -29,7 +32,7 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
         "scan a base page that is zero",
     ];
     for (what, spread) in whats.into_iter().zip(copying) {
-        notes.note(what, "ns", spread);
+        notes.add_measured_cost(what, "ns", spread);
     }
     let medians = copying.map(|spread| spread.median);
     let [zero_base, past, zero_huge, copy, scan_used, scan_zero] = medians;
@@ -41,39 +44,41 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
     costs.scan_zero_ns = ns(scan_zero);
 
     let what = "fault on a base page, including zeroing";
-    costs.base_fault_ns = ns(notes.note(what, "ns", faults.base).median - zero_base);
+    costs.base_fault_ns = ns(notes.add_measured_cost(what, "ns", faults.base).median - zero_base);
     let what = "fault on a huge page, including zeroing";
-    if let Some(huge) = notes.note_found_cost(what, faults.huge) {
+    if let Some(huge) = notes.add_found_cost(what, faults.huge) {
         costs.huge_fault_ns = ns(huge - zero_huge);
     }
     costs.free_base_ns = ns(notes
-        .note("free a base page", "ns", faults.free_base)
+        .add_measured_cost("free a base page", "ns", faults.free_base)
         .median);
-    if let Some(free) = notes.note_found_cost("free a huge page", faults.free_huge) {
+    if let Some(free) = notes.add_found_cost("free a huge page", faults.free_huge) {
         costs.free_huge_ns = ns(free);
     }
     let what = "write to a page that was shared";
-    costs.reuse_fault_ns = ns(notes.note(what, "ns", faults.reuse).median);
+    costs.reuse_fault_ns = ns(notes.add_measured_cost(what, "ns", faults.reuse).median);
     let what = "copy a region's page table for a fork";
-    costs.fork_region_ns = ns(notes.note(what, "ns", faults.fork_region).median);
+    costs.fork_region_ns = ns(notes
+        .add_measured_cost(what, "ns", faults.fork_region)
+        .median);
 
     let what = "remove a translation from another core's TLB";
-    if let Some(shoot_down) = notes.note_found_cost(what, shoot_down) {
+    if let Some(shoot_down) = notes.add_found_cost(what, shoot_down) {
         costs.shoot_down_ns = ns(shoot_down);
     }
     let zero_page = split_used.as_ref().ok().zip(split_zero.as_ref().ok());
     let remapped = f64::from(PAGES_PER_REGION - 1);
     let zero_page = zero_page.map(|(used, zero)| (zero.median - used.median) / remapped);
-    if let Some(collapse) = notes.note_found_cost("collapse a region of 512 base pages", collapse) {
+    if let Some(collapse) = notes.add_found_cost("collapse a region of 512 base pages", collapse) {
         let rest = collapse - pages * copy;
         costs.collapse_ns = ns(rest - costs.shoot_down_ns as f64);
     }
-    if let Some(split) = notes.note_found_cost("split a fully used huge page", split_used) {
+    if let Some(split) = notes.add_found_cost("split a fully used huge page", split_used) {
         // The kernel reads every page up to its first byte that is not zero.
         costs.split_ns = ns(split - pages * scan_used);
     }
     let what = "split a huge page with 511 zero base pages";
-    if notes.note_found_cost(what, split_zero).is_some() {
+    if notes.add_found_cost(what, split_zero).is_some() {
         let each = zero_page.map(|each| each - (scan_zero - scan_used));
         costs.remap_zero_ns = each.map_or(costs.remap_zero_ns, ns);
     }
@@ -85,7 +90,7 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
         ("read a huge page's access bit", &mut costs.read_huge_ns),
     ];
     for ((what, cost), found) in sampled.into_iter().zip(sampling) {
-        if let Some(found) = notes.note_found_cost(what, found) {
+        if let Some(found) = notes.add_found_cost(what, found) {
             *cost = ns(found);
         }
     }
@@ -105,7 +110,7 @@ pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<Kernel
         ),
         ("swapping a page", "it needs swap, and a device's time"),
     ] {
-        notes.never(what, why);
+        notes.add_unmeasured_cost(what, why);
     }
     Ok(costs)
 }

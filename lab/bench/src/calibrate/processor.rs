@@ -1,9 +1,9 @@
 //! Turns measured figures into a simulated processor.
 
 use super::CostRecorder;
-use crate::machine_costs::caches::{CacheSize, CoreCosts, Latency};
-use crate::machine_costs::sharing::CacheSharing;
-use crate::statistics::{Spread, quantile};
+use crate::machine_costs::cache_sharing::CacheSharing;
+use crate::machine_costs::caches::{CacheSize, CoreCosts, ReadNsByBytes};
+use crate::statistics::{MedianAndRange, quantile};
 use hawkeye_linux::fields::field;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
@@ -69,42 +69,42 @@ impl CalibratedProcessor {
     }
 }
 
-pub(super) fn of(
+pub(super) fn processor_from_measurements(
     core: &CoreCosts,
     walks: &WalkCosts,
     notes: &mut CostRecorder,
 ) -> CalibratedProcessor {
-    let like = nearest(core);
+    let like = nearest_preset(core);
     let mut made = ProcessorSpec {
         name: FROM_FILE,
         source: "hawkeye-lab calibrate",
         ..like
     };
-    made.ghz = notes.note("clock", "GHz", core.ghz).median;
-    for Latency { bytes, ns } in &core.latencies {
-        notes.note(name_of("dependent read", *bytes), "ns", *ns);
+    made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz).median;
+    for ReadNsByBytes { bytes, ns } in &core.latencies {
+        notes.add_measured_cost(measurement_name("dependent read", *bytes), "ns", *ns);
     }
-    for Latency { bytes, ns } in &core.independent {
-        notes.note(name_of("independent read", *bytes), "ns", *ns);
+    for ReadNsByBytes { bytes, ns } in &core.independent {
+        notes.add_measured_cost(measurement_name("independent read", *bytes), "ns", *ns);
     }
     let sharing = &core.sharing;
-    notes.note(
+    notes.add_measured_cost(
         "read of a line that was not read before",
         "ns",
         sharing.gone,
     );
-    notes.note("read of a line that was read once", "ns", sharing.once);
-    notes.note(
+    notes.add_measured_cost("read of a line that was read once", "ns", sharing.once);
+    notes.add_measured_cost(
         "read of a line that was read many times",
         "ns",
         sharing.kept,
     );
     for (ms, ns) in &sharing.later {
-        notes.note(format!("the same, last read {ms} ms ago"), "ns", *ns);
+        notes.add_measured_cost(format!("the same, last read {ms} ms ago"), "ns", *ns);
     }
     let what = "read of one line per 4 KiB, 8,192 lines in huge pages";
-    let scattered = notes.note(what, "ns", core.scattered);
-    let together = notes.note("read of 8,192 adjacent lines", "ns", core.together);
+    let scattered = notes.add_measured_cost(what, "ns", core.scattered);
+    let together = notes.add_measured_cost("read of 8,192 adjacent lines", "ns", core.together);
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
     let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
     let hosted_by = in_pieces.then_some(LeafSize::Base);
@@ -114,21 +114,21 @@ pub(super) fn of(
     let singles = &core.overlap.singles;
     let part = |per_mille| quantile(singles, per_mille);
     if let (Some(low), Some(median), Some(high)) = (part(100), part(500), part(900)) {
-        let spread = Spread {
+        let spread = MedianAndRange {
             median,
             low,
             high,
             turns: singles.len(),
         };
         let what = "single reads of memory, middle 80 %";
-        notes.note(what, "ns", spread);
+        notes.add_measured_cost(what, "ns", spread);
     }
     let what = "overlapping chains of reads, of 32";
-    notes.note(what, "", core.overlap.at_once);
+    notes.add_measured_cost(what, "", core.overlap.at_once);
     let what = "instructions executed ahead of a read";
-    let reach = notes.note(what, "", core.overlap.reach);
+    let reach = notes.add_measured_cost(what, "", core.overlap.reach);
     made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
-    let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
+    let stream = notes.add_measured_cost("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream.median;
     set_tlb(&mut made, walks);
     CalibratedProcessor {
@@ -140,7 +140,7 @@ pub(super) fn of(
 }
 
 /// Of the presets of this processor's maker, the one with the most similar private caches.
-fn nearest(core: &CoreCosts) -> ProcessorSpec {
+fn nearest_preset(core: &CoreCosts) -> ProcessorSpec {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     nearest_of(&cpuinfo, &core.caches)
 }
@@ -165,7 +165,7 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
-fn name_of(kind: &str, bytes: usize) -> String {
+fn measurement_name(kind: &str, bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("{kind}, over {} KiB", bytes >> 10),
         mib => format!("{kind}, over {mib} MiB"),
@@ -220,7 +220,7 @@ fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
     memory.neighbours_gb_per_s = sharing
         .kept_for_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
-    if let Some(taken) = sharing.share_taken() {
+    if let Some(taken) = sharing.missing_share_taken() {
         memory.last_level = CacheReplacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
         };
@@ -230,7 +230,7 @@ fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
 /// What one core can fill of a shared cache when it reads fast; others use that cache as well, or a
 /// hypervisor divides it. Read speed falls with the footprint. The result is the last footprint
 /// with a speed nearer to the first footprint's than to the last one's.
-fn fillable_shared_bytes(independent: &[Latency]) -> Option<u64> {
+fn fillable_shared_bytes(independent: &[ReadNsByBytes]) -> Option<u64> {
     let (near, far) = (independent.first()?, independent.last()?);
     let middle = (near.ns.low + far.ns.low) / 2.0;
     let held = independent.iter().take_while(|l| l.ns.low <= middle);
@@ -248,12 +248,12 @@ fn set_tlb(made: &mut ProcessorSpec, walks: &WalkCosts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine_costs::Spread;
+    use crate::machine_costs::MedianAndRange;
 
-    fn reads(of: &[(usize, f64)]) -> Vec<Latency> {
-        let latency = |(mib, ns): &(usize, f64)| Latency {
+    fn reads(of: &[(usize, f64)]) -> Vec<ReadNsByBytes> {
+        let latency = |(mib, ns): &(usize, f64)| ReadNsByBytes {
             bytes: mib << 20,
-            ns: Spread::of(vec![*ns]),
+            ns: MedianAndRange::of(vec![*ns]),
         };
         of.iter().map(latency).collect()
     }

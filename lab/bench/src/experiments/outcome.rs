@@ -48,7 +48,7 @@ impl ExperimentOutcome {
     }
 
     /// CPU time that its managers took.
-    pub fn managing(&self) -> ManagerCpuUse {
+    pub fn manager_cpu_use(&self) -> ManagerCpuUse {
         match &self.side {
             SideReport::Live(report) => report.managing,
             SideReport::Simulated(_) => ManagerCpuUse::default(),
@@ -63,12 +63,12 @@ impl ExperimentOutcome {
             SideReport::Live(report) => {
                 panels.clone_from(&report.panels);
                 for row in &report.rows {
-                    bars.add("measured", row.unit, row.what.clone(), row.value);
+                    bars.add_bar("measured", row.unit, row.what.clone(), row.value);
                 }
             }
             SideReport::Simulated(report) => {
                 for row in &report.figures {
-                    bars.add_beside(row);
+                    bars.add_bar_pair(row);
                 }
             }
         }
@@ -90,7 +90,7 @@ pub(super) fn title(name: ExperimentName, is_live: bool) -> String {
 struct BarPanels(Vec<PlotPanel>);
 
 impl BarPanels {
-    fn add(&mut self, side: &str, unit: &str, name: String, value: f64) {
+    fn add_bar(&mut self, side: &str, unit: &str, name: String, value: f64) {
         if !value.is_finite() {
             return;
         }
@@ -115,17 +115,17 @@ impl BarPanels {
         });
     }
 
-    fn add_beside(&mut self, row: &ComparedValue) {
+    fn add_bar_pair(&mut self, row: &ComparedValue) {
         let name = format!("{} {}", row.program, row.system);
         let paper = match row.paper {
             PublishedValue::Value(value) | PublishedValue::AtLeast(value) => [Some(value), None],
             PublishedValue::Range(from, to) => [Some(from), Some(to)],
         };
         for value in paper.into_iter().flatten() {
-            self.add("simulated", row.unit, format!("{name}, published"), value);
+            self.add_bar("simulated", row.unit, format!("{name}, published"), value);
         }
         if let Some(value) = row.simulated {
-            self.add("simulated", row.unit, name, value);
+            self.add_bar("simulated", row.unit, name, value);
         }
     }
 }
@@ -138,9 +138,9 @@ mod tests {
 
     fn live() -> ExperimentOutcome {
         let mut live = LiveReport::new(FAIRNESS);
-        live.row("linux", 10.0, "s", "");
-        live.row("hawkeye", 8.0, "s", "");
-        live.row("promoted", 100.0, "", "");
+        live.add_row("linux", 10.0, "s", "");
+        live.add_row("hawkeye", 8.0, "s", "");
+        live.add_row("promoted", 100.0, "", "");
         ExperimentOutcome {
             name: FAIRNESS,
             side: SideReport::Live(live),

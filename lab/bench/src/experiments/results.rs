@@ -43,7 +43,7 @@ pub struct ResultFile {
 
 impl BenchResults {
     /// Formats an outcome as a section in Markdown.
-    pub fn section(&self, outcome: &ExperimentOutcome) -> String {
+    pub fn markdown_section(&self, outcome: &ExperimentOutcome) -> String {
         let name = outcome.title();
         let commit = self.commit.as_deref().unwrap_or("unknown");
         let mut text = format!(
@@ -53,7 +53,7 @@ impl BenchResults {
             self.kernel,
             if self.quick { ", short form" } else { "" },
         );
-        if let Some(line) = outcome.managing().line() {
+        if let Some(line) = outcome.manager_cpu_use().cpu_use_sentence() {
             text += &format!("\n{line}\n");
         }
         if outcome.figure().is_some() {
@@ -115,7 +115,7 @@ impl ResultFile {
 }
 
 /// The index: each experiment with a link to its file, and the CPU time of managers in all of them.
-pub fn index(written: &[ResultFile]) -> String {
+pub fn index_of_results(written: &[ResultFile]) -> String {
     let mut text = "# Results\n\n`hawkeye-lab bench --out FOLDER` writes one file for each experiment. A repeated experiment replaces its earlier result.\n\n| experiment | shows | date |\n|---|---|---|\n".to_owned();
     let mut managing = ManagerCpuUse::default();
     for one in written {
@@ -123,7 +123,7 @@ pub fn index(written: &[ResultFile]) -> String {
         text += &format!("| [{title}]({FIGURES}/{title}.md) | {shows} | {date} |\n");
         managing.add_manager_use(&one.managing);
     }
-    if let Some(line) = managing.line() {
+    if let Some(line) = managing.cpu_use_sentence() {
         text += &format!("\n## All experiments\n\n{line}\n");
     }
     text
@@ -141,13 +141,13 @@ mod tests {
         assert!(results.machine.contains("cores"), "{}", results.machine);
         assert!(!results.kernel.is_empty() && !results.date.is_empty());
         let mut live = LiveReport::new("steady");
-        live.row("CPU", 0.5, "%", "of a core");
+        live.add_row("CPU", 0.5, "%", "of a core");
         results.outcomes.push(ExperimentOutcome {
             name: "steady".into(),
             side: SideReport::Live(live),
             took_s: 3.0,
         });
-        let section = results.section(&results.outcomes[0]);
+        let section = results.markdown_section(&results.outcomes[0]);
         for part in ["short form", &results.kernel, "# steady", "of a core"] {
             assert!(section.contains(part), "{section}");
         }
@@ -165,13 +165,13 @@ mod tests {
                 worst_percent,
             },
         };
-        let text = index(&[written(1.0, 1.5), written(3.0, 4.5)]);
+        let text = index_of_results(&[written(1.0, 1.5), written(3.0, 4.5)]);
         assert!(
             text.contains("| [one](results/one.md) | what it is | 2026-11-25 |"),
             "{text}"
         );
         let line = "2.00 % of a core on average over 200 s, and at most 4.50 % in one run";
         assert!(text.contains(line), "{text}");
-        assert!(!index(&[]).contains("All experiments"));
+        assert!(!index_of_results(&[]).contains("All experiments"));
     }
 }

@@ -1,16 +1,16 @@
 //! How fast regions are promoted.
 
 use super::prelude::*;
-use super::programs::huge::collapse_all;
+use super::programs::direct_promotion::collapse_range;
 use hawkeye_manager::Event;
 
 const GB: f64 = 1e9;
 
 /// Promotes whole processes by the manager's loop and by bare calls, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let mib: u64 = scale.pick(256, 2048);
-    let rounds = scale.pick(2, 6);
-    need_bytes(mib << 20)?;
+    let mib: u64 = scale.short_or_long(256, 2048);
+    let rounds = scale.short_or_long(2, 6);
+    require_available_bytes(mib << 20)?;
     let mut loops = Vec::new();
     let mut bare = Vec::new();
     let mut calls = Vec::new();
@@ -20,7 +20,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         if round % 2 == 0 {
             bare.push(by_bare_calls(host, mib)?);
         }
-        let (gb_per_s, us_per_call) = by_the_loop(host, mib)?;
+        let (gb_per_s, us_per_call) = promote_by_manager_loop(host, mib)?;
         loops.push(gb_per_s);
         calls.push(us_per_call);
         if round % 2 == 1 {
@@ -29,26 +29,26 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     let ratios: Vec<f64> = loops.iter().zip(&bare).map(|(l, b)| l / b).collect();
     let by_loop = "promoted by the manager";
-    report.row(by_loop, median(&loops), "GB/s", "goal: at least 2");
-    report.row("by calls without pauses", median(&bare), "GB/s", "");
+    report.add_row(by_loop, median(&loops), "GB/s", "goal: at least 2");
+    report.add_row("by calls without pauses", median(&bare), "GB/s", "");
     let spread: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
     let beside = format!("goal: at least 0.9; rounds: {}", spread.join(" "));
-    report.row("ratio", median(&ratios), "", beside);
-    report.row("one call", median(&calls), "us", "mean");
+    report.add_row("ratio", median(&ratios), "", beside);
+    report.add_row("one call", median(&calls), "us", "mean");
     Ok(())
 }
 
 fn by_bare_calls(host: &BenchHost, mib: u64) -> BenchResult<f64> {
-    let mut workload = host.start(&format!("burner --mib {mib} --pages base"))?;
+    let mut workload = host.start_workload(&format!("burner --mib {mib} --pages base"))?;
     let ready = workload.wait_ready()?;
     let process = ProcessHandle::open(ready.pid)?;
-    let took = collapse_all(&process, ready.start..ready.start + ready.bytes)?;
+    let took = collapse_range(&process, ready.start..ready.start + ready.bytes)?;
     Ok((mib << 20) as f64 / GB / took.as_secs_f64())
 }
 
 /// Throughput in GB/s, and microseconds per call.
-fn by_the_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
-    let mut workload = host.start(&format!("burner --mib {mib} --pages base"))?;
+fn promote_by_manager_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
+    let mut workload = host.start_workload(&format!("burner --mib {mib} --pages base"))?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
         cpu: CpuBudget::new(100.0)?,
@@ -57,7 +57,7 @@ fn by_the_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
     };
     let regions = mib / 2;
     let at_most = Duration::from_secs(60);
-    let managed = manage(
+    let managed = manage_process(
         host.new_kernel_backend()?,
         pid,
         "linux",

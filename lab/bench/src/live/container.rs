@@ -31,9 +31,9 @@ impl ContainerSetup {
             511
         };
         host.set_enabled(enabled)?;
-        host.set_thp("khugepaged/max_ptes_none", &none.to_string())?;
+        host.set_thp_file("khugepaged/max_ptes_none", &none.to_string())?;
         if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
-            host.set_thp(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
+            host.set_thp_file(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
         }
         Ok(())
     }
@@ -49,7 +49,7 @@ struct ContainerTrial {
 }
 
 /// Runs the program once in a new container.
-fn trial(
+fn run_container_trial(
     host: &BenchHost,
     system: ContainerSetup,
     mb_per_s: Option<u64>,
@@ -59,24 +59,24 @@ fn trial(
     if let Some(rate) = mb_per_s {
         words += &format!(" --mb-per-s {rate}");
     }
-    let mut command = group.command(host.program(), &words);
+    let mut command = group.command(host.workload_program(), &words);
     unblock_signals(&mut command);
     let mut program = WorkloadProcess::spawn_command(command)?;
     let pid = program.wait_ready()?.pid;
-    let before = kernel_splits();
+    let before = kernel_split_count();
     let mut found = ContainerTrial::default();
     let ContainerSetup(.., managed) = system;
     if managed {
         let (mut told, mut waiting) = (Ok(()), true);
         let start = |_: &_| {
             if std::mem::take(&mut waiting) {
-                told = program.command(WorkloadRequest::Go);
+                told = program.send_request(WorkloadRequest::Go);
             }
             told.is_err()
         };
         // Managing ends with the program.
         let (settings, at_most) = (Settings::default(), Duration::from_secs(300));
-        let managed = manage(
+        let managed = manage_process(
             host.new_kernel_backend()?,
             pid,
             "hawkeye-g",
@@ -88,9 +88,9 @@ fn trial(
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();
     } else {
-        program.command(WorkloadRequest::Go)?;
+        program.send_request(WorkloadRequest::Go)?;
     }
-    found.kernel_split = kernel_splits().saturating_sub(before);
+    found.kernel_split = kernel_split_count().saturating_sub(before);
     loop {
         match program.next_event(Duration::from_secs(300)) {
             Ok(WorkloadEvent::Progress { elapsed_s, .. }) => found.grown_s = Some(elapsed_s),
@@ -108,7 +108,7 @@ fn trial(
     }
 }
 
-fn kernel_splits() -> u64 {
+fn kernel_split_count() -> u64 {
     let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let prefix = "thp_underused_split_page ";
     let count = vmstat.lines().find_map(|line| line.strip_prefix(prefix));
@@ -123,13 +123,13 @@ fn repeat(
     runs: u32,
 ) -> BenchResult<()> {
     system.prepare(host)?;
-    let trials = (0..runs).map(|_| trial(host, system, mb_per_s));
+    let trials = (0..runs).map(|_| run_container_trial(host, system, mb_per_s));
     let trials = trials.collect::<BenchResult<Vec<_>>>()?;
     let lived = trials.iter().filter(|trial| !trial.killed).count();
     let of = |figure: fn(&ContainerTrial) -> f64| median_of(&trials, figure);
     let speed = mb_per_s.map_or("unlimited".to_owned(), |rate| format!("{rate} MB/s"));
     let grown: Vec<f64> = trials.iter().filter_map(|trial| trial.grown_s).collect();
-    report.row(
+    report.add_row(
         format!("{}, {speed}: survived", system.0),
         lived as f64,
         "runs",
@@ -147,9 +147,9 @@ fn repeat(
 /// Runs a program that grows to 4 GiB of huge pages under a limit of 2 GiB, of which it uses 128
 /// MiB.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    need_bytes(LIMIT_MIB << 20)?;
-    let (runs, sweep) = scale.pick((1, 1), (20, 3));
-    let rates = scale.pick(&[][..], &[Some(100), Some(500), Some(1000)]);
+    require_available_bytes(LIMIT_MIB << 20)?;
+    let (runs, sweep) = scale.short_or_long((1, 1), (20, 3));
+    let rates = scale.short_or_long(&[][..], &[Some(100), Some(500), Some(1000)]);
     repeat(host, report, NEVER, None, sweep)?;
     repeat(host, report, ALWAYS, None, runs)?;
     repeat(host, report, MANAGED, None, runs)?;

@@ -2,12 +2,12 @@
 //! paper's Table 5.
 
 use super::prelude::*;
-use super::programs::speed::{go, relative_speeds, stop};
+use super::programs::program_speed::{pause_all_work, relative_speeds, start_all_work};
 
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
 const MIB: u64 = 1024;
-const HOT_SPOT: ProgramKind = reader("hot-spot", "hot-spot --hot-mib 256");
+const HOT_SPOT: ProgramKind = reader_kind("hot-spot", "hot-spot --hot-mib 256");
 /// Promotions at the measurements: up to all of the hot regions (384), then all others (1536).
 const BUDGETS: [u64; 5] = [96, 192, 384, 768, 1536];
 /// Slow enough to measure close to each budget.
@@ -17,13 +17,13 @@ const WINDOW: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct FairnessPoint {
+struct OverheadsAtBudget {
     promoted: u64,
     /// Speed of each as a share of its all-huge speed.
     relative: [f64; PROGRAMS],
 }
 
-impl FairnessPoint {
+impl OverheadsAtBudget {
     /// Remaining cost of base pages for each, in per cent of its time.
     fn overheads_percent(&self) -> [f64; PROGRAMS] {
         self.relative.map(|share| (1.0 - share) * 100.0)
@@ -48,10 +48,10 @@ impl FairnessPoint {
 /// Three programs of 1 GiB, a quarter of it hot, measured while they are promoted.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
-    need_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
+    require_available_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
     let mut huge = programs(host)?;
     for program in &huge {
-        promote_all(program.pid())?;
+        promote_whole_process(program.pid())?;
     }
     for policy in POLICIES {
         let points = measure(host, policy, &mut huge, sizes)?;
@@ -74,7 +74,7 @@ fn measure(
     policy: &str,
     huge: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
-) -> BenchResult<Vec<FairnessPoint>> {
+) -> BenchResult<Vec<OverheadsAtBudget>> {
     let mut managed = programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
     let mut points = vec![measure_point(0, &mut managed, huge, sizes)?];
@@ -88,8 +88,8 @@ fn measure(
     };
     let mut failed = None;
     let means = host.new_kernel_backend()?;
-    go(&mut managed)?;
-    manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
+    start_all_work(&mut managed)?;
+    manage_processes(means, &pids, policy, settings, sizes.at_most, |journal| {
         let promoted = journal.totals().promoted;
         // A promotion just happened, so no window is open: nothing is sampled while the other
         // programs run.
@@ -98,14 +98,14 @@ fn measure(
             .is_some_and(|budget| promoted >= *budget)
         {
             let looked = measure_point(promoted, &mut managed, huge, sizes);
-            match looked.and_then(|point| go(&mut managed).map(|()| point)) {
+            match looked.and_then(|point| start_all_work(&mut managed).map(|()| point)) {
                 Ok(point) => points.push(point),
                 Err(error) => failed = Some(error),
             }
         }
         failed.is_some() || points.len() > BUDGETS.len()
     })?;
-    stop(&mut managed)?;
+    pause_all_work(&mut managed)?;
     failed.map_or(Ok(points), Err)
 }
 
@@ -114,28 +114,28 @@ fn measure_point(
     managed: &mut [Box<dyn MeasuredProgram>],
     huge: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
-) -> BenchResult<FairnessPoint> {
-    Ok(FairnessPoint {
+) -> BenchResult<OverheadsAtBudget> {
+    Ok(OverheadsAtBudget {
         promoted,
         relative: relative_speeds(managed, huge, sizes.turns, sizes.turn)?,
     })
 }
 
-fn describe(policy: &str, points: &[FairnessPoint], report: &mut LiveReport) {
+fn describe(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport) {
     let Some((begin, later)) = points.split_first() else {
         return;
     };
     for point in later {
-        report.row(
+        report.add_row(
             format!(
                 "{policy}: mean gain after {} promotions",
-                nearest_budget(point)
+                largest_reached_budget(point)
             ),
             point.mean_gain_percent(begin),
             "%",
             format!(
                 "overheads {}: spread {:.1} points; {} promotions",
-                listed(point.overheads_percent()),
+                percent_list(point.overheads_percent()),
                 point.spread_points(),
                 point.promoted
             ),
@@ -143,17 +143,17 @@ fn describe(policy: &str, points: &[FairnessPoint], report: &mut LiveReport) {
     }
     let widest = later
         .iter()
-        .map(FairnessPoint::spread_points)
+        .map(OverheadsAtBudget::spread_points)
         .reduce(f64::max);
     if let Some(points) = widest {
-        report.row(
+        report.add_row(
             format!("{policy}: widest spread of overheads"),
             points,
             "points",
             format!(
                 "goal for hawkeye: at most 2; under base pages {:.1} ({})",
                 begin.spread_points(),
-                listed(begin.overheads_percent())
+                percent_list(begin.overheads_percent())
             ),
         );
     }
@@ -165,14 +165,14 @@ fn describe(policy: &str, points: &[FairnessPoint], report: &mut LiveReport) {
     }
 }
 
-fn nearest_budget(point: &FairnessPoint) -> u64 {
+fn largest_reached_budget(point: &OverheadsAtBudget) -> u64 {
     let reached = BUDGETS
         .into_iter()
         .take_while(|budget| *budget <= point.promoted);
     reached.last().unwrap_or(0)
 }
 
-fn listed(percent: [f64; PROGRAMS]) -> String {
+fn percent_list(percent: [f64; PROGRAMS]) -> String {
     percent.map(|p| format!("{p:.1}")).join(", ")
 }
 
@@ -180,8 +180,8 @@ fn listed(percent: [f64; PROGRAMS]) -> String {
 mod tests {
     use super::*;
 
-    fn point(promoted: u64, relative: [f64; 3]) -> FairnessPoint {
-        FairnessPoint { promoted, relative }
+    fn point(promoted: u64, relative: [f64; 3]) -> OverheadsAtBudget {
+        OverheadsAtBudget { promoted, relative }
     }
 
     #[test]
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn a_point_belongs_to_the_last_budget_that_it_has_reached() {
-        assert_eq!(nearest_budget(&point(95, [1.0; 3])), 0);
-        assert_eq!(nearest_budget(&point(99, [1.0; 3])), 96);
-        assert_eq!(nearest_budget(&point(1536, [1.0; 3])), 1536);
+        assert_eq!(largest_reached_budget(&point(95, [1.0; 3])), 0);
+        assert_eq!(largest_reached_budget(&point(99, [1.0; 3])), 96);
+        assert_eq!(largest_reached_budget(&point(1536, [1.0; 3])), 1536);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod launch;
 
 use super::prelude::*;
 use super::programs::hash_maps::CompiledProgram;
-use launch::{EndOfTiming, TimedCommand};
+use launch::{ReadySign, TimedCommand};
 
 /// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
 const WAYS: [(&str, &str, bool); 3] = [
@@ -21,9 +21,9 @@ const ALWAYS: usize = 1;
 
 /// Runs each program in each way.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let (gib, turns) = scale.pick((1, 1), (8, 3));
-    need_bytes((gib << 30) / 3 * 5)?;
-    host.warm_up_for(scale)?;
+    let (gib, turns) = scale.short_or_long((1, 1), (8, 3));
+    require_available_bytes((gib << 30) / 3 * 5)?;
+    host.warm_up_free_memory(scale)?;
     let hash_map =
         CompiledProgram::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
     let programs = [
@@ -33,7 +33,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     ];
     for (name, (package, program), warm_gib) in programs {
         if let Some((program, package)) = package {
-            super::programs::packages::need(program, package)?;
+            super::programs::packages::need_program(program, package)?;
         }
         let mut all = Vec::new();
         for (_, enabled, ahead) in WAYS {
@@ -43,13 +43,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         }
         for ((way, ..), seconds) in WAYS.iter().zip(&all) {
             let faster = format!("{:.2} times as fast as THP always", all[ALWAYS] / seconds);
-            report.row(format!("{name}: {way}"), *seconds, "s", faster);
+            report.add_row(format!("{name}: {way}"), *seconds, "s", faster);
         }
     }
     let mut all: Vec<f64> = Vec::new();
     for (way, enabled, ahead) in WAYS {
         host.set_enabled(enabled)?;
-        let runs = (0..turns).map(|_| inserts::run(host, ahead, gib));
+        let runs = (0..turns).map(|_| inserts::measure_inserts(host, ahead, gib));
         let runs = runs.collect::<BenchResult<Vec<_>>>()?;
         let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_of(&runs, |run| run[n]));
         all.push(per_s);
@@ -58,7 +58,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             beside += &format!(", {:.2} times THP always", per_s / always);
         }
         let what = format!("Redis, values of 2 MiB inserted: {way}");
-        report.row(what, per_s, "/s", beside);
+        report.add_row(what, per_s, "/s", beside);
     }
     host.set_enabled("madvise")?;
     report.note(format!(
@@ -72,7 +72,7 @@ type Needed = Option<(&'static str, &'static str)>;
 
 fn jvm(gib: u64) -> (Needed, TimedCommand) {
     let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
-    let launch = TimedCommand::of(&words, EndOfTiming::Ended);
+    let launch = TimedCommand::for_program(&words, ReadySign::Ended);
     (Some(("java", "default-jdk-headless")), launch)
 }
 
@@ -81,7 +81,7 @@ fn qemu(gib: u64) -> (Needed, TimedCommand) {
         "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
          -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
     );
-    let launch = TimedCommand::of(&words, EndOfTiming::Line);
+    let launch = TimedCommand::for_program(&words, ReadySign::Line);
     (Some(("qemu-system-x86_64", "qemu-system-x86")), launch)
 }
 
@@ -93,7 +93,7 @@ fn inserts_into(hash_map: &CompiledProgram, gib: u64) -> (Needed, TimedCommand) 
     let program = hash_map.path().to_string_lossy().into_owned();
     let launch = TimedCommand {
         words: vec![program, inserts.to_string()],
-        ready: EndOfTiming::Ended,
+        ready: ReadySign::Ended,
     };
     (None, launch)
 }

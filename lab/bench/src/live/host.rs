@@ -61,14 +61,14 @@ impl BenchHost {
     /// should not be measured later.
     pub fn warm_up(&self, bytes: u64) -> BenchResult<()> {
         let mib = bytes.min(available_bytes() / 10 * 9) >> 20;
-        self.start(&format!("burner --mib {mib} --pages huge"))?
+        self.start_workload(&format!("burner --mib {mib} --pages huge"))?
             .wait_ready()?;
         Ok(())
     }
 
     /// The same for all free memory, for experiments that fill memory as fast as they can; skipped
     /// in the short form.
-    pub fn warm_up_for(&self, scale: Scale) -> BenchResult<()> {
+    pub fn warm_up_free_memory(&self, scale: Scale) -> BenchResult<()> {
         match scale {
             Scale::Quick => Ok(()),
             Scale::Full => self.warm_up(u64::MAX),
@@ -83,7 +83,7 @@ impl BenchHost {
     }
 
     /// Sets a transparent-huge-page setting until the experiments end.
-    pub fn set_thp(&mut self, file: &str, value: &str) -> BenchResult<()> {
+    pub fn set_thp_file(&mut self, file: &str, value: &str) -> BenchResult<()> {
         let path = Path::new(THP_DIR).join(file);
         Ok(self.lease.settings().set(&path, value)?)
     }
@@ -112,12 +112,12 @@ impl BenchHost {
     }
 
     /// The program that starts workloads.
-    pub fn program(&self) -> &Path {
+    pub fn workload_program(&self) -> &Path {
         &self.program
     }
 
     /// Starts a workload, given as on the command line.
-    pub fn start(&self, words: &str) -> BenchResult<WorkloadProcess> {
+    pub fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
         Ok(WorkloadProcess::spawn_command(self.command(words))?)
     }
 
@@ -167,7 +167,7 @@ pub fn available_bytes() -> u64 {
 }
 
 /// Fails if an experiment would run the machine out of memory.
-pub fn need_bytes(bytes: u64) -> BenchResult<()> {
+pub fn require_available_bytes(bytes: u64) -> BenchResult<()> {
     let available = available_bytes();
     if available < bytes + bytes / 8 {
         bail!(

@@ -4,17 +4,17 @@
 //! Speeds are not measured here: the gain from huge pages changes with the machine's neighbours.
 //! The simulated `fragmented-speedup` has them.
 
-mod fragmented;
-mod in_use;
-mod subject;
+mod fragmented_memory;
+mod recently_used_memory;
+mod recovery_programs;
 
 use super::prelude::*;
 use super::systems::PromoterRun;
 use crate::plot::{PlotLine, PlotPanel};
-use fragmented::FragmentedMemory;
-use in_use::{MemoryInUse, WITHIN};
+use fragmented_memory::FragmentedMemory;
+use recently_used_memory::{RecentlyUsedMemory, WITHIN};
+use recovery_programs::{RecoveryProgram, programs_to_recover};
 use std::sync::atomic::{AtomicBool, Ordering};
-use subject::{RecoveryProgram, subjects};
 
 /// The first two also run programs of others. The last promotes nothing and shows the error.
 const SAME: [LiveSystem; 4] = [
@@ -45,7 +45,7 @@ struct RecoverySizes {
 
 impl RecoverySizes {
     /// The time that khugepaged needs for a whole program at this pace, with a margin.
-    fn length(self, pace: PromoterPace, bytes: u64) -> Duration {
+    fn time_limit(self, pace: PromoterPace, bytes: u64) -> Duration {
         match pace {
             PromoterPace::Same(per_s) => {
                 Duration::from_secs_f64(bytes as f64 / HUGE_PAGE_BYTES as f64 / per_s * 1.1)
@@ -58,24 +58,24 @@ impl RecoverySizes {
 /// Programs have 5 to 8 GiB each, a tenth or a seventh of it hot. There are 24 promotions per
 /// second, or each system has its own pace.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let seconds = |quick, full| Duration::from_secs_f64(scale.pick(quick, full));
+    let seconds = |quick, full| Duration::from_secs_f64(scale.short_or_long(quick, full));
     let sizes = RecoverySizes {
-        regions_per_s: scale.pick(32.0, 24.0),
+        regions_per_s: scale.short_or_long(32.0, 24.0),
         length: seconds(5.0, 40.0),
         warm_up: seconds(0.1, 15.0),
         fragmented: scale == Scale::Full,
     };
-    for subject in &subjects(scale) {
+    for subject in &programs_to_recover(scale) {
         match compare_systems(host, subject, scale, sizes, report) {
             // One program that can't run here does not affect the others.
-            Err(error) if !subject.of_ours() => {
+            Err(error) if !subject.is_own_workload() => {
                 let name = subject.kind.name();
                 report.note(format!("{name} could not be measured: {error}"));
             }
             other => other?,
         }
     }
-    LiveSystem::Base.prepare(host)?;
+    LiveSystem::Base.prepare_kernel(host)?;
     report.note(format!(
         "Programs start while {}, and are promoted. Memory in use: pages touched within {} ms before that, under base pages. The share of it that is huge is read every {} s. A promotion had all of it huge: the time for which it was huge, in shares, divided by the promotions, among runs of the same length.",
         if sizes.fragmented {
@@ -96,8 +96,8 @@ fn compare_systems(
     sizes: RecoverySizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    need_bytes(subject.need_bytes())?;
-    let systems = match (subject.of_ours(), scale) {
+    require_available_bytes(subject.need_bytes())?;
+    let systems = match (subject.is_own_workload(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
     };
@@ -109,7 +109,7 @@ fn compare_systems(
         sizes,
         report,
     )?;
-    if subject.of_ours() && scale == Scale::Full {
+    if subject.is_own_workload() && scale == Scale::Full {
         compare(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
     }
     Ok(())
@@ -134,15 +134,15 @@ fn compare(
             shares,
             promoting,
         } = measure_recovery(host, subject, *system, pace, sizes)?;
-        let nearly_all = reached_s(&shares, NEARLY_ALL_PERCENT);
+        let nearly_all = seconds_until_share(&shares, NEARLY_ALL_PERCENT);
         let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
-        report.row(
+        report.add_row(
             format!(
                 "{}, {at_pace}, {}: half of memory in use huge after",
                 subject.kind.name(),
                 system.name()
             ),
-            reached_s(&shares, RECOVERED_PERCENT).unwrap_or(f64::INFINITY),
+            seconds_until_share(&shares, RECOVERED_PERCENT).unwrap_or(f64::INFINITY),
             "s",
             format!(
                 "{NEARLY_ALL_PERCENT} % {nearly_all}; {:.0} % at the end; {} promotions, each had all of it huge for {:.0} ms; {huge_at_start:.0} % of all memory huge at the start; {:.1} % of a core",
@@ -154,7 +154,9 @@ fn compare(
         );
         report.print_last_row();
         if pace == PromoterPace::Own && system.policy().is_some() {
-            report.managing.add(promoting.cpu, promoting.wall);
+            report
+                .managing
+                .add_manager_run(promoting.cpu, promoting.wall);
         }
         lines.push(PlotLine {
             name: system.name().to_owned(),
@@ -183,7 +185,7 @@ fn measure_recovery(
     pace: PromoterPace,
     sizes: RecoverySizes,
 ) -> BenchResult<RecoveryRun> {
-    system.prepare(host)?;
+    system.prepare_kernel(host)?;
     let fragmented = match sizes.fragmented {
         true => Some(FragmentedMemory::new(host)?),
         false => None,
@@ -191,9 +193,9 @@ fn measure_recovery(
     let mut program = subject.start(host, sizes.warm_up)?;
     let pid = program.pid();
     let huge_at_start = huge_percent(pid)?;
-    let length = sizes.length(pace, rss_bytes(pid)?);
-    let mut in_use = MemoryInUse::of(program.as_mut())?;
-    let promoter = system.promoter(host)?;
+    let length = sizes.time_limit(pace, rss_bytes(pid)?);
+    let mut in_use = RecentlyUsedMemory::sample_process(program.as_mut())?;
+    let promoter = system.start_promoter(host)?;
     let over = AtomicBool::new(false);
     let (shares, promoting) = std::thread::scope(|scope| {
         let watching = scope.spawn(|| -> BenchResult<Vec<(f64, f64)>> {
@@ -219,7 +221,7 @@ fn measure_recovery(
 }
 
 /// When this share in per cent was first reached, in seconds from the start.
-fn reached_s(shares: &[(f64, f64)], percent: f64) -> Option<f64> {
+fn seconds_until_share(shares: &[(f64, f64)], percent: f64) -> Option<f64> {
     let found = shares.iter().find(|(_, share)| *share >= percent);
     found.map(|(at_s, _)| *at_s)
 }
@@ -242,8 +244,8 @@ mod tests {
     #[test]
     fn recovery_and_its_duration_are_those_of_the_observed_shares() {
         let in_use = [(1.0, 0.0), (2.0, 60.0), (3.0, 90.0)];
-        assert_eq!(reached_s(&in_use, 50.0), Some(2.0));
-        assert_eq!(reached_s(&in_use, 95.0), None);
+        assert_eq!(seconds_until_share(&in_use, 50.0), Some(2.0));
+        assert_eq!(seconds_until_share(&in_use, 95.0), None);
         // 60 % for one second; the last observation is not known to have lasted.
         assert_eq!(huge_ms_per_promotion(&in_use, 6), 100.0);
         assert_eq!(huge_ms_per_promotion(&in_use, 0), 0.0);

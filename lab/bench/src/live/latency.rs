@@ -1,7 +1,7 @@
 //! How long servers take to answer while they grow, by system: the cost of zeroing 2 MiB in a page
 //! fault, and of managing.
 
-use super::polling::IdlePolling;
+use super::idle_polling::IdlePolling;
 use super::prelude::*;
 use crate::statistics::sorted;
 use hawkeye_workload::AnswerLatencies;
@@ -30,13 +30,13 @@ struct LatencySizes {
 /// Servers hold 512 MiB each at the start, and answer 6 s of questions, eleven times.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = LatencySizes {
-        mib: scale.pick(64, 512),
-        length: scale.pick(Duration::from_secs(1), Duration::from_secs(6)),
-        rounds: scale.pick(1, 11),
+        mib: scale.short_or_long(64, 512),
+        length: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(6)),
+        rounds: scale.short_or_long(1, 11),
     };
     let polling = IdlePolling::begin()?;
     for kind in SERVERS {
-        need_bytes(2 * kind.resident_bytes(sizes.mib))?;
+        require_available_bytes(2 * kind.resident_bytes(sizes.mib))?;
         let per_s = affordable_per_s(host, kind, sizes)?;
         let mut all = vec![Vec::new(); SYSTEMS.len()];
         // Each round runs all systems, so that a drift of the machine affects all of them.
@@ -51,7 +51,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             kind.name()
         ));
     }
-    LiveSystem::Base.prepare(host)?;
+    LiveSystem::Base.prepare_kernel(host)?;
     report.note(format!(
         "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
         sizes.mib,
@@ -71,7 +71,7 @@ fn affordable_per_s(
     kind: ProgramKind,
     sizes: LatencySizes,
 ) -> BenchResult<u32> {
-    LiveSystem::Base.prepare(host)?;
+    LiveSystem::Base.prepare_kernel(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let length = sizes.length.min(Duration::from_secs(3));
     Ok((measure_turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
@@ -85,7 +85,7 @@ fn measure(
     sizes: LatencySizes,
     report: &mut LiveReport,
 ) -> BenchResult<AnswerLatencies> {
-    system.prepare(host)?;
+    system.prepare_kernel(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let pid = program.pid();
     let questions = hawkeye_workload::RequestSchedule {
@@ -93,7 +93,7 @@ fn measure(
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
-    let promoter = system.promoter(host)?;
+    let promoter = system.start_promoter(host)?;
     let asking = || program.latencies(questions);
     let (asked, _) = promoter.promote_during(pid, 4 * sizes.length, report, asking)?;
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
@@ -112,7 +112,7 @@ fn describe(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveRe
         let (least, most) = (tails[0], tails[tails.len() - 1]);
         let percent =
             |l: &AnswerLatencies| l.with_cores.map_or(100.0, |with_cores| with_cores.percent);
-        report.row(
+        report.add_row(
             format!("{}, {}: p99.9", kind.name(), system.name()),
             p999,
             "us",

@@ -14,12 +14,12 @@ use hawkeye_policy::{
 /// First small processes, a tenth of which end and are replaced each second; then larger ones, all
 /// managed.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let (small, managed) = scale.pick((200, 50), (2000, 500));
-    let length = scale.pick(Duration::from_secs(4), Duration::from_secs(60));
-    need_bytes(2 << 30)?;
+    let (small, managed) = scale.short_or_long((200, 50), (2000, 500));
+    let length = scale.short_or_long(Duration::from_secs(4), Duration::from_secs(60));
+    require_available_bytes(2 << 30)?;
     let per_s = small / 10;
     let words = format!("crowd --processes {small} --per-s {per_s} --mib 4");
-    let rows = report.of(format!(
+    let rows = report.rows_named(format!(
         "{small} small processes, {per_s} replaced a second"
     ));
     let goal = "goal: at most 2";
@@ -38,7 +38,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         managed,
     )?;
     let words = format!("crowd --processes {managed} --per-s 0 --each-kib 3072 --mib 4");
-    let rows = report.of(format!("{managed} managed processes"));
+    let rows = report.rows_named(format!("{managed} managed processes"));
     manage_crowd(host, &words, selection, length, rows, "")?;
     report.note(
         "The manager's CPU time includes all of its work: sweeps, memory checks and sampling.",
@@ -47,8 +47,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// Rules that keep the figures independent of what else runs on this machine.
-fn crowd_only(host: &BenchHost) -> BenchResult<Rules> {
-    let name = host.program().file_name().unwrap_or_default();
+fn rules_for_crowd_only(host: &BenchHost) -> BenchResult<Rules> {
+    let name = host.workload_program().file_name().unwrap_or_default();
     let command = name.to_string_lossy().parse();
     let command = command
         .map_err(|error| impossible!("this program's name is not a valid pattern: {error}"))?;
@@ -71,11 +71,11 @@ fn manage_crowd(
     mut rows: NamedRows,
     goal: &str,
 ) -> BenchResult<()> {
-    let mut crowd = host.start(words)?;
+    let mut crowd = host.start_workload(words)?;
     crowd.wait_ready()?;
     // The manager does not consider a process in its first second.
     std::thread::sleep(Duration::from_secs(2));
-    let (scope, _bell) = ManagedTarget::whole_machine(crowd_only(host)?, selection)?;
+    let (scope, _bell) = ManagedTarget::whole_machine(rules_for_crowd_only(host)?, selection)?;
     let machine = LinuxMachine::new(host.new_kernel_backend()?, scope, StopSignals::disabled());
     let settings = Settings::default();
     let policy = Box::new(ByAccessMap::hawkeye_g(settings.average));
@@ -91,14 +91,14 @@ fn manage_crowd(
     let wall = machine.now().saturating_sub(began).as_secs_f64();
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let sweeps = machine.scan_costs().unwrap_or_default();
-    rows.row("manager", cpu * 100.0 / wall, "% core", goal);
+    rows.add_row("manager", cpu * 100.0 / wall, "% core", goal);
     let mean = sweeps.cpu.as_secs_f64() * 1e3 / sweeps.sweeps.max(1) as f64;
     let seen = format!("{} processes", sweeps.processes);
-    rows.row("one sweep", mean, "ms", seen);
+    rows.add_row("one sweep", mean, "ms", seen);
     // The time until every process had joined.
     let joining = first_step.unwrap_or_default().as_secs_f64() * 1e3;
     let members = format!("{} managed at the end", machine.managed_processes().len());
-    rows.row("first step", joining, "ms", members);
-    rows.row("open files", descriptors as f64, "", "");
+    rows.add_row("first step", joining, "ms", members);
+    rows.add_row("open files", descriptors as f64, "", "");
     Ok(())
 }

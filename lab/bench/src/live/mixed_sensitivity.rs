@@ -2,12 +2,12 @@
 //! Alias: `table-9`, after the HawkEye paper's Table 9.
 
 use super::ManagerRun;
-use super::managed::PERIOD;
+use super::manager_runs::PERIOD;
 use super::prelude::*;
-use super::programs::speed::relative_speeds;
+use super::programs::program_speed::relative_speeds;
 
-const RANDOM: ProgramKind = reader("random", "random");
-const SEQUENTIAL: ProgramKind = reader("sequential", "sequential");
+const RANDOM: ProgramKind = reader_kind("random", "random");
+const SEQUENTIAL: ProgramKind = reader_kind("sequential", "sequential");
 /// Policies to compare, the best expected first.
 const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-pmu", "hawkeye-g", "ingens", "linux"];
 
@@ -18,10 +18,10 @@ fn wasted_percent(promoted: [u64; 2]) -> f64 {
 /// One program reads 4 GiB at random, another 4 GiB in order, with 2048 promotions for both.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
-    need_bytes(4 * (sizes.mib << 20))?;
+    require_available_bytes(4 * (sizes.mib << 20))?;
     let mut huge = pair(host, sizes.mib)?;
     for program in &huge {
-        let percent = promote_all(program.pid())?;
+        let percent = promote_whole_process(program.pid())?;
         report.note(format!(
             "{percent:.1} % of an all-huge program's memory is huge."
         ));
@@ -32,7 +32,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let [random, sequential] = relative.map(|share| share * 100.0);
         let managed = managed.as_ref();
         let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.promoted_of(pid)));
-        let mut rows = report.of(name);
+        let mut rows = report.rows_named(name);
         let mut beside = "of its all-huge speed".to_owned();
         if let Some(managed) = managed {
             beside += &format!(
@@ -42,13 +42,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
                 managed.longest_call.as_secs_f64() * 1e3,
             );
         }
-        rows.row("random", random, "%", beside);
+        rows.add_row("random", random, "%", beside);
         let beside = format!("{} promotions", promoted[1]);
-        rows.row("sequential", sequential, "%", beside);
+        rows.add_row("sequential", sequential, "%", beside);
         if policy.is_some() {
             let wasted = wasted_percent(promoted);
             let beside = "of the promotions (goal for hawkeye: under 5)";
-            rows.row("wasted", wasted, "%", beside);
+            rows.add_row("wasted", wasted, "%", beside);
         }
     }
     report.note(format!(
@@ -77,7 +77,7 @@ fn measure(
     let mut managed = pair(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {
-        Some(policy) => Some(promote_half(host, policy, &mut managed, sizes)?),
+        Some(policy) => Some(promote_half_the_regions(host, policy, &mut managed, sizes)?),
         None => None,
     };
     let relative = relative_speeds(&mut managed, huge, sizes.turns, sizes.turn)?;

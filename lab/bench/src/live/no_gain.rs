@@ -11,7 +11,7 @@ use crate::statistics::median_error;
 const SUBJECTS: [(&str, Option<ProgramKind>, [u64; 3]); 3] = [
     (
         "sequential reads",
-        Some(reader("sequential", "sequential")),
+        Some(reader_kind("sequential", "sequential")),
         [500, 15_000, 45_000],
     ),
     (
@@ -21,21 +21,21 @@ const SUBJECTS: [(&str, Option<ProgramKind>, [u64; 3]); 3] = [
     ),
     ("idle Redis", None, [200, 120_000, 180_000]),
 ];
-const IN_2_MIB: ProgramKind = reader("small", "hot-spot --hot-mib 2 --hot-percent 100");
+const IN_2_MIB: ProgramKind = reader_kind("small", "hot-spot --hot-mib 2 --hot-percent 100");
 
 /// 1 GiB each, managed with default settings.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let mib = scale.pick(128, 1024);
-    need_bytes(4 * (mib << 20))?;
-    LiveSystem::Hawkeye.prepare(host)?;
+    let mib = scale.short_or_long(128, 1024);
+    require_available_bytes(4 * (mib << 20))?;
+    LiveSystem::Hawkeye.prepare_kernel(host)?;
     for (name, reader, times) in SUBJECTS {
-        let times = scale.pick([200, 800, 1200], times);
+        let times = scale.short_or_long([200, 800, 1200], times);
         let start = || reader.map_or_else(|| idle_redis(host, mib), |kind| kind.start(host, mib));
         let instances = [start()?, start()?, start()?];
         let times = times.map(Duration::from_millis);
         compare(host, name, instances, times, report)?;
     }
-    LiveSystem::Base.prepare(host)?;
+    LiveSystem::Base.prepare_kernel(host)?;
     report.note(format!(
         "Three instances of {mib} MiB each run in turn; one of them is managed, with default settings. Slower: compared with the other two and with the time before, by operations per second of CPU time (± one standard error, if turns are independent). The same figure for the second unmanaged instance compared with the first shows the effect of chance.",
     ));
@@ -53,21 +53,22 @@ fn compare(
     let mut speeds = |all| -> BenchResult<Vec<[f64; 3]>> {
         let begun = Instant::now();
         let goes_on = |rounds| rounds == 0 || begun.elapsed() < all;
-        let rounds = in_turn(instances.each_mut(), turn, goes_on)?;
+        let rounds = measure_in_turn(instances.each_mut(), turn, goes_on)?;
         Ok(rounds
             .into_iter()
             .map(|round| round.map(|speed| speed.per_cpu_s))
             .collect())
     };
     let before = speeds(before)?;
-    let promoter = LiveSystem::Hawkeye.promoter(host)?;
+    let promoter = LiveSystem::Hawkeye.start_promoter(host)?;
     let measuring = || speeds(managed);
     let (during, promoting) = promoter.promote_during(pid, 2 * managed, report, measuring)?;
     let during = during?;
     let larger = rss_bytes(pid)? as f64 / rss_bytes(alone_pid)? as f64;
-    let [(percent, error), (by_chance, chance_error)] = [beside_the_others, of_the_others]
-        .map(|ratio| percent_slower_and_error(&before, &during, ratio));
-    report.row(
+    let [(percent, error), (by_chance, chance_error)] =
+        [managed_to_unmanaged_ratio, unmanaged_turns_ratio]
+            .map(|ratio| percent_slower_and_error(&before, &during, ratio));
+    report.add_row(
         format!("{name}: slower"),
         percent,
         "%",
@@ -83,11 +84,11 @@ fn compare(
     Ok(())
 }
 
-fn beside_the_others([managed, first, second]: &[f64; 3]) -> f64 {
+fn managed_to_unmanaged_ratio([managed, first, second]: &[f64; 3]) -> f64 {
     managed / (first * second).sqrt()
 }
 
-fn of_the_others([_, first, second]: &[f64; 3]) -> f64 {
+fn unmanaged_turns_ratio([_, first, second]: &[f64; 3]) -> f64 {
     second / first
 }
 

@@ -28,19 +28,19 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// The process maps 1 TiB of a small file, beside 4 GiB of its own memory.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = OneTibSizes {
-        populated_gib: scale.pick(32, 1024),
-        mib: scale.pick(256, 4096),
-        turns: scale.pick(1, 3),
-        turn: scale.pick(Duration::from_secs(3), Duration::from_secs(30)),
+        populated_gib: scale.short_or_long(32, 1024),
+        mib: scale.short_or_long(256, 4096),
+        turns: scale.short_or_long(1, 3),
+        turn: scale.short_or_long(Duration::from_secs(3), Duration::from_secs(30)),
     };
     // The mapped file has 256 MiB.
     let tables = sizes.populated_gib * TABLE_BYTES_PER_GIB;
-    need_bytes((sizes.mib << 20) + tables + (256 << 20))?;
+    require_available_bytes((sizes.mib << 20) + tables + (256 << 20))?;
     let words = format!(
         "one-tib --mapped-gib 1024 --populated-gib {} --mib {}",
         sizes.populated_gib, sizes.mib
     );
-    let mut workload = host.start(&words)?;
+    let mut workload = host.start_workload(&words)?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
         max_promotions: Some(0),
@@ -50,12 +50,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let (mut left_alone, mut sampled) = (Vec::new(), Vec::new());
     let (mut windows, mut longest_call, mut cores) = (0, Duration::ZERO, Vec::new());
     for _ in 0..sizes.turns {
-        left_alone.push(longest_while(&mut workload, || {
+        left_alone.push(longest_calls_during(&mut workload, || {
             std::thread::sleep(sizes.turn);
             Ok(())
         })?);
-        sampled.push(longest_while(&mut workload, || {
-            let done = manage(
+        sampled.push(longest_calls_during(&mut workload, || {
+            let done = manage_process(
                 host.new_kernel_backend()?,
                 pid,
                 POLICY,
@@ -73,21 +73,21 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     describe("sampled", &sampled, "goal: at most 10", report);
     for (written, what) in CLEARS {
         let mut took = Duration::ZERO;
-        let longest = longest_while(&mut workload, || {
+        let longest = longest_calls_during(&mut workload, || {
             took = clear_refs(pid, written)?;
             Ok(())
         })?;
-        report.row(
+        report.add_row(
             format!("one clear_refs of {what}"),
             of_all_ms(&longest),
             "ms",
             format!("for comparison; it took {:.1} ms", took.as_secs_f64() * 1e3),
         );
     }
-    report.row("manager", median(&cores), "% core", "budget: 2");
-    report.row("windows", windows as f64, "", POLICY);
+    report.add_row("manager", median(&cores), "% core", "budget: 2");
+    report.add_row("windows", windows as f64, "", POLICY);
     let longest_ms = longest_call.as_secs_f64() * 1e3;
-    report.row("the manager's longest call", longest_ms, "ms", "");
+    report.add_row("the manager's longest call", longest_ms, "ms", "");
     report.note(format!(
         "The process has 1 TiB mapped, {} GiB of it with page tables, and reads {} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
         sizes.populated_gib,
@@ -102,7 +102,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 fn describe(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
-        report.row(format!("{name}: longest {what}"), ms, "ms", goal);
+        report.add_row(format!("{name}: longest {what}"), ms, "ms", goal);
     }
     let each: Vec<String> = turns
         .iter()
@@ -115,30 +115,31 @@ fn describe(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveR
 }
 
 /// The longest calls of the process while `work` runs in this process.
-fn longest_while(
+fn longest_calls_during(
     workload: &mut WorkloadProcess,
     work: impl FnOnce() -> BenchResult<()>,
 ) -> BenchResult<LongestCallsMs> {
-    longest(workload)?;
+    take_longest_calls(workload)?;
     work()?;
-    longest(workload)
+    take_longest_calls(workload)
 }
 
-fn longest(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
+fn take_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
     let half_a_minute = Duration::from_secs(30);
-    let longest = workload.answer(
-        WorkloadRequest::Longest,
-        half_a_minute,
-        |event| match event {
-            WorkloadEvent::Longest {
-                map_us,
-                unmap_us,
-                fault_us,
-                ..
-            } => Some([map_us, unmap_us, fault_us]),
-            _ => None,
-        },
-    )?;
+    let longest =
+        workload.request_answer(
+            WorkloadRequest::Longest,
+            half_a_minute,
+            |event| match event {
+                WorkloadEvent::Longest {
+                    map_us,
+                    unmap_us,
+                    fault_us,
+                    ..
+                } => Some([map_us, unmap_us, fault_us]),
+                _ => None,
+            },
+        )?;
     Ok(longest.map(|us| us / 1e3))
 }
 

@@ -33,7 +33,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("1 page of each region", "--pages-per-region 1"),
 ];
 
-struct TouchTimes {
+struct FirstTouchTimes {
     /// Seconds of all touches, and the mean and p99 of one in nanoseconds; then the same again once
     /// the memory is present.
     first: [f64; 3],
@@ -44,11 +44,11 @@ struct TouchTimes {
 
 /// Runs each program in each way, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let (mib, turns) = scale.pick((512, 1), (8192, 5));
-    need_bytes(mib << 20)?;
-    host.warm_up_for(scale)?;
-    host.set_thp("use_zero_page", "0")?;
-    host.set_thp("defrag", "defer+madvise")?;
+    let (mib, turns) = scale.short_or_long((512, 1), (8192, 5));
+    require_available_bytes(mib << 20)?;
+    host.warm_up_free_memory(scale)?;
+    host.set_thp_file("use_zero_page", "0")?;
+    host.set_thp_file("defrag", "defer+madvise")?;
     for (program, options) in PROGRAMS {
         // Each turn runs all ways one after the other, so that it is compared with itself.
         let turns = (0..turns)
@@ -57,9 +57,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
                     .map(|way| measure_one_way(host, mib, options, *way))
                     .collect()
             })
-            .collect::<BenchResult<Vec<Vec<TouchTimes>>, _>>()?;
+            .collect::<BenchResult<Vec<Vec<FirstTouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
-            let seen = |part: fn(&TouchTimes) -> f64| median_of(&turns, |turn| part(&turn[way]));
+            let seen =
+                |part: fn(&FirstTouchTimes) -> f64| median_of(&turns, |turn| part(&turn[way]));
             let mut beside = String::new();
             if let Some(without) = without {
                 let over = |one: usize, other: usize| {
@@ -86,7 +87,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             }
             let seconds = seen(|seen| seen.first[0]);
             let beside = beside.trim_end_matches("; ");
-            report.row(format!("{program}: {name}"), seconds, "s", beside);
+            report.add_row(format!("{program}: {name}"), seconds, "s", beside);
         }
     }
     report.note(format!(
@@ -115,16 +116,16 @@ fn measure_one_way(
     mib: u64,
     options: &str,
     way: (&str, &str, Option<usize>),
-) -> BenchResult<TouchTimes> {
+) -> BenchResult<FirstTouchTimes> {
     let (_, enabled, without) = way;
     host.set_enabled(enabled)?;
-    let mut program = host.start(&format!("touch --mib {mib} {options}"))?;
+    let mut program = host.start_workload(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
     let fault_ahead = match without {
         Some(_) => Some(prefault_process(program.pid(), None, 0, mib)?),
         None => None,
     };
-    program.command(WorkloadRequest::Go)?;
+    program.send_request(WorkloadRequest::Go)?;
     let limit = Duration::from_secs(120);
     let mut touched = Vec::new();
     loop {
@@ -140,7 +141,7 @@ fn measure_one_way(
         }
     }
     let filled = fault_ahead.map(|f| f.statistics()).unwrap_or_default();
-    Ok(TouchTimes {
+    Ok(FirstTouchTimes {
         first: touched.first().copied().unwrap_or_default(),
         again: touched.last().copied().unwrap_or_default(),
         filled: filled.filled,

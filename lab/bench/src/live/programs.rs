@@ -1,27 +1,27 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
 mod child_process;
-mod cores;
+mod client_server_cores;
 mod cpu_time;
+pub mod direct_promotion;
 pub(super) mod hash_maps;
-pub mod huge;
+mod kv_servers;
 pub mod packages;
 mod postgres;
+pub mod program_speed;
+mod protocol_program;
 mod python;
-mod reader;
-mod server;
-pub mod speed;
 #[cfg(test)]
 mod testing;
 
-pub(super) use child_process::{RunningProcess, answer_within, output_of};
+pub(super) use child_process::{RunningProcess, command_output, poll_for_answer};
+pub(super) use kv_servers::{prepare_for_background, redis_command};
 pub(super) use postgres::allow_huge_buffers;
-pub(super) use server::{in_background, redis_command};
 
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, HotKeys, RequestSchedule};
+use kv_servers::LIGHT_LOAD;
 use python::PythonScript;
-use server::LIGHT_LOAD;
 use tempfile::TempDir;
 
 /// A program that works on request. Dropping it ends it.
@@ -70,18 +70,18 @@ pub enum ProgramKind {
     DuckDb,
 }
 
-pub(super) const fn reader(name: &'static str, words: &'static str) -> ProgramKind {
+pub(super) const fn reader_kind(name: &'static str, words: &'static str) -> ProgramKind {
     ProgramKind::Reader { name, words }
 }
 
 /// The programs on which estimates of overhead are tested.
 pub const NINE: [ProgramKind; 9] = [
-    reader("random", "random"),
-    reader("zipf", "zipf"),
-    reader("sequential", "sequential"),
-    reader("stride 4 KiB", "stride --stride-bytes 4096"),
-    reader("stride 64 KiB", "stride --stride-bytes 65536"),
-    reader("pointer chase", "chase"),
+    reader_kind("random", "random"),
+    reader_kind("zipf", "zipf"),
+    reader_kind("sequential", "sequential"),
+    reader_kind("stride 4 KiB", "stride --stride-bytes 4096"),
+    reader_kind("stride 64 KiB", "stride --stride-bytes 65536"),
+    reader_kind("pointer chase", "chase"),
     ProgramKind::Redis,
     ProgramKind::Memcached,
     ProgramKind::JavaHashMap,
@@ -117,7 +117,7 @@ impl ProgramKind {
     }
 
     /// What it counts, in the plural.
-    pub fn operation(self) -> &'static str {
+    pub fn counted_operation(self) -> &'static str {
         match self {
             Self::Reader { .. } => "reads",
             Self::Redis | Self::Memcached => "answers",
@@ -135,7 +135,7 @@ impl ProgramKind {
     /// yet.
     pub fn start(self, host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
         Ok(match self {
-            Self::Reader { words, .. } => Box::new(reader::start(host, words, mib)?),
+            Self::Reader { words, .. } => Box::new(protocol_program::start(host, words, mib)?),
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
                 return self.start_hot(host, mib, HotKeys::UNIFORM);
             }
@@ -156,10 +156,10 @@ impl ProgramKind {
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let client = host.command("ask");
         Ok(match self {
-            Self::Redis => Box::new(server::redis(client, mib, hot, Duration::ZERO)?),
-            Self::Memcached => Box::new(server::memcached(client, mib, hot)?),
-            Self::JavaHashMap => Box::new(hash_maps::java(mib, hot)?),
-            Self::Sparsehash => Box::new(hash_maps::sparsehash(mib, hot)?),
+            Self::Redis => Box::new(kv_servers::start_redis(client, mib, hot, Duration::ZERO)?),
+            Self::Memcached => Box::new(kv_servers::start_memcached(client, mib, hot)?),
+            Self::JavaHashMap => Box::new(hash_maps::start_java(mib, hot)?),
+            Self::Sparsehash => Box::new(hash_maps::start_sparsehash(mib, hot)?),
             _ => bail!("{} has no keys, so it has no hot keys", self.name()),
         })
     }
@@ -188,18 +188,20 @@ impl ProgramKind {
 /// Starts one of our workloads, given as on the command line of `program`, which waits for a
 /// request.
 pub fn start_reader(program: &Path, words: &str) -> BenchResult<Box<dyn MeasuredProgram>> {
-    let words = format!("workload {words} {}", reader::COUNTING);
+    let words = format!("workload {words} {}", protocol_program::COUNTING);
     let workload = WorkloadProcess::spawn(program, words.split_whitespace())?;
-    Ok(Box::new(reader::ProtocolProgram::ready(workload)?))
+    Ok(Box::new(protocol_program::ProtocolProgram::ready(
+        workload,
+    )?))
 }
 
 pub(super) fn ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
-    Box::new(reader::ProtocolProgram::of(workload, pid))
+    Box::new(protocol_program::ProtocolProgram::started(workload, pid))
 }
 
 /// Starts Redis with `mib` MiB of data and almost no load.
 pub fn idle_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
-    let redis = server::redis(host.command("ask"), mib, HotKeys::UNIFORM, LIGHT_LOAD)?;
+    let redis = kv_servers::start_redis(host.command("ask"), mib, HotKeys::UNIFORM, LIGHT_LOAD)?;
     Ok(Box::new(redis))
 }
 

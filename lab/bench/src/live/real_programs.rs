@@ -9,7 +9,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let sizes = scale.sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
     for kind in REAL {
-        let measured = BaseAndHuge::measure(host, kind, sizes)
+        let measured = BaseAndHugeRounds::measure(host, kind, sizes)
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
@@ -40,7 +40,7 @@ fn describe(
         .map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
     let ratios = sorted(ratios.collect());
     let [base, huge] = [0, 1].map(|n: usize| with_unit(median_of(rounds, |round| round[n].per_s)));
-    report.row(
+    report.add_row(
         kind.name(),
         median(&ratios),
         "times",
@@ -48,7 +48,7 @@ fn describe(
             "{:.2}-{:.2}; {base} / {huge} {} per s; {} MiB; {:.0} / {:.0} % huge",
             ratios.first().copied().unwrap_or_default(),
             ratios.last().copied().unwrap_or_default(),
-            kind.operation(),
+            kind.counted_operation(),
             rss_bytes >> 20,
             huge_percent[0],
             huge_percent[1],

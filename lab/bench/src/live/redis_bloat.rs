@@ -1,8 +1,8 @@
 //! Redis with 60 % of its keys deleted, and then a memory shortage: base pages, THP always and
 //! managed, side by side. Alias: `table-7`, after the HawkEye paper's Table 7.
 
+use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
-use super::pressure::MemoryPressure;
 use super::redis_server::RedisServer;
 
 /// In order of start: a program that starts while faults give huge pages would get them too.
@@ -31,24 +31,24 @@ struct RedisBloatSizes {
 /// Runs three servers with 700,000 values each.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = RedisBloatSizes {
-        keys: scale.pick(30_000, 700_000),
-        requests: scale.pick(30_000, 600_000),
-        turns: scale.pick(1, 15),
-        settle: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
-        short: scale.pick(None, Some(Duration::from_secs(30))),
+        keys: scale.short_or_long(30_000, 700_000),
+        requests: scale.short_or_long(30_000, 600_000),
+        turns: scale.short_or_long(1, 15),
+        settle: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(30)),
+        short: scale.short_or_long(None, Some(Duration::from_secs(30))),
     };
-    need_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
+    require_available_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
     let mut servers = Vec::new();
     for system in SYSTEMS {
-        system.prepare(host)?;
+        system.prepare_kernel(host)?;
         let server = RedisServer::start(|command| command)?;
-        server.fill(0, sizes.keys, VALUE_BYTES)?;
+        server.store_values(0, sizes.keys, VALUE_BYTES)?;
         promote_under_load(host, system, &server, sizes, report)?;
         server.delete(sizes.keys, DELETED_PERCENT)?;
         promote_under_load(host, system, &server, sizes, report)?;
         servers.push((system, server));
     }
-    LiveSystem::Base.prepare(host)?;
+    LiveSystem::Base.prepare_kernel(host)?;
     compare(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
         run_short_of_memory(host, &servers, short, report)?;
@@ -68,12 +68,14 @@ fn run_short_of_memory(
     short: Duration,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let pressure = MemoryPressure::fill_until_percent(host.program(), SHORT_PERCENT)?;
+    let pressure = MemoryHogs::fill_until_percent(host.workload_program(), SHORT_PERCENT)?;
     for (system, server) in servers {
-        let promoter = system.promoter(host)?;
+        let promoter = system.start_promoter(host)?;
         let promoting = promoter.promote(server.pid(), PromoterPace::Own, short, || false)?;
         if system.policy().is_some() {
-            report.managing.add(promoting.cpu, promoting.wall);
+            report
+                .managing
+                .add_manager_run(promoting.cpu, promoting.wall);
         }
     }
     report.note(format!(
@@ -91,7 +93,7 @@ fn promote_under_load(
     sizes: RedisBloatSizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let promoter = system.promoter(host)?;
+    let promoter = system.start_promoter(host)?;
     let until = Instant::now() + sizes.settle;
     let load = || -> BenchResult<()> {
         while Instant::now() < until {
@@ -127,7 +129,7 @@ fn compare(
     for ((system, server), rates) in servers.iter().zip(&rates) {
         let rate = median(rates);
         let memory = server.measure_memory_use()?;
-        report.row(
+        report.add_row(
             format!("{}: {when}", system.name()),
             rate / 1e3,
             "k GET/s",

@@ -45,10 +45,10 @@ struct RedisRefillSizes {
 /// A limit of 8 GiB.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = RedisRefillSizes {
-        limit_mib: scale.pick(512, 8192),
-        pause: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
+        limit_mib: scale.short_or_long(512, 8192),
+        pause: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(30)),
     };
-    need_bytes(sizes.limit_mib << 20)?;
+    require_available_bytes(sizes.limit_mib << 20)?;
     let mut lines = Vec::new();
     for system in SYSTEMS {
         let story = run_system(host, system, sizes, report)?;
@@ -60,7 +60,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             points: rss.collect(),
         });
     }
-    LiveSystem::Base.prepare(host)?;
+    LiveSystem::Base.prepare_kernel(host)?;
     let title = format!("Redis with a limit of {} MiB", sizes.limit_mib);
     let panel = PlotPanel::over_time(title, "resident (GiB)", lines);
     report.panels.push(panel);
@@ -85,7 +85,7 @@ fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
         None => "survived".to_owned(),
         Some(why) => format!("{why} in phase {}", story.phases + 1),
     };
-    report.row(
+    report.add_row(
         format!("{}: useful at the end", system.name()),
         useful,
         "%",
@@ -104,18 +104,18 @@ fn run_system(
     sizes: RedisRefillSizes,
     report: &mut LiveReport,
 ) -> BenchResult<RefillRun> {
-    system.prepare(host)?;
+    system.prepare_kernel(host)?;
     let limit = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
     let server = RedisServer::start(|command| group.command_in_cgroup(&command))?;
     let pid = server.pid();
-    let promoter = system.promoter(host)?;
-    let phases = || RefillRun::of(server, sizes);
+    let promoter = system.start_promoter(host)?;
+    let phases = || RefillRun::run_on_server(server, sizes);
     Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
 }
 
 impl RefillRun {
-    fn of(mut server: RedisServer, sizes: RedisRefillSizes) -> Self {
+    fn run_on_server(mut server: RedisServer, sizes: RedisRefillSizes) -> Self {
         let mut story = Self::default();
         if let Err(error) = story.delete_and_refill(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
@@ -162,7 +162,7 @@ impl RefillRun {
         let count = keys.end - keys.start;
         for part in 0..20 {
             let (from, to) = (count * part / 20, count * (part + 1) / 20);
-            server.fill(keys.start + from, keys.start + to, bytes)?;
+            server.store_values(keys.start + from, keys.start + to, bytes)?;
             self.sample_memory(server, begun)?;
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
 use super::programs::{
-    RunningProcess, answer_within, in_background, output_of, packages, redis_command,
-    temporary_folder,
+    RunningProcess, command_output, packages, poll_for_answer, prepare_for_background,
+    redis_command, temporary_folder,
 };
 use crate::live::prelude::*;
 use hawkeye_linux::fields::field;
@@ -41,15 +41,15 @@ impl RedisServer {
             ("redis-cli", "redis-tools"),
             ("redis-benchmark", "redis-tools"),
         ] {
-            packages::need(program, package)?;
+            packages::need_program(program, package)?;
         }
         let folder = temporary_folder()?;
         let mut command = within(redis_command(folder.path()));
-        in_background(&mut command);
+        prepare_for_background(&mut command);
         let server = RunningProcess::start(&mut command, Signal::SIGKILL)?;
         let this = Self { server, folder };
         let answers = || Ok((this.cli(&["PING"])?.trim() == "PONG").then_some(()));
-        if answer_within(Duration::from_secs(10), answers)?.is_none() {
+        if poll_for_answer(Duration::from_secs(10), answers)?.is_none() {
             bail!("redis-server did not answer within 10 s");
         }
         Ok(this)
@@ -61,7 +61,7 @@ impl RedisServer {
 
     /// Stores values of `value_bytes` under the keys from `from` up to but excluding `to`, named as
     /// redis-benchmark does.
-    pub fn fill(&self, from: u64, to: u64, value_bytes: u64) -> BenchResult<()> {
+    pub fn store_values(&self, from: u64, to: u64, value_bytes: u64) -> BenchResult<()> {
         // Redis holds the values of one script twice until the script ends.
         let piece = (PIECE * 4096 / value_bytes.max(1)).clamp(1, PIECE);
         let value_bytes = value_bytes.to_string();
@@ -151,5 +151,5 @@ impl RedisServer {
 }
 
 fn output(command: &mut Command) -> BenchResult<String> {
-    Ok(String::from_utf8_lossy(&output_of(command)?.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&command_output(command)?.stdout).into_owned())
 }

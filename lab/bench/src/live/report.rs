@@ -66,7 +66,7 @@ pub struct ManagerCpuUse {
 
 impl ManagerCpuUse {
     /// Adds the use of one manager.
-    pub fn add(&mut self, cpu: Duration, wall: Duration) {
+    pub fn add_manager_run(&mut self, cpu: Duration, wall: Duration) {
         let (cpu_s, wall_s) = (cpu.as_secs_f64(), wall.as_secs_f64());
         self.cpu_s += cpu_s;
         self.wall_s += wall_s;
@@ -83,7 +83,7 @@ impl ManagerCpuUse {
     }
 
     /// The use as a sentence; `None` if nothing was managed.
-    pub fn line(&self) -> Option<String> {
+    pub fn cpu_use_sentence(&self) -> Option<String> {
         (self.wall_s > 0.0).then(|| {
             format!(
                 "Managers with default settings used {:.2} % of a core on average over {:.0} s, and at most {:.2} % in one run.",
@@ -105,7 +105,7 @@ impl LiveReport {
     }
 
     /// Adds a figure.
-    pub fn row(
+    pub fn add_row(
         &mut self,
         what: impl Into<String>,
         value: f64,
@@ -121,7 +121,7 @@ impl LiveReport {
     }
 
     /// Adds figures that share a name.
-    pub fn of(&mut self, name: impl Into<String>) -> NamedRows<'_> {
+    pub fn rows_named(&mut self, name: impl Into<String>) -> NamedRows<'_> {
         NamedRows {
             report: self,
             name: name.into(),
@@ -153,9 +153,15 @@ pub struct NamedRows<'a> {
 
 impl NamedRows<'_> {
     /// Adds a figure.
-    pub fn row(&mut self, what: &str, value: f64, unit: &'static str, beside: impl Into<String>) {
+    pub fn add_row(
+        &mut self,
+        what: &str,
+        value: f64,
+        unit: &'static str,
+        beside: impl Into<String>,
+    ) {
         let what = format!("{}: {what}", self.name);
-        self.report.row(what, value, unit, beside);
+        self.report.add_row(what, value, unit, beside);
     }
 }
 
@@ -190,8 +196,8 @@ mod tests {
     #[test]
     fn a_report_reads_as_a_table() {
         let mut report = LiveReport::new("sampling");
-        report.row("per region", 1.034, "us", "goal 1.2");
-        report.row("regions", 2048.0, "", "");
+        report.add_row("per region", 1.034, "us", "goal 1.2");
+        report.add_row("regions", 2048.0, "", "");
         report.note("Two cores.");
         let text = report.to_string();
         assert!(

@@ -9,11 +9,12 @@ const TIMES: usize = 15;
 
 /// Walks a process with base pages and one with huge pages.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let mib = scale.pick(256, 4096);
-    need_bytes(2 * (mib << 20))?;
+    let mib = scale.short_or_long(256, 4096);
+    require_available_bytes(2 * (mib << 20))?;
     let mut tables = PageTableReader::load()?;
     for (pages, goal) in [("base", ""), ("huge", "goal: 0.1")] {
-        let mut workload = host.start(&format!("random --mib {mib} --pages {pages} --quiet"))?;
+        let mut workload =
+            host.start_workload(&format!("random --mib {mib} --pages {pages} --quiet"))?;
         let pid = workload.wait_ready()?.pid;
         let mut walks = Vec::new();
         let mut clears = Vec::new();
@@ -40,10 +41,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             walks.push(took / regions.len().max(1) as f64);
         }
         let gib = mib as f64 / 1024.0;
-        let mut rows = report.of(format!("{pages} pages"));
-        rows.row("read a region", median(&walks), "us", goal);
-        rows.row("longest slice", longest.as_secs_f64() * 1e3, "ms", "");
-        rows.row("clear a GiB", median(&clears) / gib, "ms", "one call");
+        let mut rows = report.rows_named(format!("{pages} pages"));
+        rows.add_row("read a region", median(&walks), "us", goal);
+        rows.add_row("longest slice", longest.as_secs_f64() * 1e3, "ms", "");
+        rows.add_row("clear a GiB", median(&clears) / gib, "ms", "one call");
     }
     Ok(())
 }

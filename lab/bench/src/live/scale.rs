@@ -26,7 +26,7 @@ impl Scale {
     /// Sizes of the short and of the long form: MiB, turns, milliseconds of a turn, and the
     /// timeout.
     pub fn sizes(self, quick: [u64; 4], full: [u64; 4]) -> TurnSizes {
-        let [mib, turns, turn_ms, at_most_ms] = self.pick(quick, full);
+        let [mib, turns, turn_ms, at_most_ms] = self.short_or_long(quick, full);
         TurnSizes {
             mib,
             turns: turns as usize,
@@ -36,7 +36,7 @@ impl Scale {
     }
 
     /// The value of the short or of the long form.
-    pub fn pick<T>(self, quick: T, full: T) -> T {
+    pub fn short_or_long<T>(self, quick: T, full: T) -> T {
         match self {
             Self::Quick => quick,
             Self::Full => full,

@@ -69,13 +69,13 @@ struct SmallPageFigures {
 
 /// Runs each case with each size, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let (mib, rounds, turns) = scale.pick((256, 1, 1), (2048, 9, 4));
+    let (mib, rounds, turns) = scale.short_or_long((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);
     if !sizes_with_switch(thp).contains(PageOrder::CONTIGUOUS) {
         bail!("this kernel has no pages of 64 KiB: Linux 6.8 or later is needed");
     }
-    need_bytes(4 * (mib << 20))?;
-    host.warm_up_for(scale)?;
+    require_available_bytes(4 * (mib << 20))?;
+    host.warm_up_free_memory(scale)?;
     let here = calibrate::processor()?;
     let costs = host.touch_costs()?;
     for case in &CASES {
@@ -85,7 +85,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             used_pages: USED_PAGES,
             apart: case.apart,
         };
-        let (live, own_ns) = measure(host, case, mib, rounds, turns)?;
+        let (live, own_ns) = measure_page_sizes(host, case, mib, rounds, turns)?;
         let left = BlockLayout {
             blocks: layout.blocks * (100 - case.free_percent) / 100,
             ..layout
@@ -97,22 +97,22 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let base_pages = (figures(&live[0]), predicted(PageOrders::NONE));
         for ((name, sizes), seen) in WAYS.into_iter().zip(&live) {
             let is_base = sizes == PageOrders::NONE;
-            let mut rows = report.of(format!("{}: {name}", case.name));
+            let mut rows = report.rows_named(format!("{}: {name}", case.name));
             let (now, model) = (figures(seen), predicted(sizes));
             for (n, (what, factor, unit)) in SHOWN.into_iter().enumerate() {
                 // Relative to base pages, from which both sides start.
                 let (times, expected) = (now[n] / base_pages.0[n], model[n] / base_pages.1[n]);
                 let beside = match is_base {
-                    true => format!("predicted {}", short(model[n] * factor)),
+                    true => format!("predicted {}", rounded_text(model[n] * factor)),
                     false => format!(
                         "{times:.2} times that of 4 KiB, predicted {expected:.2}: {:+.1} %",
                         (expected / times - 1.0) * 100.0
                     ),
                 };
-                rows.row(what, now[n] * factor, unit, beside);
+                rows.add_row(what, now[n] * factor, unit, beside);
             }
             if !is_base {
-                rows.row("memory under such pages", seen.share_percent, "%", "");
+                rows.add_row("memory under such pages", seen.share_percent, "%", "");
             }
         }
     }
@@ -154,7 +154,7 @@ fn predicted(
     costs: &TouchCosts,
     kept: f64,
 ) -> [f64; 4] {
-    let filled = layout.filled(sizes);
+    let filled = layout.fill_blocks(sizes);
     let run = match filled.faults.contains_key(&PageOrder::HUGE) {
         true => &truth.huge,
         false => &truth.base,
@@ -167,7 +167,7 @@ fn predicted(
     ]
 }
 
-fn short(value: f64) -> String {
+fn rounded_text(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")
     } else {
@@ -176,7 +176,7 @@ fn short(value: f64) -> String {
 }
 
 /// Measures each size, and the time of a read that nothing slows down.
-fn measure(
+fn measure_page_sizes(
     host: &mut BenchHost,
     case: &AllocationCase,
     mib: u64,
@@ -204,7 +204,7 @@ fn measure(
     }
     set_page_sizes(host, PageOrders::NONE)?;
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
-    let small = start_reader(host.program(), &small)?;
+    let small = start_reader(host.workload_program(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
     let started = process::minor_faults(small.pid())? as f64 - SMALL_BLOCKS;
     programs.push(small);
@@ -252,7 +252,7 @@ fn start(
     words: &str,
     sizes: PageOrders,
 ) -> BenchResult<(Box<dyn MeasuredProgram>, SmallPageFigures)> {
-    let mut workload = host.start(words)?;
+    let mut workload = host.start_workload(words)?;
     let pid = workload.wait_ready()?.pid;
     let fill_s = match workload.next_event(Duration::from_secs(1))? {
         WorkloadEvent::Touched { elapsed_s, .. } => elapsed_s,

@@ -1,7 +1,7 @@
 //! Duration of a managed program's page faults, by policy and with unmanaged memory beside it. It
 //! shows the stalls that a manager causes, not the time of its own calls.
 
-use super::managed::POLICIES;
+use super::manager_runs::POLICIES;
 use super::prelude::*;
 use crate::statistics::median_error;
 use hawkeye_policy::SamplingPace;
@@ -32,13 +32,16 @@ struct ComparedSide {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let machine = hawkeye_linux::memory::system_memory::machine_use()?;
     let mib = WANTED_MIB.min((machine.total_bytes >> 20) / 100 * MACHINE_PERCENT);
-    let (own_mib, beside_mib) = scale.pick((256, 128), (mib / 3 * 2, mib / 3));
+    let (own_mib, beside_mib) = scale.short_or_long((256, 128), (mib / 3 * 2, mib / 3));
     // Short, because the host's behaviour changes from second to second, and should affect all
     // sides alike.
-    let turn = Duration::from_millis(scale.pick(400, 1000));
-    need_bytes((own_mib + beside_mib + TOUCHED_MIB) << 20)?;
-    for (beside_mib, rounds) in [(0, scale.pick(1, 4)), (beside_mib, scale.pick(2, 100))] {
-        let sides = sides(host, own_mib, beside_mib, rounds, turn, scale)?;
+    let turn = Duration::from_millis(scale.short_or_long(400, 1000));
+    require_available_bytes((own_mib + beside_mib + TOUCHED_MIB) << 20)?;
+    for (beside_mib, rounds) in [
+        (0, scale.short_or_long(1, 4)),
+        (beside_mib, scale.short_or_long(2, 100)),
+    ] {
+        let sides = measure_policy_sides(host, own_mib, beside_mib, rounds, turn, scale)?;
         describe(beside_mib, &sides, report);
     }
     report.note(format!(
@@ -55,8 +58,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-/// Runs the program under each policy in turn, without promotions.
-fn sides(
+fn measure_policy_sides(
     host: &BenchHost,
     mib: u64,
     beside_mib: u64,
@@ -64,7 +66,7 @@ fn sides(
     turn: Duration,
     scale: Scale,
 ) -> BenchResult<Vec<ComparedSide>> {
-    let policies = scale.pick(&["hawkeye-g"][..], &POLICIES);
+    let policies = scale.short_or_long(&["hawkeye-g"][..], &POLICIES);
     let names = UNMANAGED.iter().chain(policies).enumerate();
     let mut sides: Vec<ComparedSide> = names
         .map(|(n, name)| ComparedSide {
@@ -85,7 +87,7 @@ fn sides(
     };
     host.warm_up((mib + beside_mib) << 20)?;
     let words = format!("stalls --mib {mib} --beside-mib {beside_mib} --touched-mib {TOUCHED_MIB}");
-    let mut program = host.start(&words)?;
+    let mut program = host.start_workload(&words)?;
     let pid = program.wait_ready()?.pid;
     let places = sides.len();
     for n in 0..rounds * places {
@@ -95,16 +97,16 @@ fn sides(
             true => Some(host.new_kernel_backend()?),
             false => None,
         };
-        faults(&mut program)?;
+        read_fault_times(&mut program)?;
         match means {
             Some(means) => {
-                let done = manage(means, pid, side.name, settings, turn, |_| false)?;
+                let done = manage_process(means, pid, side.name, settings, turn, |_| false)?;
                 side.windows += done.journal.totals().samples;
                 side.longest_call = side.longest_call.max(done.longest_call);
             }
             None => std::thread::sleep(turn),
         }
-        side.rounds.push(faults(&mut program)?);
+        side.rounds.push(read_fault_times(&mut program)?);
     }
     if let Some(side) = sides.iter().find(|side| side.managed && side.windows == 0) {
         bail!(
@@ -115,9 +117,9 @@ fn sides(
     Ok(sides)
 }
 
-fn faults(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
+fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     Ok(
-        program.answer(WorkloadRequest::Faults, ANSWER, |event| match event {
+        program.request_answer(WorkloadRequest::Faults, ANSWER, |event| match event {
             WorkloadEvent::Faults(times) => Some(times),
             _ => None,
         })?,
@@ -136,11 +138,11 @@ fn describe(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
         }
         let name = format!("sampled{beside}: {}", side.name);
         let worst_ms = all.longest_ns as f64 / 1e6;
-        report.row(format!("{name}: worst fault"), worst_ms, "ms", done);
+        report.add_row(format!("{name}: worst fault"), worst_ms, "ms", done);
         report.print_last_row();
         let us = |share| all.quantile_ns(share) as f64 / 1e3;
         let (times, error) = times_slower(&side.rounds, &sides[0].rounds);
-        report.row(
+        report.add_row(
             format!("{name}: p99.9"),
             us(0.999),
             "us",

@@ -3,27 +3,27 @@
 
 use super::prelude::*;
 
-const SENSITIVE: ProgramKind = reader("random", "random");
+const SENSITIVE: ProgramKind = reader_kind("random", "random");
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 
 /// A program reads 2 GiB at random beside a Redis of 4 GiB; there are as many promotions as the
 /// reader has regions.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 1000], [2048, 9, 1000, 120_000]);
-    let redis_mib = scale.pick(256, 4096);
-    need_bytes(2 * (sizes.mib << 20) + ProgramKind::Redis.resident_bytes(redis_mib))?;
+    let redis_mib = scale.short_or_long(256, 4096);
+    require_available_bytes(2 * (sizes.mib << 20) + ProgramKind::Redis.resident_bytes(redis_mib))?;
     let mut huge = SENSITIVE.start(host, sizes.mib)?;
-    promote_all(huge.pid())?;
+    promote_whole_process(huge.pid())?;
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
         let name = policy.unwrap_or("base pages");
-        let mut rows = report.of(name);
+        let mut rows = report.rows_named(name);
         let mut speeds = [0.0; 2];
         for (order, speed) in ["before", "after"].into_iter().zip(&mut speeds) {
             let redis_first = order == "after";
             let promoted;
             (*speed, promoted) = measure(host, policy, redis_first, &mut huge, sizes, redis_mib)?;
             let [own, of_redis] = promoted;
-            rows.row(
+            rows.add_row(
                 &format!("started {order} Redis"),
                 *speed,
                 "%",
@@ -32,7 +32,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         }
         let difference = difference_percent(speeds[0], speeds[1]);
         let goal = "goal for hawkeye: at most 2";
-        rows.row("difference between the orders", difference, "%", goal);
+        rows.add_row("difference between the orders", difference, "%", goal);
     }
     report.note(format!(
         "The program reads {} MiB at random. Redis has {} MiB in values of 4 KiB and little load. At most {} promotions and {} s; median of {} turns of {} s, in turn with an all-huge reader, by reads per second of CPU time.",
@@ -75,12 +75,12 @@ fn measure(
         if redis_first {
             arrived.reverse();
         }
-        let done = promote_half(host, policy, arrived, sizes)?;
+        let done = promote_half_the_regions(host, policy, arrived, sizes)?;
         promoted = [sensitive.pid(), redis.pid()].map(|pid| done.promoted_of(pid));
     }
     redis.go()?;
     let both = [&mut sensitive, huge];
-    let rounds = in_turn(both, sizes.turn, |n| n < sizes.turns)?;
+    let rounds = measure_in_turn(both, sizes.turn, |n| n < sizes.turns)?;
     let relative = |[ours, theirs]: &[ProgramSpeed; 2]| ours.per_cpu_s * 100.0 / theirs.per_cpu_s;
     Ok((median_of(&rounds, relative), promoted))
 }

@@ -74,18 +74,18 @@ impl LiveSystem {
 
     /// Configures the kernel for programs that start from now on. khugepaged rests until
     /// [`Promoter::promote`].
-    pub fn prepare(self, host: &mut BenchHost) -> BenchResult<()> {
+    pub fn prepare_kernel(self, host: &mut BenchHost) -> BenchResult<()> {
         let at_faults = match self {
             Self::ThpShipped | Self::ThpPaced | Self::HawkeyeHuge => "always",
             _ => "madvise",
         };
-        KhugepagedPace::Resting.apply(host)?;
+        KhugepagedPace::Resting.apply_pace(host)?;
         khugepaged::set_allowed_bloat(host, self.policy().is_some())?;
         host.set_enabled(at_faults)
     }
 
     /// Sets up the promoter, which takes a moment.
-    pub fn promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
+    pub fn start_promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
         let manager = match self.policy() {
             Some(policy) => Some((policy, host.new_kernel_backend()?)),
             None => None,
@@ -124,7 +124,9 @@ impl Promoter<'_> {
         });
         let promoting = promoting?;
         if managed {
-            report.managing.add(promoting.cpu, promoting.wall);
+            report
+                .managing
+                .add_manager_run(promoting.cpu, promoting.wall);
         }
         Ok((done, promoting))
     }
@@ -139,7 +141,8 @@ impl Promoter<'_> {
     ) -> BenchResult<PromoterRun> {
         if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
-            let managed = manage(means, pid, policy, settings(pace)?, at_most, enough)?;
+            let managed =
+                manage_process(means, pid, policy, manager_settings(pace)?, at_most, enough)?;
             return Ok(PromoterRun {
                 promoted: managed.journal.totals().promoted,
                 cpu: managed.cpu,
@@ -149,20 +152,22 @@ impl Promoter<'_> {
         let host = self.host;
         match (self.system, pace) {
             (LiveSystem::ThpPaced, PromoterPace::Same(per_s)) => {
-                KhugepagedPace::Paced(per_s).apply(host)?
+                KhugepagedPace::Paced(per_s).apply_pace(host)?
             }
-            (LiveSystem::ThpPaced, PromoterPace::Own) => KhugepagedPace::Unpaced.apply(host)?,
+            (LiveSystem::ThpPaced, PromoterPace::Own) => {
+                KhugepagedPace::Unpaced.apply_pace(host)?
+            }
             (LiveSystem::ThpShipped | LiveSystem::Madvise, _) => {
-                KhugepagedPace::Shipped.apply(host)?
+                KhugepagedPace::Shipped.apply_pace(host)?
             }
             _ => {}
         }
-        let (begun, before) = (Instant::now(), khugepaged::KhugepagedTotals::now()?);
+        let (begun, before) = (Instant::now(), khugepaged::KhugepagedTotals::read_totals()?);
         while begun.elapsed() < at_most && !enough() {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let done = khugepaged::KhugepagedTotals::now()?;
-        KhugepagedPace::Resting.apply(host)?;
+        let done = khugepaged::KhugepagedTotals::read_totals()?;
+        KhugepagedPace::Resting.apply_pace(host)?;
         Ok(PromoterRun {
             promoted: done.collapsed.saturating_sub(before.collapsed),
             cpu: done.cpu.saturating_sub(before.cpu),
@@ -178,7 +183,7 @@ pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn settings(pace: PromoterPace) -> BenchResult<Settings> {
+fn manager_settings(pace: PromoterPace) -> BenchResult<Settings> {
     Ok(match pace {
         PromoterPace::Own => Settings::default(),
         PromoterPace::Same(per_s) => Settings {
@@ -192,7 +197,7 @@ fn settings(pace: PromoterPace) -> BenchResult<Settings> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::managed::POLICIES;
+    use crate::live::manager_runs::POLICIES;
     use hawkeye_policy::policies::names;
 
     #[test]

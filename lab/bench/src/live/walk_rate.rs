@@ -48,7 +48,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let mut compared = Vec::new();
     for kind in NINE {
         // One program that can't run here does not affect the others.
-        match BaseAndHuge::measure(host, kind, sizes) {
+        match BaseAndHugeRounds::measure(host, kind, sizes) {
             Ok(mut pair) => {
                 let estimate = estimate_running(host, pair.base.as_mut(), sizes.at_most);
                 compared.extend(describe(kind, &pair, estimate, report));
@@ -59,7 +59,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     if !compared.is_empty() {
         let right = compared.iter().filter(|one| one.right()).count() as f64;
         let goal = format!("of {}; goal: all 9", compared.len());
-        report.row("correct classes", right, "programs", goal);
+        report.add_row("correct classes", right, "programs", goal);
     }
     report.note(format!(
         "Each program has {} MiB (the JVM: a power of two). Two instances run in turn, one all huge; median of {} turns of {} s, by operations per second of CPU time. Redis has values of 4 KiB, memcached of 1 KiB; 16 connections with 16 requests each.",
@@ -104,11 +104,11 @@ fn estimate(host: &BenchHost, pid: u32, within: Duration) -> BenchResult<Overhea
 
 fn describe(
     kind: ProgramKind,
-    pair: &BaseAndHuge,
+    pair: &BaseAndHugeRounds,
     estimate: BenchResult<Overhead>,
     report: &mut LiveReport,
 ) -> Option<EstimateAndGain> {
-    if let Some(doubt) = doubt(pair.huge_percent) {
+    if let Some(doubt) = comparison_doubt(pair.huge_percent) {
         report.note(format!("{}: {doubt}.", kind.name()));
     }
     let of =
@@ -127,7 +127,7 @@ fn describe(
         }
         Err(error) => format!("no estimate: {error}"),
     };
-    report.row(
+    report.add_row(
         format!("{}: true gain", kind.name()),
         gain_percent,
         "%",
@@ -147,7 +147,7 @@ fn describe(
 const MOSTLY_PERCENT: f64 = 95.0;
 
 /// Why a comparison of two instances with these shares of huge memory is doubtful.
-fn doubt([base, huge]: [f64; 2]) -> Option<String> {
+fn comparison_doubt([base, huge]: [f64; 2]) -> Option<String> {
     if base > 100.0 - MOSTLY_PERCENT {
         return Some(format!(
             "{base:.1} % of its base pages became huge during the measurement: something else promotes on this machine, and the program gains more than this"
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn instances_with_the_wrong_page_size_are_reported() {
-        assert_eq!(doubt([1.0, 99.0]), None);
-        let doubt = |base, huge| doubt([base, huge]).unwrap_or_default();
+        assert_eq!(comparison_doubt([1.0, 99.0]), None);
+        let doubt = |base, huge| comparison_doubt([base, huge]).unwrap_or_default();
         assert!(doubt(82.8, 100.0).contains("something else"));
         assert!(doubt(0.0, 60.0).contains("only 60.0 %"));
     }

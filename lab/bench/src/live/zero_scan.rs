@@ -7,8 +7,8 @@ use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 /// Scans huge pages that are fully used, huge pages with 100 used pages of 512, and almost empty
 /// ones.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let mib = scale.pick(256, 1024);
-    need_bytes(mib << 20)?;
+    let mib = scale.short_or_long(256, 1024);
+    require_available_bytes(mib << 20)?;
     let mut tables = PageTableReader::load()?;
     let enough = BloatThreshold::default().zero_pages();
     for (used, name, goal) in [
@@ -16,7 +16,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         (100, "100 of 512 used", ""),
         (1, "nearly empty (1 of 512 used)", "goal: at most 200"),
     ] {
-        let mut workload = host.start(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
+        let mut workload =
+            host.start_workload(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
         let pid = workload.wait_ready()?.pid;
         let target = tables.bind(pid)?;
         let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
@@ -36,7 +37,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             }
             let mean_zero = zero as f64 / regions.len().max(1) as f64;
             let goal = if limit == enough { goal } else { "" };
-            report.row(
+            report.add_row(
                 format!("huge page {name}, {what}"),
                 median(&times),
                 "us",

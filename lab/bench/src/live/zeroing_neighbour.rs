@@ -21,27 +21,28 @@ const CORES: [usize; 2] = [0, 1];
 
 /// Runs each neighbour beside a filler of each rate, and in turn without a filler.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let turn = Duration::from_millis(scale.pick(250, 500));
-    let turns = scale.pick(1, 9);
-    let neighbours = scale.pick(&NEIGHBOURS[1..3], &NEIGHBOURS[..]);
-    let rates = scale.pick(&RATES[2..], &RATES[..]);
+    let turn = Duration::from_millis(scale.short_or_long(250, 500));
+    let turns = scale.short_or_long(1, 9);
+    let neighbours = scale.short_or_long(&NEIGHBOURS[1..3], &NEIGHBOURS[..]);
+    let rates = scale.short_or_long(&RATES[2..], &RATES[..]);
     // An unlimited filler must not run out of memory within a turn.
     let mib = 8192;
-    need_bytes((mib + 2048) << 20)?;
-    host.warm_up_for(scale)?;
-    host.set_thp("use_zero_page", "0")?;
+    require_available_bytes((mib + 2048) << 20)?;
+    host.warm_up_free_memory(scale)?;
+    host.set_thp_file("use_zero_page", "0")?;
     host.set_enabled("always")?;
     for (name, options) in neighbours {
         let mut neighbour = host.start_on(CORES[0], options)?;
         neighbour.wait_ready()?;
-        neighbour.measure(turn)?;
+        neighbour.measure_rate(turn)?;
         for &rate in rates {
             let mut slower = Vec::new();
             let mut filled = Vec::new();
             for _ in 0..turns {
-                let alone = neighbour.measure(turn)?;
-                let (beside, regions_per_s) = beside(host, &mut neighbour, rate, mib, turn)?;
-                let alone = (alone + neighbour.measure(turn)?) / 2.0;
+                let alone = neighbour.measure_rate(turn)?;
+                let (beside, regions_per_s) =
+                    speed_beside_filler(host, &mut neighbour, rate, mib, turn)?;
+                let alone = (alone + neighbour.measure_rate(turn)?) / 2.0;
                 slower.push((1.0 - beside / alone) * 100.0);
                 filled.push(regions_per_s);
             }
@@ -52,7 +53,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             };
             let gib_per_s = filled * HUGE_PAGE_BYTES as f64 / f64::from(1 << 30);
             let beside = format!("filled: {filled:.0} regions/s, {gib_per_s:.2} GiB/s");
-            report.row(what, median(&slower), "% slower", beside);
+            report.add_row(what, median(&slower), "% slower", beside);
         }
     }
     report.note(format!(
@@ -63,7 +64,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// The neighbour's speed while an idle program's memory is filled, and regions filled per second.
-fn beside(
+fn speed_beside_filler(
     host: &BenchHost,
     neighbour: &mut WorkloadProcess,
     rate: Option<f64>,
@@ -80,7 +81,7 @@ fn beside(
     std::thread::sleep(Duration::from_millis(50));
     let before = filler.statistics().filled;
     let begun = Instant::now();
-    let speed = neighbour.measure(turn)?;
+    let speed = neighbour.measure_rate(turn)?;
     let filled = filler.statistics().filled - before;
     Ok((speed, filled as f64 / begun.elapsed().as_secs_f64()))
 }

@@ -5,9 +5,9 @@
 //! block after the other, and a block has no more pages than a TLB holds. Of each 128 bytes one
 //! line is read, because processors fetch its neighbour as well.
 
-use super::overlap::{self, ReadOverlap};
+use super::cache_sharing::{self, CacheSharing};
 use super::prelude::*;
-use super::sharing::{self, CacheSharing};
+use super::read_overlap::{self, ReadOverlap};
 use hawkeye_linux::sample::random::{below, next_random, work_step};
 use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
@@ -46,76 +46,76 @@ pub struct CacheSize {
 
 /// The duration of a read, by the amount of memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Latency {
+pub struct ReadNsByBytes {
     /// Memory that is read; each pair of lines is read equally often.
     pub bytes: usize,
-    pub ns: Spread,
+    pub ns: MedianAndRange,
 }
 
 #[derive(Clone, Debug)]
 pub struct CoreCosts {
-    pub ghz: Spread,
+    pub ghz: MedianAndRange,
     pub caches: Vec<CacheSize>,
     /// Dependent reads over several sizes: half of each of the core's own caches, four times the
     /// last of them or more, and memory that no cache holds. A hypervisor's cache may be larger
     /// than that.
-    pub latencies: Vec<Latency>,
+    pub latencies: Vec<ReadNsByBytes>,
     /// Independent reads over growing memory; the last size is the same as above.
-    pub independent: Vec<Latency>,
+    pub independent: Vec<ReadNsByBytes>,
     /// Measured over the next to last size of `latencies`.
     pub sharing: CacheSharing,
     /// Measured over the last size of `latencies`.
     pub overlap: ReadOverlap,
     /// Speed of reading a quarter of the largest memory in order, in gigabytes (1e9) per second.
-    pub stream_gb_per_s: Spread,
+    pub stream_gb_per_s: MedianAndRange,
     /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages.
-    pub scattered: Spread,
+    pub scattered: MedianAndRange,
     /// Dependent reads of as many lines side by side. The difference is none if the TLB holds whole
     /// huge pages.
-    pub together: Spread,
+    pub together: MedianAndRange,
 }
 
 pub fn measure() -> Result<CoreCosts, LinuxError> {
     let caches = cache_sizes();
     let own = caches.iter().filter(|cache| cache.level <= 2);
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
-    let shared = sharing::bytes(&caches);
-    let memory = TestMemory::written(DATA_BYTES, PageAdvice::Huge)?;
-    let chased = |order: &[u32]| -> Result<Spread, LinuxError> {
+    let shared = cache_sharing::shared_only_bytes(&caches);
+    let memory = TestMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
+    let chased = |order: &[u32]| -> Result<MedianAndRange, LinuxError> {
         link(&memory, order);
         let mut at = first(order);
-        let [ns] = turns(|| Ok([chase(&memory, &mut at, READS)]))?;
+        let [ns] = measure_turns(|| Ok([chase_ns_per_read(&memory, &mut at, READS)]))?;
         Ok(ns)
     };
     let mut latencies = Vec::new();
     for bytes in own.iter().map(|bytes| bytes / 2) {
-        let ns = chased(&in_blocks(bytes, NEAR_BLOCK))?;
-        latencies.push(Latency { bytes, ns });
+        let ns = chased(&shuffled_lines_by_block(bytes, NEAR_BLOCK))?;
+        latencies.push(ReadNsByBytes { bytes, ns });
     }
-    let ns = chased_again(&memory, shared)?;
-    latencies.push(Latency { bytes: shared, ns });
+    let ns = chase_ns_after_sweep(&memory, shared)?;
+    latencies.push(ReadNsByBytes { bytes: shared, ns });
     let bytes = DATA_BYTES;
-    let order = in_blocks(bytes, FAR_BLOCK);
+    let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
     let ns = chased(&order)?;
-    latencies.push(Latency { bytes, ns });
+    latencies.push(ReadNsByBytes { bytes, ns });
     // A block that was not read until now.
     let block = order[order.len() / 2..].iter().take(BLOCK_PAIRS);
     let block: Vec<usize> = block.map(|line| *line as usize * LINE).collect();
-    let overlap = overlap::along(&memory, &block, ns.median)?;
+    let overlap = read_overlap::measure_along_chain(&memory, &block, ns.median)?;
     let scattered = chased(&one_of_each_page(SCATTERED_PAGES))?;
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     WorkloadRng::new(1, 0).shuffle(&mut side_by_side);
     let together = chased(&side_by_side)?;
-    let sharing = sharing::over(&memory, shared)?;
+    let sharing = cache_sharing::measure_over_bytes(&memory, shared)?;
     let mut independent = Vec::new();
     // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let [ns] = turns(|| Ok([swept(&memory, bytes, || ())]))?;
-        independent.push(Latency { bytes, ns });
+        let [ns] = measure_turns(|| Ok([sweep_enough_laps(&memory, bytes, || ())]))?;
+        independent.push(ReadNsByBytes { bytes, ns });
     }
-    let [stream_gb_per_s] = turns(|| Ok([stream(&memory)]))?;
-    let [ghz] = turns(|| Ok([clock()]))?;
+    let [stream_gb_per_s] = measure_turns(|| Ok([streaming_gb_per_s(&memory)]))?;
+    let [ghz] = measure_turns(|| Ok([measure_clock_ghz()]))?;
     Ok(CoreCosts {
         ghz,
         caches,
@@ -150,7 +150,7 @@ pub(super) fn cache_sizes() -> Vec<CacheSize> {
 }
 
 /// One line of each pair within `bytes`: block after block, in random order within each.
-pub(super) fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
+pub(super) fn shuffled_lines_by_block(bytes: usize, block: usize) -> Vec<u32> {
     let lines = PAIR / LINE;
     let mut order: Vec<u32> = (0..bytes / LINE).step_by(lines).map(|n| n as u32).collect();
     for (number, block) in order.chunks_mut(block / PAIR).enumerate() {
@@ -185,7 +185,7 @@ pub(super) fn first(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
 
-pub(super) fn chase(memory: &TestMemory, at: &mut usize, reads: usize) -> f64 {
+pub(super) fn chase_ns_per_read(memory: &TestMemory, at: &mut usize, reads: usize) -> f64 {
     let begun = Instant::now();
     for _ in 0..reads {
         *at = memory.read(*at) as usize;
@@ -196,13 +196,13 @@ pub(super) fn chase(memory: &TestMemory, at: &mut usize, reads: usize) -> f64 {
 /// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
 /// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
 /// neighbours evict the lines again, and no turn would find any.
-fn chased_again(memory: &TestMemory, bytes: usize) -> Result<Spread, LinuxError> {
-    let order = in_blocks(bytes, FAR_BLOCK);
+fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> Result<MedianAndRange, LinuxError> {
+    let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
     link(memory, &order);
     let mut at = first(&order);
-    let [ns] = turns(|| {
-        swept(memory, bytes, || ());
-        Ok([chase(memory, &mut at, order.len())])
+    let [ns] = measure_turns(|| {
+        sweep_enough_laps(memory, bytes, || ());
+        Ok([chase_ns_per_read(memory, &mut at, order.len())])
     })?;
     Ok(ns)
 }
@@ -225,7 +225,7 @@ pub(super) fn sweep(memory: &TestMemory, of: Range<usize>, laps: usize, work: im
 }
 
 /// Sweeps through `bytes`, often enough for `FREE_READS` reads.
-pub(super) fn swept(memory: &TestMemory, bytes: usize, work: impl Fn()) -> f64 {
+pub(super) fn sweep_enough_laps(memory: &TestMemory, bytes: usize, work: impl Fn()) -> f64 {
     let laps = (FREE_READS / (bytes / PAIR)).max(1);
     sweep(memory, 0..bytes, laps, work)
 }
@@ -239,7 +239,7 @@ fn next_pair(x: &mut u64) -> usize {
     (*x ^ (*x >> 7)) as usize
 }
 
-fn stream(memory: &TestMemory) -> f64 {
+fn streaming_gb_per_s(memory: &TestMemory) -> f64 {
     let begun = Instant::now();
     for offset in (0..memory.bytes() / 4).step_by(LINE) {
         std::hint::black_box(memory.read(offset));
@@ -247,7 +247,7 @@ fn stream(memory: &TestMemory) -> f64 {
     (memory.bytes() / 4) as f64 / nanoseconds(begun)
 }
 
-fn clock() -> f64 {
+fn measure_clock_ghz() -> f64 {
     let mut x = std::hint::black_box(1u64);
     let begun = Instant::now();
     for _ in 0..CLOCK_STEPS {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_chase_leads_through_a_line_of_each_pair_block_by_block() {
         let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
-        let order = in_blocks(REGION, NEAR_BLOCK);
+        let order = shuffled_lines_by_block(REGION, NEAR_BLOCK);
         let lines = lap(&memory, &order);
         assert_eq!(lines, order);
         assert_eq!(lines.len(), REGION / PAIR);

@@ -12,11 +12,15 @@ const TRIES: usize = 5;
 /// used, and splitting one with a single used base page. In the last case the other base pages
 /// become the shared zero page.
 pub fn measure() -> [CostResult; 3] {
-    [collapse(), split(PAGE), split(REGION)]
+    [
+        measure_collapses(),
+        measure_splits(PAGE),
+        measure_splits(REGION),
+    ]
 }
 
-fn collapse() -> CostResult {
-    let memory = TestMemory::written(REGIONS * REGION, PageAdvice::Base)?;
+fn measure_collapses() -> CostResult {
+    let memory = TestMemory::map_and_write(REGIONS * REGION, PageAdvice::Base)?;
     // Huge pages were forbidden until now, so that base pages were touched.
     memory.advise(0, memory.bytes(), libc::MADV_HUGEPAGE)?;
     let mut took = Vec::new();
@@ -33,11 +37,11 @@ fn collapse() -> CostResult {
     if took.len() < REGIONS / 2 {
         return Err(not_measured("MADV_COLLAPSE fails for most regions here"));
     }
-    Ok(Spread::of(took))
+    Ok(MedianAndRange::of(took))
 }
 
 /// Splits huge pages that are written to every `step` bytes.
-fn split(step: usize) -> CostResult {
+fn measure_splits(step: usize) -> CostResult {
     let before = own_huge_bytes()?;
     let memory = TestMemory::map(REGIONS * REGION, PageAdvice::Huge)?;
     memory.touch(step, 1);
@@ -59,5 +63,5 @@ fn split(step: usize) -> CostResult {
             "MADV_COLD on a base page does not split its huge page here",
         ));
     }
-    Ok(Spread::of(took))
+    Ok(MedianAndRange::of(took))
 }

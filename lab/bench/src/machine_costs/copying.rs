@@ -12,11 +12,11 @@ const BYTES: usize = 256 << 20;
 /// - copying a base page
 /// - scanning the first bytes of a page that is not zero
 /// - scanning a whole page that is zero
-pub fn measure() -> Result<[Spread; 6], LinuxError> {
+pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
     // Base pages, because the kernel zeroes and copies single pages at scattered places.
     let (from, to) = (
-        TestMemory::written(BYTES, PageAdvice::Base)?,
-        TestMemory::written(BYTES, PageAdvice::Base)?,
+        TestMemory::map_and_write(BYTES, PageAdvice::Base)?,
+        TestMemory::map_and_write(BYTES, PageAdvice::Base)?,
     );
     let each = |memory: &TestMemory, piece: usize, work: &dyn Fn(usize)| {
         let begun = Instant::now();
@@ -25,12 +25,12 @@ pub fn measure() -> Result<[Spread; 6], LinuxError> {
         }
         nanoseconds(begun) / (memory.bytes() / piece) as f64
     };
-    let [scan_used] = turns(|| {
+    let [scan_used] = measure_turns(|| {
         Ok([each(&from, PAGE, &|offset| {
             std::hint::black_box(zero_words(&from, offset));
         })])
     })?;
-    let [copy_base] = turns(|| {
+    let [copy_base] = measure_turns(|| {
         Ok([each(&from, PAGE, &|offset| {
             // SAFETY: each of the pages lies within its own mapping.
             unsafe { from.at(offset).copy_to_nonoverlapping(to.at(offset), PAGE) };
@@ -42,10 +42,10 @@ pub fn measure() -> Result<[Spread; 6], LinuxError> {
             unsafe { to.at(offset).write_bytes(0, piece) };
         })
     };
-    let [zero_base, zero_huge] = turns(|| Ok([zero(PAGE), zero(REGION)]))?;
+    let [zero_base, zero_huge] = measure_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
     let [zero_base_non_temporal] =
-        turns(|| Ok([each(&to, PAGE, &|offset| zero_past_caches(to.at(offset)))]))?;
-    let [scan_zero] = turns(|| {
+        measure_turns(|| Ok([each(&to, PAGE, &|offset| zero_past_caches(to.at(offset)))]))?;
+    let [scan_zero] = measure_turns(|| {
         Ok([each(&to, PAGE, &|offset| {
             std::hint::black_box(zero_words(&to, offset));
         })])

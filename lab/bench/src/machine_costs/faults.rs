@@ -12,27 +12,27 @@ const FORKED_BYTES: usize = 128 << 20;
 /// Costs of faults and of freeing, for a page each.
 pub struct FaultCosts {
     /// First touch of a base page, including its zeroing.
-    pub base: Spread,
-    pub free_base: Spread,
+    pub base: MedianAndRange,
+    pub free_base: MedianAndRange,
     /// First touch of a huge page, including its zeroing.
     pub huge: CostResult,
     pub free_huge: CostResult,
     /// Copying the page table of a region of base pages for a fork.
-    pub fork_region: Spread,
+    pub fork_region: MedianAndRange,
     /// A write to a base page that was shared with an ended child.
-    pub reuse: Spread,
+    pub reuse: MedianAndRange,
 }
 
 pub fn measure() -> Result<FaultCosts, LinuxError> {
-    let [base, free_base] = turns(|| {
+    let [base, free_base] = measure_turns(|| {
         let memory = TestMemory::map(BYTES, PageAdvice::Base)?;
         let pages = (BYTES / PAGE) as f64;
         Ok([memory.touch(PAGE, 1) / pages, memory.unmap() / pages])
     })?;
     // Whether huge pages are available at all.
-    let had = TestMemory::written(REGION * 8, PageAdvice::Huge).map(drop);
+    let had = TestMemory::map_and_write(REGION * 8, PageAdvice::Huge).map(drop);
     let huge = had.and_then(|()| {
-        turns(|| {
+        measure_turns(|| {
             let memory = TestMemory::map(BYTES, PageAdvice::Huge)?;
             let regions = memory.regions() as f64;
             Ok([memory.touch(REGION, 1) / regions, memory.unmap() / regions])
@@ -45,9 +45,9 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
             (Err(error), Err(missing))
         }
     };
-    let [fork_region, reuse] = turns(|| {
+    let [fork_region, reuse] = measure_turns(|| {
         let alone = fork_once()?;
-        let memory = TestMemory::written(FORKED_BYTES, PageAdvice::Base)?;
+        let memory = TestMemory::map_and_write(FORKED_BYTES, PageAdvice::Base)?;
         let together = fork_once()?;
         let regions = memory.regions() as f64;
         let pages = (FORKED_BYTES / PAGE) as f64;

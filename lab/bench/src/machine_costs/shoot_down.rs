@@ -11,16 +11,16 @@ pub fn measure() -> CostResult {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err(not_measured("this machine has only one core"));
     }
-    let memory = TestMemory::written(REGION, PageAdvice::Base)?;
-    let [took] = turns(|| {
-        let alone = changes(&memory)?;
-        let together = beside_another(|| changes(&memory))?;
+    let memory = TestMemory::map_and_write(REGION, PageAdvice::Base)?;
+    let [took] = measure_turns(|| {
+        let alone = time_protection_changes(&memory)?;
+        let together = run_beside_busy_thread(|| time_protection_changes(&memory))?;
         Ok([(together - alone).max(0.0)])
     })?;
     Ok(took)
 }
 
-fn changes(memory: &TestMemory) -> Result<f64, LinuxError> {
+fn time_protection_changes(memory: &TestMemory) -> Result<f64, LinuxError> {
     let begun = Instant::now();
     for _ in 0..CHANGES {
         // Other cores drop a translation only if a right is taken away.
@@ -32,7 +32,7 @@ fn changes(memory: &TestMemory) -> Result<f64, LinuxError> {
 }
 
 /// Runs `work` while another thread of this process is busy.
-fn beside_another<T>(work: impl FnOnce() -> T) -> T {
+fn run_beside_busy_thread<T>(work: impl FnOnce() -> T) -> T {
     let (running, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {

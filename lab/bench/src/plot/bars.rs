@@ -1,6 +1,6 @@
 //! Bars, one below the other, so that each has room for its name.
 
-use super::svg::{FONT, SvgArea, failed};
+use super::svg::{FONT, SvgArea, drawing_error};
 use super::ticks::short_number;
 use super::{PlotError, PlotPanel};
 use plotters::prelude::*;
@@ -30,7 +30,7 @@ pub(super) fn draw(
     let text = |text: &str, at, size, horizontal| {
         let style = TextStyle::from((FONT, size)).pos(Pos::new(horizontal, VPos::Center));
         area.draw(&Text::new(text.to_owned(), at, style))
-            .map_err(failed)
+            .map_err(drawing_error)
     };
     text(&panel.title, (width / 2, 16), 15, HPos::Center)?;
     let letters = bars.iter().map(|(name, _)| name.chars().count()).max();
@@ -53,7 +53,8 @@ pub(super) fn draw(
             (at(value.max(0.0)), middle + BAR_HEIGHT / 2),
         ];
         for style in [RGBColor(150, 150, 150).filled(), BLACK.stroke_width(1)] {
-            area.draw(&Rectangle::new(corners, style)).map_err(failed)?;
+            area.draw(&Rectangle::new(corners, style))
+                .map_err(drawing_error)?;
         }
         let (beside, side) = match *value < 0.0 {
             true => (at(*value) - 4, HPos::Right),
@@ -65,5 +66,6 @@ pub(super) fn draw(
         (at(0.0), ABOVE),
         (at(0.0), ABOVE + ROW_HEIGHT * bars.len() as i32),
     ];
-    area.draw(&PathElement::new(zero, BLACK)).map_err(failed)
+    area.draw(&PathElement::new(zero, BLACK))
+        .map_err(drawing_error)
 }

@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::bars;
-use super::marks::{LineStyle, MarkShape, line_style};
+use super::line_styles::{LineStyle, MarkShape, line_style};
 use super::ticks::{short_number, ticks};
 use super::{PlotContent, PlotError, PlotFigure, PlotLine, PlotPanel};
 use plotters::coord::Shift;
@@ -21,7 +21,7 @@ pub(super) const FONT: &str = "sans-serif";
 
 pub(super) type SvgArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-pub(super) fn failed(error: impl std::fmt::Display) -> PlotError {
+pub(super) fn drawing_error(error: impl std::fmt::Display) -> PlotError {
     PlotError(error.to_string())
 }
 
@@ -31,13 +31,15 @@ pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
     }
     let mut text = String::new();
     {
-        let heights: Vec<u32> = figure.panels.iter().map(height).collect();
+        let heights: Vec<u32> = figure.panels.iter().map(panel_height).collect();
         let height = TITLE_HEIGHT + heights.iter().sum::<u32>();
         let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
+        root.fill(&WHITE).map_err(drawing_error)?;
         // Pixel positions are relative to the whole picture.
         let canvas = root.clone();
-        let mut rest = root.titled(&figure.title, (FONT, 20)).map_err(failed)?;
+        let mut rest = root
+            .titled(&figure.title, (FONT, 20))
+            .map_err(drawing_error)?;
         for (panel, height) in figure.panels.iter().zip(heights) {
             let (area, below) = rest.split_vertically(height);
             rest = below;
@@ -57,12 +59,12 @@ pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
             };
             draw_lines(panel, (x_label, &across), lines, (&canvas, &area))?;
         }
-        root.present().map_err(failed)?;
+        root.present().map_err(drawing_error)?;
     }
     Ok(text)
 }
 
-fn height(panel: &PlotPanel) -> u32 {
+fn panel_height(panel: &PlotPanel) -> u32 {
     match &panel.content {
         PlotContent::Bars(all) => bars::height(all.len()),
         _ => PANEL_HEIGHT,
@@ -148,7 +150,7 @@ fn draw_lines(
         .y_label_area_size(64)
         .margin_right(LEGEND_WIDTH + 8)
         .build_cartesian_2d(horizontal, vertical)
-        .map_err(failed)?;
+        .map_err(drawing_error)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -160,18 +162,18 @@ fn draw_lines(
         .label_style((FONT, 12))
         .axis_desc_style((FONT, 13))
         .draw()
-        .map_err(failed)?;
+        .map_err(drawing_error)?;
     for (number, line) in lines.iter().enumerate() {
         let look = line_style(number);
         let style = look.colour.stroke_width(2);
         let points = || line.points.iter().copied();
         if look.dash.1 > 0 {
             let dashed = DashedLineSeries::new(points(), look.dash.0, look.dash.1, style);
-            chart.draw_series(dashed).map_err(failed)?;
+            chart.draw_series(dashed).map_err(drawing_error)?;
         } else {
             chart
                 .draw_series(LineSeries::new(points(), style))
-                .map_err(failed)?;
+                .map_err(drawing_error)?;
         }
         let every = line.points.len().div_ceil(MARKS).max(1);
         for point in points().step_by(every) {
@@ -196,20 +198,20 @@ fn draw_mark(canvas: &SvgArea, (x, y): (i32, i32), look: LineStyle) -> Result<()
         MarkShape::Ring => {
             canvas
                 .draw(&Circle::new((x, y), r, WHITE.filled()))
-                .map_err(failed)?;
+                .map_err(drawing_error)?;
             canvas.draw(&Circle::new((x, y), r, edge))
         }
         MarkShape::Square => {
             let corners = [(x - r, y - r), (x + r, y + r)];
             canvas
                 .draw(&Rectangle::new(corners, WHITE.filled()))
-                .map_err(failed)?;
+                .map_err(drawing_error)?;
             canvas.draw(&Rectangle::new(corners, edge))
         }
         MarkShape::Triangle => canvas.draw(&TriangleMarker::new((x, y), r + 2, full)),
         MarkShape::Cross => canvas.draw(&Cross::new((x, y), r, edge)),
     }
-    .map_err(failed)
+    .map_err(drawing_error)
 }
 
 fn draw_legend(
@@ -222,13 +224,13 @@ fn draw_legend(
     let style = look.colour.stroke_width(2);
     if look.dash.1 > 0 {
         let line = DashedPathElement::new(ends, look.dash.0, look.dash.1, style);
-        canvas.draw(&line).map_err(failed)?;
+        canvas.draw(&line).map_err(drawing_error)?;
     } else {
         canvas
             .draw(&PathElement::new(ends, style))
-            .map_err(failed)?;
+            .map_err(drawing_error)?;
     }
     draw_mark(canvas, (x + 18, y), look)?;
     let label = Text::new(name.to_owned(), (x + 44, y - 6), (FONT, 12));
-    canvas.draw(&label).map_err(failed)
+    canvas.draw(&label).map_err(drawing_error)
 }

@@ -58,7 +58,7 @@ pub struct ThesisTable {
 pub struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
 
 impl FinishedRuns {
-    fn make(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {
+    fn run_all(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {
         let of_row = |row: &ThesisValue| {
             let setups = row.measure.setups(row.kernel).into_iter();
             let workload = row.workload;
@@ -84,7 +84,7 @@ impl FinishedRuns {
 /// A run failed.
 pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, ItaniumError> {
     let rows = (table.rows)();
-    let runs = FinishedRuns::make(&rows, threads)?;
+    let runs = FinishedRuns::run_all(&rows, threads)?;
     Ok(ItaniumReport {
         name: table.name,
         shows: table.shows,

@@ -106,7 +106,7 @@ impl PaperTable {
 pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, String> {
     let figures = (table.figures)();
     let of_figure = |figure: &PaperValue| {
-        let (workload, compared) = (figure.workload, figure.measure.compared());
+        let (workload, compared) = (figure.workload, figure.measure.reference_systems());
         let systems = compared.into_iter().chain([figure.system]);
         systems.map(move |system| (workload, system))
     };
@@ -114,7 +114,7 @@ pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, Strin
     let mut made = Vec::new();
     for (workload, system) in &wanted {
         let mut setup = (table.setup)();
-        let mut workload = mix(workload)?;
+        let mut workload = workload_or_mix(workload)?;
         for process in &mut workload.processes {
             process.count *= table.instances;
         }
@@ -141,7 +141,10 @@ pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, Strin
     Ok(PaperReport {
         name: table.name,
         shows: table.shows,
-        figures: figures.iter().map(|f| f.beside(&results)).collect(),
+        figures: figures
+            .iter()
+            .map(|f| f.compare_with_simulated(&results))
+            .collect(),
         notes: table.notes,
     })
 }
@@ -150,7 +153,7 @@ pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, Strin
 const LATER_S: f64 = 60.0;
 
 /// The workload of that name, or the mix of several names.
-fn mix(names: &str) -> Result<WorkloadSpec, String> {
+fn workload_or_mix(names: &str) -> Result<WorkloadSpec, String> {
     let mut mixed: Option<WorkloadSpec> = None;
     for name in names.split(", ") {
         let next = workloads::by_name(name).map_err(|e| e.to_string())?;
@@ -163,7 +166,7 @@ fn mix(names: &str) -> Result<WorkloadSpec, String> {
 }
 
 impl PaperValue {
-    fn beside(&self, results: &[SimulationResult]) -> ComparedValue {
+    fn compare_with_simulated(&self, results: &[SimulationResult]) -> ComparedValue {
         let simulated = self.measure.of(self, results);
         ComparedValue {
             workload: self.workload,

@@ -55,7 +55,7 @@ impl KernelAndModel {
 pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
     let recording = TraceRecording::parse(text).map_err(BenchError::Impossible)?;
     let start = &recording.start;
-    let mut model = model_of(start.counted.free);
+    let mut model = model_with_free_memory(start.counted.free);
     let mut report = LiveReport::new("prezeroing");
     let (mut huge, mut base) = (Vec::new(), Vec::new());
     let mut before = start;
@@ -73,7 +73,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                     kernel: counted.zeroed,
                     model: model.zero(most),
                 };
-                report.row(
+                report.add_row(
                     format!("{what}: zeroed"),
                     beside.kernel as f64,
                     "pages",
@@ -82,7 +82,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
             }
             StepKind::Huge | StepKind::Base => {
                 let got = allocate(&mut model, step, FrameContent::Zeroed);
-                let beside = beside(wanted, counted.served, got);
+                let beside = compare_page_counts(wanted, counted.served, got);
                 row(&mut report, format!("{what}: served zeroed"), beside);
                 match step.kind {
                     StepKind::Huge => huge.push(beside),
@@ -91,7 +91,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
             }
             StepKind::File | StepKind::Copy => {
                 let got = allocate(&mut model, step, FrameContent::Dirty);
-                let beside = beside(wanted, counted.passed_over, got);
+                let beside = compare_page_counts(wanted, counted.passed_over, got);
                 row(&mut report, format!("{what}: took zeroed"), beside);
             }
             StepKind::Free => model.free(&step.name, step.amount),
@@ -104,7 +104,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
         }
     }
     let all = before.counted.since(&start.counted);
-    report.row(
+    report.add_row(
         "zeroed pages that lost their mark",
         all.lost as f64 * 100.0 / all.zeroed.max(1) as f64,
         "%",
@@ -122,7 +122,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
 }
 
 /// A model with as much free memory, none of it zeroed.
-fn model_of(free: u64) -> AllocationReplay {
+fn model_with_free_memory(free: u64) -> AllocationReplay {
     let region = u64::from(PAGES_PER_REGION);
     let regions = free.div_ceil(region);
     let mut model = AllocationReplay::new(PhysicalMemory::new(regions * region * BASE_PAGE_BYTES));
@@ -141,7 +141,7 @@ fn allocate(
     }
 }
 
-fn beside(pages: u64, kernel: u64, model: ReplayedAllocation) -> KernelAndModel {
+fn compare_page_counts(pages: u64, kernel: u64, model: ReplayedAllocation) -> KernelAndModel {
     KernelAndModel {
         pages,
         kernel,
@@ -152,7 +152,7 @@ fn beside(pages: u64, kernel: u64, model: ReplayedAllocation) -> KernelAndModel 
 fn row(report: &mut LiveReport, what: String, beside: KernelAndModel) {
     let (kernel, model) = (beside.percent(beside.kernel), beside.percent(beside.model));
     let points = model - kernel;
-    report.row(
+    report.add_row(
         what,
         kernel,
         "%",

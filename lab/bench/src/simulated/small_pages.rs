@@ -47,10 +47,10 @@ impl BlockLayout {
     /// A fault gets the largest naturally aligned block that lies within its mapping and has no
     /// page yet (mm/memory.c, `alloc_anon_folio`; for 2 MiB: mm/huge_memory.c,
     /// `do_huge_pmd_anonymous_page`).
-    pub fn filled(&self, sizes: PageOrders) -> FilledBlocks {
+    pub fn fill_blocks(&self, sizes: PageOrders) -> FilledBlocks {
         let mut sum = FilledBlocks::default();
         for shift in 0..TOPS {
-            let once = self.filled_from(shift, sizes);
+            let once = self.fill_at_shift(shift, sizes);
             for (order, faults) in once.faults {
                 *sum.faults.entry(order).or_default() += faults / TOPS as f64;
             }
@@ -59,7 +59,7 @@ impl BlockLayout {
         sum
     }
 
-    fn filled_from(&self, shift: u64, sizes: PageOrders) -> FilledBlocks {
+    fn fill_at_shift(&self, shift: u64, sizes: PageOrders) -> FilledBlocks {
         let all = self.blocks * self.spacing_pages();
         let region = PageOrder::HUGE.pages();
         // Distance of the lowest page from a multiple of a region; nothing below it is mapped.
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn base_pages_are_what_is_used() {
         for apart in [false, true] {
-            let filled = layout(apart).filled(PageOrders::NONE);
+            let filled = layout(apart).fill_blocks(PageOrders::NONE);
             assert!((filled.resident_pages - 10_000.0).abs() < 1e-6);
             assert_eq!(filled.faults.keys().collect::<Vec<_>>(), [&PageOrder::BASE]);
         }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn ten_pages_lie_in_one_or_two_aligned_blocks() {
         // (10 + 15) / 16 blocks of 16 pages.
-        let filled = layout(false).filled(K64);
+        let filled = layout(false).fill_blocks(K64);
         let expected = 1000.0 * 25.0;
         assert!(
             (filled.resident_pages / expected - 1.0).abs() < 0.01,
@@ -194,16 +194,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_its_mapping_stays_with_base_pages() {
-        let filled = layout(true).filled(K64);
+        let filled = layout(true).fill_blocks(K64);
         assert!(filled.faults[&PageOrder::BASE] > 100.0, "{filled:?}");
         assert!(filled.resident_pages < 25_000.0, "{filled:?}");
-        let huge = layout(true).filled(PageOrders::HUGE);
+        let huge = layout(true).fill_blocks(PageOrders::HUGE);
         assert!(!huge.faults.contains_key(&PageOrder::HUGE), "{huge:?}");
     }
 
     #[test]
     fn huge_pages_map_all_of_one_large_mapping() {
-        let filled = layout(false).filled(PageOrders::HUGE);
+        let filled = layout(false).fill_blocks(PageOrders::HUGE);
         assert!(filled.resident_pages > 0.98 * 33_000.0, "{filled:?}");
     }
 

@@ -7,11 +7,11 @@
 
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
-use crate::live::programs::huge::huge_percent;
-use crate::live::programs::speed::measure_turn;
+use crate::live::programs::direct_promotion::huge_percent;
+use crate::live::programs::program_speed::measure_turn;
 use crate::live::programs::start_reader;
 use crate::live::report::LiveReport;
-use crate::machine_costs::sharing;
+use crate::machine_costs::cache_sharing;
 use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};
 use std::path::Path;
@@ -116,13 +116,13 @@ struct MeasuredNs {
 pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::processor()?;
     let mut report = LiveReport::new("this-machine");
-    let mut shared = vec![here.with_shared_cache(&sharing::measure()?)];
+    let mut shared = vec![here.with_shared_cache(&cache_sharing::measure()?)];
     let mut seen = Vec::new();
     for case in &CASES {
         seen.push((case, measure(program, case)?));
-        shared.push(here.with_shared_cache(&sharing::measure()?));
+        shared.push(here.with_shared_cache(&cache_sharing::measure()?));
     }
-    let here = with_average_neighbours(here, &shared);
+    let here = average_cache_sharing(here, &shared);
     for (case, live) in seen {
         let simulated = simulate(&here, case, live.own)?;
         let mut alone = here;
@@ -131,7 +131,7 @@ pub fn predict(program: &Path) -> BenchResult<LiveReport> {
         let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
         let by_start: Vec<String> = live.speed_ups.iter().map(|x| format!("{x:.2}")).collect();
         let (speed_up, predicted) = (median(&live.speed_ups), base / huge);
-        report.row(
+        report.add_row(
             format!("{}: speed-up", case.name),
             speed_up,
             "x",
@@ -215,7 +215,7 @@ fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
 }
 
 /// Single measurements differ by more than the neighbours' changes.
-fn with_average_neighbours(
+fn average_cache_sharing(
     mut here: CalibratedProcessor,
     looks: &[CalibratedProcessor],
 ) -> CalibratedProcessor {

@@ -66,7 +66,7 @@ impl Bench {
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
             println!("{:29} {:22} live sim shows", "experiment", "alias");
-            for experiment in experiments::all() {
+            for experiment in experiments::all_experiments() {
                 let has = |side: bool| if side { "x" } else { "" };
                 let live = has(experiment.live.is_some());
                 let simulated = has(experiment.simulated.is_some());
@@ -99,7 +99,7 @@ impl Bench {
                         println!("{outcome}");
                     }
                     if let Some(folder) = &self.out {
-                        let section = results.section(&outcome);
+                        let section = results.markdown_section(&outcome);
                         write_outcome(&folder.join(experiments::FIGURES), &outcome, &section)?;
                         write_index(folder)?;
                     }
@@ -148,7 +148,7 @@ impl Bench {
     }
 
     fn chosen(&self) -> Result<Vec<ExperimentEntry>> {
-        let all = experiments::all();
+        let all = experiments::all_experiments();
         for name in &self.names {
             let Some(found) = all.iter().find(|known| known.name.matches(name)) else {
                 bail!("no experiment {name:?}: `hawkeye-lab bench --list` shows all experiments");
@@ -188,7 +188,7 @@ fn write_outcome(folder: &Path, outcome: &ExperimentOutcome, section: &str) -> R
 
 fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
-    for side in experiments::all()
+    for side in experiments::all_experiments()
         .into_iter()
         .flat_map(ExperimentEntry::live_and_simulated_sides)
     {
@@ -215,5 +215,8 @@ fn write_index(folder: &Path) -> Result<()> {
             managing,
         });
     }
-    write(&folder.join("results.md"), &experiments::index(&written))
+    write(
+        &folder.join("results.md"),
+        &experiments::index_of_results(&written),
+    )
 }

@@ -27,7 +27,7 @@ pub struct SimulatedDemo {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Figures {
+struct DemoFigures {
     machine: &'static str,
     systems: Vec<SystemFigures>,
     bloat: BloatFigures,
@@ -82,7 +82,7 @@ impl SimulatedDemo {
         if let Some(path) = &self.json {
             let file = File::create(path);
             let file = file.with_context(|| format!("creating {}", path.display()))?;
-            let figures = Figures {
+            let figures = DemoFigures {
                 machine: "simulator",
                 systems,
                 bloat,
@@ -124,7 +124,7 @@ fn compare_hot_first() -> Result<Vec<SystemFigures>> {
     let base_pages = systems::by_name("linux-4k")?;
     let mut all = Vec::new();
     for policy in POLICIES {
-        let run = DemoRun::of(&base_pages, &workload, &setup, policy, settings)?;
+        let run = DemoRun::run_policy(&base_pages, &workload, &setup, policy, settings)?;
         all.push(SystemFigures {
             system: policy.to_owned(),
             promoted: run.promoted.len() as u64,
@@ -133,7 +133,7 @@ fn compare_hot_first() -> Result<Vec<SystemFigures>> {
         });
     }
     let huge_pages = systems::by_name("linux")?;
-    let run = DemoRun::of(&huge_pages, &workload, &setup, "none", settings)?;
+    let run = DemoRun::run_policy(&huge_pages, &workload, &setup, "none", settings)?;
     all.push(SystemFigures {
         system: "all huge".to_owned(),
         promoted: 0,
@@ -157,7 +157,7 @@ fn measure_bloat() -> Result<BloatFigures> {
         ..Settings::default()
     };
     let system = systems::by_name("hawkeye-g")?;
-    let run = DemoRun::of(&system, &workload, &setup, "hawkeye-g", settings)?;
+    let run = DemoRun::run_policy(&system, &workload, &setup, "hawkeye-g", settings)?;
     let program = run.program()?;
     let last = program.course.last();
     Ok(BloatFigures {
@@ -175,7 +175,7 @@ struct DemoRun {
 }
 
 impl DemoRun {
-    fn of(
+    fn run_policy(
         system: &SimulatedSystem,
         workload: &WorkloadSpec,
         setup: &SimulationSetup,
@@ -196,7 +196,7 @@ impl DemoRun {
             }
         }
         let (engine, journal) = manager.finish();
-        if let Some(broken) = engine.broken() {
+        if let Some(broken) = engine.stopping_error() {
             return Err(broken.clone().into());
         }
         let promoted = journal.entries().filter_map(|entry| match entry.event {

@@ -2,7 +2,7 @@
 
 use super::sim::machine::threads;
 use super::sim::output::write;
-use super::sim::published;
+use super::sim::published_tables;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::simulated::itanium;
@@ -32,7 +32,7 @@ pub struct Itanium {
 
 impl Itanium {
     pub fn execute(self) -> Result<()> {
-        let reports = published::simulate(
+        let reports = published_tables::simulate(
             &itanium::TABLES,
             |table| table.name.into(),
             &self.names,

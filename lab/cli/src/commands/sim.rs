@@ -1,15 +1,15 @@
 //! `hawkeye-lab sim`: the same policies on a simulated machine.
 
 mod compare;
-mod figures;
 mod list;
 pub(super) mod machine;
 pub(super) mod output;
 mod paper;
 mod prezeroing;
 mod progress;
-pub(super) mod published;
+pub(super) mod published_tables;
 mod run;
+mod run_plots;
 mod run_result;
 mod sweep;
 mod table;

@@ -30,7 +30,7 @@ impl ItaniumMachine {
     /// Frees blocks after a page fault, if a pass is due. It moves base pages that one process
     /// owns, and other memory that can be moved.
     pub(super) fn compact(&mut self) -> Result {
-        let Some(daemon) = self.rules().coalescing() else {
+        let Some(daemon) = self.rules().compaction_daemon() else {
             return Ok(());
         };
         self.demand.faults += 1;
@@ -45,7 +45,7 @@ impl ItaniumMachine {
             let most = daemon.most_moved(failed, 1 << order);
             let owners = self.owners();
             for block in self.cheapest_blocks(order, wanted, most, &owners) {
-                self.free_block(block, order, &owners)?;
+                self.evacuate_block(block, order, &owners)?;
             }
         }
         Ok(())
@@ -99,7 +99,7 @@ impl ItaniumMachine {
     }
 
     /// Its content moves outside of blocks of that size, if there are enough free frames.
-    fn free_block(
+    fn evacuate_block(
         &mut self,
         block: u32,
         order: u8,
@@ -129,7 +129,7 @@ impl ItaniumMachine {
                 MovableOwner::Page(process, page) => {
                     let table = &mut self.space_mut(process)?.table;
                     table.update_entries(page, 1, |entry| Pte { frame: to, ..entry });
-                    let purge = self.purge_of(process, page, 1, false)?;
+                    let purge = self.purge_of_pages(process, page, 1, false)?;
                     self.purge_translations(purge)?;
                 }
                 MovableOwner::Other => {

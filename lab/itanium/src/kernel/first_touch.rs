@@ -14,7 +14,7 @@ impl ItaniumMachine {
         }
         self.rules().first_touch(&FirstTouchRequest {
             preferred: mapping.preferred,
-            largest: self.orders().largest(0, u64::MAX, u8::MAX),
+            largest: self.orders().largest_order(0, u64::MAX, u8::MAX),
             free_percent: self.free_percent(),
         })
     }
@@ -25,7 +25,7 @@ impl ItaniumMachine {
         let (first, order, frame) = match supply {
             FrameSource::AsSized => (page, 0, None),
             FrameSource::Page { order, within } => self.whole_page(process, page, order, within)?,
-            FrameSource::Pool { or_base } => match self.pool_page(process, page)? {
+            FrameSource::Pool { or_base } => match self.allocate_pool_page(process, page)? {
                 (_, _, None) if !or_base => return Err(out_of_memory),
                 found => found,
             },
@@ -75,7 +75,7 @@ impl ItaniumMachine {
         }
     }
 
-    fn pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
+    fn allocate_pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
         let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
         let (first, order) = self.largest_extent(process, page, wanted, ExtentLimit::Mapping)?;
         let pool = self.pool.as_mut().filter(|_| order == wanted);
@@ -106,7 +106,7 @@ impl ItaniumMachine {
         let limits = limits.unwrap_or(page..page + 1);
         let mut order = match within {
             ExtentLimit::Anything => wanted,
-            _ => self.orders().largest(0, u64::MAX, wanted),
+            _ => self.orders().largest_order(0, u64::MAX, wanted),
         };
         while order > 0 {
             let count = 1 << order;
@@ -114,7 +114,9 @@ impl ItaniumMachine {
             let mut pages = first..first + count;
             if limits.start <= first
                 && first + count <= limits.end
-                && !self.reservations.overlap(process, first, count)
+                && !self
+                    .reservations
+                    .overlaps_reservation(process, first, count)
                 && pages.all(|page| space.table.get(page).is_none())
             {
                 return Ok((first, order));
@@ -132,17 +134,17 @@ impl ItaniumMachine {
             page = (page / leaf + 1) * leaf;
         }
         // The hardware's walker reads the entry at the place of a base page of its region.
-        let walked = self.walked_entry(process, first)?;
+        let walked = self.walker_entry_page(process, first)?;
         self.ensure_leaf(process, walked)
     }
 
     /// The page with the entry that the hardware's walker reads for `page`. In a region with a
     /// larger preferred page size, entries are numbered by that size (`htlbpage_to_page`,
     /// `asm-ia64/page.h`).
-    pub(super) fn walked_entry(&self, process: u32, page: u64) -> Result<u64> {
+    pub(super) fn walker_entry_page(&self, process: u32, page: u64) -> Result<u64> {
         let base = self.base();
         let registers = &self.space(process)?.registers;
-        let order = registers.preferred(base.address_of(page));
+        let order = registers.preferred_order(base.address_of(page));
         let region = base.page_of(1 << REGION_BITS);
         Ok(page / region * region + ((page % region) >> order))
     }

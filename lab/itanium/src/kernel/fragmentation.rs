@@ -30,8 +30,8 @@ impl ItaniumMachine {
     pub(super) fn fragment(&mut self, how: Fragmentation, seed: u64) {
         let mut rng = SimulationRng::new(seed, 0xf4a6);
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
-            let broken = rng.below(100) < how.broken_percent.into();
-            let movable = rng.below(100) < how.movable_percent.into();
+            let broken = rng.draw_below(100) < how.broken_percent.into();
+            let movable = rng.draw_below(100) < how.movable_percent.into();
             if !broken || !self.buddy.take_free_frame(block) {
                 continue;
             }

@@ -99,7 +99,7 @@ impl ItaniumMachine {
         let Some(wanted) = self.rules().heap_order(&growth) else {
             return Ok(None);
         };
-        let order = self.orders().largest(0, u64::MAX, wanted);
+        let order = self.orders().largest_order(0, u64::MAX, wanted);
         growth.preferred = order;
         let space = self.space_mut(process)?;
         let Some((first, end)) = space.find_heap_range(base, pages, order, align) else {

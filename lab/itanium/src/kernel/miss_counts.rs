@@ -85,7 +85,7 @@ impl ItaniumMachine {
             let count = referred.get(&(process, chunk)).copied().unwrap_or(0);
             if !self.rules().should_be_large(count, 1 << order) {
                 let first = chunk << order;
-                let purge = self.purge_of(process, first, 1, false)?;
+                let purge = self.purge_of_pages(process, first, 1, false)?;
                 self.split_to_base(process, first, order)?;
                 self.purge_translations(purge)?;
             }

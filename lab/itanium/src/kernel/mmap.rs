@@ -82,10 +82,10 @@ impl ItaniumMachine {
         for page in first..first + pages {
             self.ensure_leaf(process, page)?;
         }
-        for (start, order) in self.orders().cover(first, pages, u8::MAX) {
+        for (start, order) in self.orders().cover_by_pages(first, pages, u8::MAX) {
             let table = &mut self.space_mut(process)?.table;
             for page in start..start + (1 << order) {
-                table.set(page, Some(Pte::sized(order)));
+                table.set(page, Some(Pte::without_memory(order)));
             }
             self.statistics.sized.add(order);
         }
@@ -106,7 +106,7 @@ impl ItaniumMachine {
     /// No such process; an invalid range.
     pub fn munmap(&mut self, process: u32, address: u64, bytes: u64) -> Result {
         let (first, pages) = self.page_range(address, bytes)?;
-        let purge = self.purge_of(process, first, pages, true)?;
+        let purge = self.purge_of_pages(process, first, pages, true)?;
         self.release_reservations(process, first, pages);
         self.split_at_ends(process, first, pages)?;
         self.release_pages(process, first, pages)?;
@@ -127,7 +127,7 @@ impl ItaniumMachine {
     /// No such process; an invalid range, or one that is mapped only in part.
     pub fn mprotect(&mut self, process: u32, address: u64, bytes: u64, writable: bool) -> Result {
         let (first, pages) = self.mapped_page_range(process, address, bytes)?;
-        let purge = self.purge_of(process, first, pages, false)?;
+        let purge = self.purge_of_pages(process, first, pages, false)?;
         self.split_at_ends(process, first, pages)?;
         let mappings = &mut self.space_mut(process)?.mappings;
         for (_, mapping) in mappings.range_mut(first..first + pages) {
@@ -165,7 +165,7 @@ impl ItaniumMachine {
 
     pub(super) fn split_at_ends(&mut self, process: u32, first: u64, pages: u64) -> Result {
         for end in [first, first + pages] {
-            self.split_at(process, end)?;
+            self.split_pages_at(process, end)?;
             self.space_mut(process)?.split_mapping(end);
         }
         Ok(())

@@ -58,7 +58,7 @@ impl ItaniumMachine {
             old_pages
         };
         self.add_leaves(process, to, entries)?;
-        let purge = self.purge_of(process, first, old_pages, true)?;
+        let purge = self.purge_of_pages(process, first, old_pages, true)?;
         self.release_reservations(process, first, old_pages);
         self.split_at_ends(process, first, old_pages)?;
         self.move_entries(process, first, to, old_pages)?;
@@ -89,7 +89,7 @@ impl ItaniumMachine {
                 } else {
                     place
                 };
-                let order = orders.largest(alignment, pages - at, entry.order);
+                let order = orders.largest_order(alignment, pages - at, entry.order);
                 for page in done + at..done + at + (1 << order) {
                     self.ensure_leaf(process, to + page)?;
                     let table = &mut self.space_mut(process)?.table;

@@ -51,7 +51,7 @@ impl ItaniumMachine {
             let lower = self.orders().next_lower(order);
             let table = &mut self.space_mut(process)?.table;
             for page in first..first + (1 << order) {
-                table.set(page, Some(Pte::sized(lower)));
+                table.set(page, Some(Pte::without_memory(lower)));
             }
             order = lower;
         }
@@ -74,7 +74,7 @@ impl ItaniumMachine {
     }
 
     fn write_shared(&mut self, process: u32, page: u64, entry: Pte) -> Result {
-        let purge = self.purge_of(process, page, 1, false)?;
+        let purge = self.purge_of_pages(process, page, 1, false)?;
         let (first, order) = (purge.first, entry.order);
         let all_or_none = self.is_unsplittable(page);
         let whole = order > 0 && self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;

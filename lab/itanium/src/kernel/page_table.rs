@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The levels above hold only pointers (thesis, section 5.2) and are not modelled.
 #[derive(Clone, Debug)]
-struct Leaf {
+struct LeafTable {
     frame: u32,
     entries: Box<[Option<Pte>]>,
 }
@@ -15,7 +15,7 @@ struct Leaf {
 #[derive(Clone, Debug)]
 pub struct PageTable {
     shift: u32,
-    leaves: BTreeMap<u64, Leaf>,
+    leaves: BTreeMap<u64, LeafTable>,
 }
 
 impl PageTable {
@@ -31,13 +31,13 @@ impl PageTable {
     #[inline]
     pub fn get(&self, page: u64) -> Option<Pte> {
         let leaf = self.leaves.get(&(page >> self.shift))?;
-        *leaf.entries.get(self.place(page))?
+        *leaf.entries.get(self.place_in_leaf(page))?
     }
 
     /// The entry of a page. Without one, it counts as a base page without memory.
     #[inline]
     pub fn entry(&self, page: u64) -> Pte {
-        self.get(page).unwrap_or(Pte::sized(0))
+        self.get(page).unwrap_or(Pte::without_memory(0))
     }
 
     /// The frame of the leaf that holds a page's entry.
@@ -48,13 +48,13 @@ impl PageTable {
     /// Adds the leaf for a page's entry.
     pub fn add_leaf(&mut self, page: u64, frame: u32) {
         let entries = vec![None; 1 << self.shift].into_boxed_slice();
-        let leaf = Leaf { frame, entries };
+        let leaf = LeafTable { frame, entries };
         self.leaves.insert(page >> self.shift, leaf);
     }
 
     /// Sets an entry. The leaf for it must exist.
     pub fn set(&mut self, page: u64, entry: Option<Pte>) {
-        let place = self.place(page);
+        let place = self.place_in_leaf(page);
         let leaf = self.leaves.get_mut(&(page >> self.shift));
         debug_assert!(
             leaf.is_some() || entry.is_none(),
@@ -86,7 +86,7 @@ impl PageTable {
         })
     }
 
-    fn place(&self, page: u64) -> usize {
+    fn place_in_leaf(&self, page: u64) -> usize {
         (page & ((1 << self.shift) - 1)) as usize
     }
 }

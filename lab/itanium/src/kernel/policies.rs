@@ -225,7 +225,7 @@ pub trait PageSizeRules {
     }
 
     /// Memory that it sets aside at the start.
-    fn pool(&self) -> Option<PoolSettings> {
+    fn pool_settings(&self) -> Option<PoolSettings> {
         None
     }
 
@@ -236,7 +236,7 @@ pub trait PageSizeRules {
     }
 
     /// What the kernel does when all of a larger page has memory.
-    fn when_full(&self) -> FullBlockAction {
+    fn full_block_action(&self) -> FullBlockAction {
         FullBlockAction::Stay
     }
 
@@ -258,7 +258,7 @@ pub trait PageSizeRules {
     }
 
     /// Settings of its daemon that frees larger blocks.
-    fn coalescing(&self) -> Option<CompactionSettings> {
+    fn compaction_daemon(&self) -> Option<CompactionSettings> {
         None
     }
 

@@ -17,7 +17,7 @@ struct ConstituentPages {
 impl ItaniumMachine {
     /// If the policy wants it and all of it has memory. Returns whether it did.
     pub(super) fn promote_next_larger(&mut self, process: u32, page: u64) -> Result<bool> {
-        let when_full = self.rules().when_full();
+        let when_full = self.rules().full_block_action();
         if when_full == FullBlockAction::Stay {
             return Ok(false);
         }
@@ -88,7 +88,7 @@ impl ItaniumMachine {
         self.statistics.promoted.add(page.order);
         self.counters.remaps += 1;
         self.counters.sized_entries += 1 << page.order;
-        let purge = self.purge_of(process, first, 1 << page.order, false)?;
+        let purge = self.purge_of_pages(process, first, 1 << page.order, false)?;
         self.purge_translations(purge)?;
         Ok(true)
     }

@@ -36,7 +36,7 @@ impl Reservations {
         (page < first + (1 << reservation.order)).then_some(*first)
     }
 
-    pub(super) fn overlap(&self, process: u32, first: u64, pages: u64) -> bool {
+    pub(super) fn overlaps_reservation(&self, process: u32, first: u64, pages: u64) -> bool {
         let mut before = self.all.range((process, 0)..(process, first + pages));
         let last = before.next_back();
         last.is_some_and(|((_, start), known)| start + (1 << known.order) > first)

@@ -6,7 +6,7 @@ use crate::mmu::Pte;
 
 impl ItaniumMachine {
     /// The rule of `mmap` covers the parts on either side.
-    pub(super) fn split_at(&mut self, process: u32, page: u64) -> Result {
+    pub(super) fn split_pages_at(&mut self, process: u32, page: u64) -> Result {
         let Some(entry) = self.space(process)?.table.get(page) else {
             return Ok(());
         };
@@ -37,7 +37,7 @@ impl ItaniumMachine {
     ) -> Result {
         let orders = self.orders();
         let table = &mut self.space_mut(process)?.table;
-        for (start, order) in orders.cover(first, pages, limit) {
+        for (start, order) in orders.cover_by_pages(first, pages, limit) {
             table.update_entries(start, 1 << order, |entry| Pte { order, ..entry });
         }
         Ok(())

@@ -74,12 +74,12 @@ impl ItaniumMachine {
         let base = self.base();
         let page = base.page_of(address);
         let offset = offset_of(address);
-        let walked = self.walked_entry(process, page)?;
+        let walked = self.walker_entry_page(process, page)?;
         let Some(Some(space)) = self.spaces.get(process as usize) else {
             return Err(ItaniumError::Process(process));
         };
         let rid = space.registers.rid(address);
-        let preferred = space.registers.preferred(address);
+        let preferred = space.registers.preferred_order(address);
         let Some(entry) = space.table.get(page).filter(|entry| entry.present) else {
             return Ok(false);
         };
@@ -91,7 +91,9 @@ impl ItaniumMachine {
             self.mmu.tlb.insert(table);
         }
         let entry_of = |address| space.table.entry(base.page_of(address));
-        let translation = self.mmu.translation(rid, address, entry, &entry_of);
+        let translation = self
+            .mmu
+            .translation_from_pte(rid, address, entry, &entry_of);
         if let WalkerMode::LongFormat { fill, .. } = self.setup.walker {
             // Where the preferred size is larger, the table is indexed by that size.
             let order = entry.order.saturating_sub(preferred);
@@ -105,7 +107,7 @@ impl ItaniumMachine {
                 translation.with_only_part(offset, sub_blocks),
             );
         }
-        self.mmu.tlb.fill(translation, offset);
+        self.mmu.tlb.fill_after_miss(translation, offset);
         Ok(true)
     }
 
@@ -129,7 +131,7 @@ impl ItaniumMachine {
     }
 
     /// The purge of a range of pages, including all of the large pages that reach into it.
-    pub(super) fn purge_of(
+    pub(super) fn purge_of_pages(
         &self,
         process: u32,
         first: u64,
@@ -156,7 +158,7 @@ impl ItaniumMachine {
         let base = self.base();
         let first = base.address_of(purge.first);
         let registers = &self.space(purge.process)?.registers;
-        let (rid, preferred) = (registers.rid(first), registers.preferred(first));
+        let (rid, preferred) = (registers.rid(first), registers.preferred_order(first));
         let start = offset_of(first);
         let end = start + base.address_of(purge.pages);
         self.mmu.purge(rid, start, end);

@@ -76,7 +76,7 @@ pub const RX2600_COSTS: EventCosts = EventCosts {
 
 impl EventCosts {
     /// Cost of a miss that software fills, by the kernel's setting of the walker.
-    pub fn software(&self, walker: WalkerMode) -> f64 {
+    pub fn software_miss_cycles(&self, walker: WalkerMode) -> f64 {
         match walker {
             WalkerMode::None => self.software_none,
             WalkerMode::ShortFormat => self.software_short,

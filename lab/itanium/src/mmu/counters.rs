@@ -68,7 +68,7 @@ impl ItaniumCounters {
             WalkerMode::LongFormat { .. } => costs.walker_long,
         };
         self.walker as f64 * hardware
-            + self.software as f64 * costs.software(walker)
+            + self.software as f64 * costs.software_miss_cycles(walker)
             + self.nested as f64 * costs.nested
             + self.hash_entries as f64 * costs.hash_entry
             + self.counted_misses as f64 * costs.counted_miss

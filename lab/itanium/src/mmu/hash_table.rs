@@ -5,12 +5,12 @@ use super::tlb::TlbEntry;
 /// The table. Collisions are not chained: the kernel overwrites the entry (`VHPT_INSERT` of the
 /// patches for the long format), and the walker reads one entry only.
 #[derive(Clone, Debug)]
-pub struct HashTable {
+pub struct HashedPageTable {
     /// Each with the base page, in its region, under which it is entered.
     entries: Vec<Option<(u64, TlbEntry)>>,
 }
 
-impl HashTable {
+impl HashedPageTable {
     /// An empty table. The number of entries is a power of two.
     pub fn new(entries: u32) -> Self {
         Self {

@@ -17,7 +17,7 @@ pub struct Pte {
 
 impl Pte {
     /// An entry for a page of this size without memory.
-    pub const fn sized(order: u8) -> Self {
+    pub const fn without_memory(order: u8) -> Self {
         Self {
             frame: 0,
             order,

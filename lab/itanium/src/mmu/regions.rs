@@ -45,7 +45,7 @@ impl RegionRegisters {
 
     /// The preferred page size of the region of an address, as an order over the base page.
     #[inline]
-    pub fn preferred(&self, address: u64) -> u8 {
+    pub fn preferred_order(&self, address: u64) -> u8 {
         self.preferred[region_of(address)]
     }
 

@@ -171,7 +171,7 @@ impl Tlb {
     /// Inserts the result of a miss on a byte in it. Parts of a block join those that are present,
     /// if they match in memory layout and permission to write. Otherwise the missed part gets an
     /// entry of its own.
-    pub fn fill(&mut self, mut entry: TlbEntry, offset: u64) {
+    pub fn fill_after_miss(&mut self, mut entry: TlbEntry, offset: u64) {
         if entry.parts == TlbEntry::WHOLE {
             return self.insert(entry);
         }
@@ -301,7 +301,7 @@ impl Tlb {
                 first + oldest.map_or(0, |(place, _)| place)
             }
             TlbReplacement::Random => {
-                first + self.rng.below((self.entries.len() - first) as u64) as usize
+                first + self.rng.draw_below((self.entries.len() - first) as u64) as usize
             }
             TlbReplacement::NotRecentlyUsed => {
                 let unused = self.referenced[first..].iter().position(|used| !used);

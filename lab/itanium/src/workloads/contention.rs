@@ -1,6 +1,6 @@
 //! High contention (thesis, section 4.3.3 and figure 4.5).
 
-use super::{EventSink, ProgramEvent, Touch, allocate};
+use super::{EventSink, ProgramEvent, Touch, emit_map_and_fill};
 use crate::Result;
 
 /// The page size in the program's code.
@@ -8,7 +8,7 @@ const PAGE_BYTES: u64 = 16384;
 
 /// Processes that take turns; each goes over a few neighbouring pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contention {
+pub struct ContentionWorkload {
     /// Number of processes.
     pub processes: u32,
     /// Pages of 16 KiB in each process.
@@ -19,7 +19,7 @@ pub struct Contention {
     pub turns: u32,
 }
 
-impl Contention {
+impl ContentionWorkload {
     /// `processes` processes over 160 KiB each.
     pub const fn of(processes: u32) -> Self {
         Self {
@@ -30,10 +30,10 @@ impl Contention {
         }
     }
 
-    pub(super) fn play(&self, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, sink: EventSink<'_>) -> Result {
         let bytes = u64::from(self.pages) * PAGE_BYTES;
         for process in 0..self.processes {
-            allocate(process, 0, bytes, sink)?;
+            emit_map_and_fill(process, 0, bytes, sink)?;
         }
         sink(ProgramEvent::Measure)?;
         for _ in 0..self.turns {

@@ -1,19 +1,19 @@
 //! Linear access (thesis, section 4.3.2).
 
-use super::{EventSink, ProgramEvent, Touch, map};
+use super::{EventSink, ProgramEvent, Touch, emit_map};
 use crate::Result;
 use crate::address::REGION_BITS;
 
 /// One walk over memory that is already present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Linear {
+pub struct LinearWorkload {
     /// Bytes of memory.
     pub bytes: u64,
     /// Bytes from one touch to the next.
     pub stride_bytes: u32,
 }
 
-impl Linear {
+impl LinearWorkload {
     /// A GiB, a touch for each 16 KiB.
     pub const THESIS: Self = Self {
         bytes: 1 << 30,
@@ -22,8 +22,8 @@ impl Linear {
     /// Chosen: begins a page of the linear table, as the thesis' sum assumes (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
-    pub(super) fn play(&self, sink: EventSink<'_>) -> Result {
-        map(0, 0, self.bytes, Some(Self::ADDRESS), sink)?;
+    pub(super) fn emit_events(&self, sink: EventSink<'_>) -> Result {
+        emit_map(0, 0, self.bytes, Some(Self::ADDRESS), sink)?;
         sink(ProgramEvent::Lock {
             process: 0,
             mapping: 0,

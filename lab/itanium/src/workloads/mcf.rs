@@ -1,6 +1,6 @@
 //! A model of mcf, the thesis' fastest program with large pages (section 6.3.5).
 
-use super::{EventSink, ProgramEvent, Touch, allocate};
+use super::{EventSink, ProgramEvent, Touch, emit_map_and_fill};
 use crate::Result;
 use hawkeye_sim::rng::SimulationRng;
 
@@ -10,7 +10,7 @@ const STEP_BYTES: u64 = 16 << 10;
 /// A few long-lived arrays, each read from end to end in turn, and small blocks that are hardly
 /// used.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mcf {
+pub struct McfWorkload {
     /// Bytes of each array.
     pub arrays: [u64; 3],
     /// Number of small blocks, and the length of each.
@@ -25,7 +25,7 @@ pub struct Mcf {
     pub aside_per_million: f64,
 }
 
-impl Mcf {
+impl McfWorkload {
     /// 85 MiB of addresses (figure 6.14b), of which 35 % are on pages of order 0 and 2 (table 6.9):
     /// blocks of 80 KiB, chosen for their proportion. The division of the rest among arrays is
     /// chosen for that table, too. There are 218 cycles between misses (table 6.7), 19 of them for
@@ -40,13 +40,13 @@ impl Mcf {
         aside_per_million: 530.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         let mut rng = SimulationRng::new(seed, 0x3cf);
         let arrays = self.arrays.len() as u32;
         let lengths = self.arrays.iter().copied();
         let blocks = std::iter::repeat_n(self.blocks.1, self.blocks.0 as usize);
         for (mapping, bytes) in (0..).zip(lengths.chain(blocks)) {
-            allocate(0, mapping, bytes, sink)?;
+            emit_map_and_fill(0, mapping, bytes, sink)?;
         }
         sink(ProgramEvent::Measure)?;
         let mut touch = |mapping, offset| {
@@ -65,8 +65,8 @@ impl Mcf {
             let at = u64::from(step / arrays) * STEP_BYTES % bytes;
             touch(array, at)?;
             if rng.chance(self.aside_per_million * 1e-6) {
-                let block = rng.below(self.blocks.0.into()) as u32;
-                touch(arrays + block, rng.below(self.blocks.1) & !7)?;
+                let block = rng.draw_below(self.blocks.0.into()) as u32;
+                touch(arrays + block, rng.draw_below(self.blocks.1) & !7)?;
             }
         }
         Ok(())

@@ -1,12 +1,12 @@
 //! Tlbcover (thesis, section 6.2.2): random changes of a table in memory.
 
-use super::{EventSink, ProgramEvent, Touch, allocate};
+use super::{EventSink, ProgramEvent, Touch, emit_map_and_fill};
 use crate::Result;
 use hawkeye_sim::rng::SimulationRng;
 
 /// References to places in a table, all equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tlbcover {
+pub struct TlbcoverWorkload {
     /// Bytes of the table.
     pub bytes: u64,
     /// Number of references.
@@ -15,7 +15,7 @@ pub struct Tlbcover {
     pub useful_cycles: u32,
 }
 
-impl Tlbcover {
+impl TlbcoverWorkload {
     /// Run 1 to 11 of the thesis. According to its text they range from 1 to 512 MiB, but by
     /// doubling that is ten. Chosen: 512 KiB for the first. Large pages gain nothing there on base
     /// pages of 4 KiB (table 6.2), so the TLB must hold the table.
@@ -30,13 +30,13 @@ impl Tlbcover {
         }
     }
 
-    pub(super) fn play(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         let mut rng = SimulationRng::new(seed, 0x71bc);
-        allocate(0, 0, self.bytes, sink)?;
+        emit_map_and_fill(0, 0, self.bytes, sink)?;
         sink(ProgramEvent::Measure)?;
         for _ in 0..self.accesses {
             sink(ProgramEvent::Touch(Touch {
-                offset: rng.below(self.bytes) & !7,
+                offset: rng.draw_below(self.bytes) & !7,
                 useful_cycles: self.useful_cycles,
                 ..Touch::STORE
             }))?;

@@ -1,6 +1,6 @@
 //! A model of vortex, the thesis' slowest program with large pages (sections 6.3.1 to 6.3.4).
 
-use super::{EventSink, ProgramEvent, Touch, allocate, fill};
+use super::{EventSink, ProgramEvent, Touch, emit_fill_touches, emit_map_and_fill};
 use crate::Result;
 use crate::kernel::MappingBacking;
 use hawkeye_sim::rng::SimulationRng;
@@ -19,7 +19,7 @@ const BLOCKS: [(u64, u64); 4] = [
 /// Small blocks in 25 MiB of addresses with references all over them. Now and then the program
 /// frees a block and allocates another one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Vortex {
+pub struct VortexWorkload {
     /// Bytes in use.
     pub bytes: u64,
     /// Number of runs of references, each at another place.
@@ -36,7 +36,7 @@ pub struct Vortex {
     pub reallocated_per_million: f64,
 }
 
-impl Vortex {
+impl VortexWorkload {
     /// 25 MiB of addresses (figure 6.14a). The size of the program's own data and the share of
     /// references to it are chosen together. They fit the cost of a miss with large pages (table
     /// 6.3) and the misses that the walker fills then (table 6.5). References all over the blocks
@@ -57,7 +57,7 @@ impl Vortex {
         reallocated_per_million: 4.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         let mut rng = SimulationRng::new(seed, 0x0e2);
         sink(ProgramEvent::Map {
             process: 0,
@@ -66,21 +66,21 @@ impl Vortex {
             at: None,
             backing: MappingBacking::File,
         })?;
-        fill(0, 0, self.own_bytes, sink)?;
+        emit_fill_touches(0, 0, self.own_bytes, sink)?;
         let mut blocks: Vec<u64> = Vec::new();
         let mut allocated = 0;
         while allocated < self.bytes {
             let bytes = random_block_length(&mut rng);
-            allocate(0, 1 + blocks.len() as u32, bytes, sink)?;
+            emit_map_and_fill(0, 1 + blocks.len() as u32, bytes, sink)?;
             blocks.push(bytes);
             allocated += bytes;
         }
         sink(ProgramEvent::Measure)?;
         for _ in 0..self.accesses {
             let (mapping, offset) = if rng.chance(self.own_share) {
-                (0, rng.below(self.own_bytes))
+                (0, rng.draw_below(self.own_bytes))
             } else {
-                let (block, offset) = block_of_byte(&blocks, rng.below(allocated));
+                let (block, offset) = block_of_byte(&blocks, rng.draw_below(allocated));
                 (1 + block, offset)
             };
             sink(ProgramEvent::Touch(Touch {
@@ -91,7 +91,7 @@ impl Vortex {
                 ..Touch::STORE
             }))?;
             if rng.chance(self.reallocated_per_million * 1e-6) {
-                let block = rng.below(blocks.len() as u64) as u32;
+                let block = rng.draw_below(blocks.len() as u64) as u32;
                 sink(ProgramEvent::Unmap {
                     process: 0,
                     mapping: 1 + block,
@@ -101,7 +101,7 @@ impl Vortex {
                     allocated = allocated - *known + bytes;
                     *known = bytes;
                 }
-                allocate(0, 1 + block, bytes, sink)?;
+                emit_map_and_fill(0, 1 + block, bytes, sink)?;
             }
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Vortex {
 }
 
 fn random_block_length(rng: &mut SimulationRng) -> u64 {
-    let mut number = rng.below(BLOCKS.iter().map(|(_, weight)| weight).sum());
+    let mut number = rng.draw_below(BLOCKS.iter().map(|(_, weight)| weight).sum());
     let mut chosen = 0;
     for (bytes, weight) in BLOCKS {
         chosen = bytes;

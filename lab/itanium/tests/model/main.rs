@@ -7,7 +7,6 @@ mod reference_comparison;
 mod reference_machine;
 mod thesis;
 
-/// Events of large pages.
 fn large(by: &hawkeye_itanium::kernel::CountsByOrder) -> u64 {
     (1..20).map(|order| by.count(order)).sum()
 }

@@ -3,7 +3,7 @@
 use super::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use super::large;
 use super::reference_machine::ReferenceMachine;
-use hawkeye_itanium::address::{BasePage, Orders};
+use hawkeye_itanium::address::{BasePage, OrderSet};
 use hawkeye_itanium::kernel::{CopyOnWrite, Fragmentation, KernelSettings};
 use hawkeye_itanium::mmu::{ItaniumProcessor, MADISON, TlbReplacement};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
@@ -40,7 +40,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             },
             walker,
             kernel: KernelSettings {
-                orders: Orders::allowed(bitmap, base),
+                orders: OrderSet::allowed(bitmap, base),
                 vm_align_bytes,
                 copy_on_write,
                 memory_bytes: 64 << 20,

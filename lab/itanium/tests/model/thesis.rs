@@ -3,7 +3,9 @@
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::KernelSettings;
 use hawkeye_itanium::mmu::{ItaniumCounters, WalkerMode};
-use hawkeye_itanium::workloads::{Contention, Linear, Sparse, ThesisWorkload};
+use hawkeye_itanium::workloads::{
+    ContentionWorkload, LinearWorkload, SparseWorkload, ThesisWorkload,
+};
 use hawkeye_itanium::{MachineSettings, simulate};
 
 fn counted(
@@ -24,7 +26,7 @@ const PLAIN: KernelSettings = KernelSettings::base_pages_only(BasePage::Kib16);
 /// Section 4.3.1.
 #[test]
 fn sparse_accesses_are_all_nested_with_the_short_format_and_found_again_with_the_long_one() {
-    let sparse = ThesisWorkload::Sparse(Sparse::THESIS);
+    let sparse = ThesisWorkload::Sparse(SparseWorkload::THESIS);
     let short = counted(WalkerMode::ShortFormat, PLAIN, sparse);
     assert_eq!((short.walker, short.software), (0, 0));
     // Three passes, and once more after each of 512 page faults.
@@ -36,9 +38,9 @@ fn sparse_accesses_are_all_nested_with_the_short_format_and_found_again_with_the
 /// Section 4.3.1: "the only caveat".
 #[test]
 fn areas_gib_apart_collide_in_the_hash_table_if_they_are_not_perturbed() {
-    let sparse = Sparse {
+    let sparse = SparseWorkload {
         perturbed: false,
-        ..Sparse::THESIS
+        ..SparseWorkload::THESIS
     };
     let long = counted(WalkerMode::LONG, PLAIN, ThesisWorkload::Sparse(sparse));
     assert!(long.walker < 10 && long.hash_collisions > 1000, "{long:?}");
@@ -47,7 +49,7 @@ fn areas_gib_apart_collide_in_the_hash_table_if_they_are_not_perturbed() {
 /// Section 4.3.2 and table 4.2.
 #[test]
 fn a_linear_walk_is_the_short_formats_best_case_and_the_long_formats_worst() {
-    let linear = ThesisWorkload::Linear(Linear::THESIS);
+    let linear = ThesisWorkload::Linear(LinearWorkload::THESIS);
     let short = counted(WalkerMode::ShortFormat, PLAIN, linear);
     assert_eq!(
         (short.misses, short.walker, short.nested),
@@ -72,7 +74,7 @@ fn sparse_accesses_share_tables_on_pages_of_64_kib() {
     let short = counted(
         WalkerMode::ShortFormat,
         plain,
-        ThesisWorkload::Sparse(Sparse::THESIS),
+        ThesisWorkload::Sparse(SparseWorkload::THESIS),
     );
     assert!(short.walker > short.nested, "{short:?}");
 }
@@ -81,7 +83,7 @@ fn sparse_accesses_share_tables_on_pages_of_64_kib() {
 #[test]
 fn contention_begins_earlier_with_the_short_format() {
     let misses = |walker, processes| {
-        let workload = ThesisWorkload::Contention(Contention::of(processes));
+        let workload = ThesisWorkload::Contention(ContentionWorkload::of(processes));
         counted(walker, PLAIN, workload).misses
     };
     let long = WalkerMode::LONG;
@@ -97,7 +99,7 @@ fn contention_begins_earlier_with_the_short_format() {
 /// 64 processes with the same layout: none takes another's entry.
 #[test]
 fn processes_do_not_collide_in_the_hash_table() {
-    let workload = ThesisWorkload::Contention(Contention::of(64));
+    let workload = ThesisWorkload::Contention(ContentionWorkload::of(64));
     let long = counted(WalkerMode::LONG, PLAIN, workload);
     assert_eq!((long.software, long.hash_collisions), (0, 0));
 }

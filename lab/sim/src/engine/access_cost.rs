@@ -7,7 +7,7 @@ use super::program::{PhaseProgress, Program};
 use crate::bits::PageBits;
 use crate::kernel::{KernelError, PageAccess as Touch, SimulatedKernel};
 use crate::mmu::translation::{
-    Access, Fault, LeafSize, ProgramWork as CoreWork, TranslationCounters,
+    Access, AccessFault, LeafSize, ProgramWork as CoreWork, TranslationCounters,
 };
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
@@ -59,7 +59,7 @@ const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {
     /// Uncounted accesses at the start of a phase, given the number in a sample.
-    pub(super) fn to_warm_up(&self, sample: u32) -> u32 {
+    pub(super) fn warm_up_accesses(&self, sample: u32) -> u32 {
         let least = sample.saturating_mul(WARM_UP_SAMPLES);
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return least;
@@ -98,7 +98,7 @@ impl Program {
                 ..AccessCost::default()
             });
         };
-        let sampled = self.sample(kernel, &mut sources, accesses);
+        let sampled = self.simulate_access_sample(kernel, &mut sources, accesses);
         let shares: Vec<(f64, f64)> = sources.iter().map(|s| (s.share, s.cycles)).collect();
         self.work = PhaseProgress::Accesses {
             left,
@@ -126,7 +126,7 @@ impl Program {
         Ok(pace)
     }
 
-    fn sample(
+    fn simulate_access_sample(
         &mut self,
         kernel: &mut SimulatedKernel,
         sources: &mut [StreamSampler],
@@ -149,7 +149,7 @@ impl Program {
                 batch.clear();
                 for _ in 0..turn as usize {
                     if let Some(lot) = self.lots.get(source.lot) {
-                        batch.push(source.draw(lot, &mut self.rng));
+                        batch.push(source.draw_access(lot, &mut self.rng));
                     }
                 }
                 let work = CoreWork {
@@ -157,7 +157,7 @@ impl Program {
                     waited_permille: source.waited_permille,
                 };
                 let before = self.core.counters();
-                self.access(kernel, &batch, work)?;
+                self.translate_accesses(kernel, &batch, work)?;
                 let made = self.core.counters().since(&before);
                 add_translation_counters(&mut counted[stream], &made);
             }
@@ -166,7 +166,7 @@ impl Program {
     }
 
     /// Makes accesses; repeats one that faults after the fault, and leaves out those to swap.
-    pub(super) fn access(
+    pub(super) fn translate_accesses(
         &mut self,
         kernel: &mut SimulatedKernel,
         batch: &[Access],
@@ -176,7 +176,8 @@ impl Program {
         while !left.is_empty() {
             let done = self.core.translate(&mut self.seen, left, work);
             left = left.get(done.accesses..).unwrap_or_default();
-            let Some(Fault::Unmapped(access) | Fault::Protected(access)) = done.fault else {
+            let Some(AccessFault::Unmapped(access) | AccessFault::Protected(access)) = done.fault
+            else {
                 continue;
             };
             let touch = if access.is_store() {

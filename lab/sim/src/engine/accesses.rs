@@ -71,14 +71,14 @@ impl StreamSampler {
         let shape = match stream.pattern {
             StreamPattern::Random => StreamShape::Random,
             StreamPattern::Zipf(theta) => {
-                let total = zipf::ranks(pages as f64, theta)
+                let total = zipf::zipf_rank_groups(pages as f64, theta)
                     .map(|(chance, width)| chance * width)
                     .sum();
                 let order = Permutation::new(pages, rng);
                 let mut chances = vec![0.0; pages as usize];
                 for rank in 0..pages {
                     let chance = (rank as f64 + 1.0).powf(-theta) / total;
-                    if let Some(slot) = chances.get_mut(order.of(rank) as usize) {
+                    if let Some(slot) = chances.get_mut(order.permuted(rank) as usize) {
                         *slot = chance as f32;
                     }
                 }
@@ -121,16 +121,16 @@ impl StreamSampler {
         self.regions.len() as u64 * PER_REGION
     }
 
-    pub(super) fn draw(&mut self, lot: &AreaLayout, rng: &mut SimulationRng) -> Access {
+    pub(super) fn draw_access(&mut self, lot: &AreaLayout, rng: &mut SimulationRng) -> Access {
         let (first, pages) = (self.first_page(), self.pages());
         let mut page = first;
         let mut offset = 0;
         for _ in 0..DRAWS {
             (page, offset) = match &mut self.shape {
-                StreamShape::Random => (first + rng.below(pages), rng.below(512) * 8),
+                StreamShape::Random => (first + rng.draw_below(pages), rng.draw_below(512) * 8),
                 StreamShape::Zipf { law, order, .. } => {
                     let rank = (law.sample(rng) as u64).clamp(1, pages) - 1;
-                    (first + order.of(rank), rng.below(512) * 8)
+                    (first + order.permuted(rank), rng.draw_below(512) * 8)
                 }
                 StreamShape::Stride { bytes, at } => {
                     let here = *at;

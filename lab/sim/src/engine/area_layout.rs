@@ -22,7 +22,7 @@ pub(super) struct AreaLayout {
     gone: Vec<PageBits>,
 }
 
-pub(super) fn lots(areas: &[Area]) -> Vec<AreaLayout> {
+pub(super) fn lay_out_areas(areas: &[Area]) -> Vec<AreaLayout> {
     let mut start = BEGIN;
     areas
         .iter()
@@ -84,14 +84,14 @@ impl AreaLayout {
     }
 
     pub(super) fn record_unmapped_piece(&mut self, number: usize, piece: PageBits) {
-        self.drop_pages(number, piece);
+        self.mark_pages_unused(number, piece);
         if let Some(gone) = self.gone.get_mut(number) {
             *gone = gone.or(piece);
         }
     }
 
     /// Returns the pieces of a region that were given back, for a new mapping.
-    pub(super) fn take_gone(&mut self, number: usize) -> Vec<Range<u64>> {
+    pub(super) fn take_unmapped_pieces(&mut self, number: usize) -> Vec<Range<u64>> {
         let gone = self.gone.get_mut(number).map(std::mem::take);
         let gone = gone.unwrap_or_default();
         let region = self.region(number);
@@ -113,7 +113,7 @@ impl AreaLayout {
         RegionAddr::containing(self.start + number as u64 * HUGE_PAGE_BYTES)
     }
 
-    pub(super) fn number(&self, region: RegionAddr) -> Option<usize> {
+    pub(super) fn region_number(&self, region: RegionAddr) -> Option<usize> {
         let offset = region.start().checked_sub(self.start)?;
         let number = (offset / HUGE_PAGE_BYTES) as usize;
         (number < self.used.len()).then_some(number)
@@ -123,13 +123,13 @@ impl AreaLayout {
         self.used.get(number).copied().unwrap_or(PageBits::EMPTY)
     }
 
-    pub(super) fn use_pages(&mut self, number: usize, pages: PageBits) {
+    pub(super) fn mark_pages_used(&mut self, number: usize, pages: PageBits) {
         if let Some(used) = self.used.get_mut(number) {
             *used = used.or(pages);
         }
     }
 
-    pub(super) fn drop_pages(&mut self, number: usize, pages: PageBits) {
+    pub(super) fn mark_pages_unused(&mut self, number: usize, pages: PageBits) {
         if let Some(used) = self.used.get_mut(number) {
             *used = used.minus(pages);
         }

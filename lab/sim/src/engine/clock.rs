@@ -30,7 +30,7 @@ impl Engine {
             let shares = self.thread_core_shares(&guests);
             let (own, guests) = shares.split_at(self.programs.len());
             for (index, share) in own.iter().enumerate() {
-                self.run(index, step, *share);
+                self.run_program(index, step, *share);
             }
             self.prefault_for_step(step);
             self.run_guests(step, guests);
@@ -38,12 +38,12 @@ impl Engine {
             let neighbour = &mut self.measuring.neighbour;
             neighbour.record_step(&done, step, MemoryTraffic::default());
             self.now += step;
-            self.mark_accessed();
-            self.apply_remapped();
+            self.report_accessed_to_reclaim();
+            self.apply_kernel_remaps();
         }
         // Managers of guests may have worked since the last step.
         self.apply_guests_at_host();
-        self.apply_remapped();
+        self.apply_kernel_remaps();
         self.start_due_programs();
         self.debug_check();
     }
@@ -53,7 +53,7 @@ impl Engine {
     pub(super) fn thread_core_shares(&self, beside: &[CpuDemand]) -> Vec<f64> {
         let own = self.programs.iter().map(Program::demand);
         let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
-        core_shares::shares(self.cores, &demands)
+        core_shares::share_cores(self.cores, &demands)
     }
 
     pub(super) fn busy_threads(&self) -> u32 {
@@ -104,7 +104,7 @@ impl Engine {
                     None => FILLING_STEP,
                 });
             }
-            if machine.swaps() {
+            if machine.has_swap_accesses() {
                 longest = longest.min(SWAPPING_STEP);
             }
             let arrivals = machine
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Runs one program for a step, in which each of its threads has this share of a core.
-    pub(super) fn run(&mut self, index: usize, step: Duration, share: f64) {
+    pub(super) fn run_program(&mut self, index: usize, step: Duration, share: f64) {
         let (now, measuring) = (self.now, self.measuring);
         // What it owes after a kill of another program is paid in the next round.
         while let Some(program) = self.programs.get_mut(index).filter(|p| p.is_alive()) {
@@ -131,7 +131,7 @@ impl Engine {
                 Ok(left_ns) => {
                     program.record_peaks(&self.kernel);
                     program.record_moment(&self.kernel, now);
-                    if program.current().is_none() {
+                    if program.current_phase().is_none() {
                         self.end_program(
                             index,
                             ProgramOutcome::Done,

@@ -17,7 +17,7 @@ use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
 use std::time::Duration;
 
-pub(super) struct StreamExposure {
+pub(super) struct StreamTouchedShare {
     lot: usize,
     regions: Range<usize>,
     exposure: TouchedShare,
@@ -44,17 +44,17 @@ pub(super) struct RegionAccesses {
 
 impl RegionAccesses {
     /// Runs of accessed pages, given the number that lie scattered. A swept region is one run.
-    pub(super) fn runs(&self, scattered: u16) -> u16 {
+    pub(super) fn count_accessed_runs(&self, scattered: u16) -> u16 {
         if self.swept {
             1
         } else {
-            scattered + self.touched.runs()
+            scattered + self.touched.count_runs()
         }
     }
 }
 
 impl Program {
-    pub(super) fn observe(
+    pub(super) fn observe_window(
         &mut self,
         kernel: &SimulatedKernel,
         now: Duration,
@@ -88,7 +88,7 @@ impl Program {
         let seen = window.as_ref().map(|w| (w.opened, w.tally, w.busy_ns));
         let figures = kernel.space_figures(self.space).ok();
         let sample = ProcessSample {
-            outside: kernel.outside(self.space).unwrap_or_default(),
+            outside: kernel.outside_regions(self.space).unwrap_or_default(),
             faults: figures.map(|figures| figures.faults.total()),
             age: now.saturating_sub(self.arrives),
             ..process_sample(self.id, regions, seen, now)
@@ -101,12 +101,12 @@ impl Program {
 
     fn faulted_pages(&self, kernel: &SimulatedKernel, region: RegionAddr) -> PageBits {
         let lots = self.lots.iter();
-        let mut used = lots.filter_map(|lot| Some(lot.used(lot.number(region)?)));
+        let mut used = lots.filter_map(|lot| Some(lot.used(lot.region_number(region)?)));
         let used = used.next().unwrap_or(PageBits::EMPTY);
-        used.and(kernel.present(self.space, region))
+        used.and(kernel.present_pages(self.space, region))
     }
 
-    pub(super) fn stream_exposures(&self, window: &SamplingWindow) -> Vec<StreamExposure> {
+    pub(super) fn stream_exposures(&self, window: &SamplingWindow) -> Vec<StreamTouchedShare> {
         let cpu_s = cpu_s(window);
         let exposed = window.accesses.values().filter(|e| e.accesses > 0.0);
         let parts = exposed.filter_map(|exposed| {
@@ -114,7 +114,7 @@ impl Program {
             let lot = self.lots.get(source.lot)?;
             let mut in_use = [0_u64; EntrySize::ALL.len()];
             for number in source.regions.clone() {
-                let sizes = self.entries(lot.region(number), lot.used(number));
+                let sizes = self.count_tlb_entries(lot.region(number), lot.used(number));
                 for (sum, pages) in in_use.iter_mut().zip(sizes) {
                     *sum += u64::from(pages);
                 }
@@ -124,10 +124,10 @@ impl Program {
                 *walks = *walks / cpu_s / pages.max(1) as f64;
             }
             let pages = lot.count_used(source.regions.clone());
-            Some(StreamExposure {
+            Some(StreamTouchedShare {
                 lot: source.lot,
                 regions: source.regions.clone(),
-                exposure: source.exposure(exposed.accesses),
+                exposure: source.touched_share(exposed.accesses),
                 times: exposed.accesses / pages.max(1) as f64,
                 walks_per_page,
             })
@@ -135,13 +135,17 @@ impl Program {
         parts.collect()
     }
 
-    fn entries(&self, region: RegionAddr, pages: PageBits) -> [u16; EntrySize::ALL.len()] {
+    fn count_tlb_entries(
+        &self,
+        region: RegionAddr,
+        pages: PageBits,
+    ) -> [u16; EntrySize::ALL.len()] {
         let mut entries = [0; EntrySize::ALL.len()];
         let Some(size) = self.seen.size(region) else {
             return entries;
         };
         // In a virtual machine the host may map by smaller pages than the guest.
-        let host = self.seen.host(region);
+        let host = self.seen.host_size(region);
         let whole = match size {
             LeafSize::Base => None,
             LeafSize::Huge if self.seen.is_in_huge_group(region) => Some(EntrySize::HugeGroup),
@@ -149,7 +153,7 @@ impl Program {
         };
         let grouped = match whole {
             Some(_) => PageBits::EMPTY,
-            None => self.grouped(region).and(pages),
+            None => self.grouped_pages(region).and(pages),
         };
         let mut add = |size: EntrySize, pages: u16| {
             if let Some(sum) = entries.get_mut(size.min(host) as usize) {
@@ -169,17 +173,18 @@ impl Program {
         &self,
         region: RegionAddr,
         window: &SamplingWindow,
-        parts: &[StreamExposure],
+        parts: &[StreamTouchedShare],
     ) -> Option<RegionAccesses> {
         let lots = self.lots.iter().enumerate();
-        let mut found = lots.filter_map(|(lot, held)| Some((lot, held, held.number(region)?)));
+        let mut found =
+            lots.filter_map(|(lot, held)| Some((lot, held, held.region_number(region)?)));
         let (lot, held, number) = found.next()?;
         let known = window.touched.get(&region);
         let traced = window.walks.get(&region).copied().unwrap_or(0.0);
         let used = held.used(number);
         let (mut missed, mut times, mut swept) = (1.0, 0.0, false);
         let (mut per_single, mut per_grouped, mut large_walks) = (0.0, 0.0, 0.0);
-        let entries = self.entries(region, used);
+        let entries = self.count_tlb_entries(region, used);
         let [_, grouped, large @ ..] = entries.map(f64::from);
         let single = f64::from(used.count()) - grouped;
         for part in parts {
@@ -213,7 +218,7 @@ impl Program {
         sample: &mut RegionSample,
         kernel: &SimulatedKernel,
         window: &SamplingWindow,
-        parts: &[StreamExposure],
+        parts: &[StreamTouchedShare],
     ) -> f64 {
         let Some(marked) = self.region_accesses(sample.region, window, parts) else {
             return 0.0;
@@ -236,7 +241,7 @@ impl Program {
         sample.accessed = known.and(alone).count() + drawn;
         if let Some((pages, order)) = together {
             let group = 1 << order;
-            let accessed = self.groups_accessed((pages, order), there, &marked);
+            let accessed = self.count_accessed_groups((pages, order), there, &marked);
             sample.accessed += accessed * group;
             drawn += accessed * group;
             scattered += f64::from(accessed);
@@ -247,12 +252,12 @@ impl Program {
         let scattered = (scattered * (1.0 - share)).round() as u16;
         sample.runs = match sample.accessed {
             0 => 0,
-            _ => marked.runs(scattered).max(1),
+            _ => marked.count_accessed_runs(scattered).max(1),
         };
         marked.large_walks_per_s
     }
 
-    fn grouped(&self, region: RegionAddr) -> PageBits {
+    fn grouped_pages(&self, region: RegionAddr) -> PageBits {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
         };
@@ -268,18 +273,18 @@ impl Program {
     fn accessed_together(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
         let group = self.seen.groups().base?;
         let marked = group.condition == TlbGroupCondition::Marked;
-        let pages = marked.then(|| self.grouped(region))?;
+        let pages = marked.then(|| self.grouped_pages(region))?;
         (!pages.is_empty()).then_some((pages, group.order))
     }
 
     /// The number of a region's accessed groups: those in which any page in use was accessed.
-    fn groups_accessed(
+    fn count_accessed_groups(
         &mut self,
         (pages, order): (PageBits, u32),
         there: PageBits,
         marked: &RegionAccesses,
     ) -> u16 {
-        let known = marked.touched.and(pages).widened(order);
+        let known = marked.touched.and(pages).widened_to_blocks(order);
         let mut accessed = known.count() >> order;
         for (first, count) in pages.minus(known).each_run() {
             for first in (first..first + count).step_by(1 << order) {

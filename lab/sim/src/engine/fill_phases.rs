@@ -23,7 +23,7 @@ impl Program {
             return Ok(true);
         }
         let mut rounds = 1;
-        match self.current().cloned() {
+        match self.current_phase().cloned() {
             Some(phase @ Phase::Fill { .. }) => {
                 self.fill_phase_region(kernel, (lot, next), &phase)?
             }
@@ -73,11 +73,11 @@ impl Program {
             return Ok(());
         };
         let region = held.region(number);
-        for mapping in held.take_gone(number) {
+        for mapping in held.take_unmapped_pieces(number) {
             kernel.map(self.space, mapping)?;
         }
         let pages = match pages_per_run {
-            1 => PageBits::spread(*pages_per_region),
+            1 => PageBits::evenly_spread(*pages_per_region),
             // The same pages each time.
             run => PageBits::scattered_runs(*pages_per_region, *run, number as u64),
         };
@@ -87,7 +87,7 @@ impl Program {
             FillContent::Zeros => PageAccess::WriteZeros,
         };
         let touched = kernel.touch_pages(self.space, region, pages, access);
-        held.use_pages(number, pages);
+        held.mark_pages_used(number, pages);
         self.update_mappings(kernel, region)?;
         let touched = touched?;
         // First touches of cold memory cost time only here, not in the processor's model.
@@ -126,7 +126,7 @@ impl Program {
         if pages.is_empty() {
             return Ok(());
         }
-        held.drop_pages(number, pages);
+        held.mark_pages_unused(number, pages);
         // The phase gives back all that is in use: unmap everything that is present.
         let all = held.used(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
@@ -148,7 +148,10 @@ impl Program {
         };
         let region = held.region(number);
         let mapped = held.mapped(number);
-        for piece in held.pieces(number).filter(|piece| piece.within(mapped)) {
+        for piece in held
+            .pieces(number)
+            .filter(|piece| piece.is_subset_of(mapped))
+        {
             if !self.rng.chance(share) {
                 continue;
             }

@@ -98,7 +98,7 @@ impl SimulatedPrefaulter {
             let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
             let program = programs.iter().find(|p| p.id == process)?;
             let mut lots = program.lots.iter();
-            let lot = lots.find(|lot| lot.number(head).is_some())?;
+            let lot = lots.find(|lot| lot.region_number(head).is_some())?;
             Some(PrefaultLimits {
                 mapped: lot.bytes(),
                 room_regions,

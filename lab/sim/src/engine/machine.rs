@@ -50,7 +50,7 @@ impl Engine {
         system: &SimulatedSystem,
         workload: &WorkloadSpec,
     ) -> Result<Self, EngineError> {
-        let mut engine = Self::with(setup, system, &workload.processes, false)?;
+        let mut engine = Self::without_guests(setup, system, &workload.processes, false)?;
         let inside = setup.guest_system.as_ref().unwrap_or(system);
         for guest in &workload.guests {
             for _ in 0..guest.count {
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// A machine without virtual machines of its own; `hosted` if it is a virtual machine itself.
-    pub(super) fn with(
+    pub(super) fn without_guests(
         setup: &SimulationSetup,
         system: &SimulatedSystem,
         processes: &[Process],
@@ -87,9 +87,9 @@ impl Engine {
         let zeroing = system.background_zeroing_spec().filter(|_| !fault_ahead);
         let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
-        kernel.set_zeroing(setup.tuning.background_zeroing(zeroing));
+        kernel.set_zeroing(setup.tuning.overridden_zeroing(zeroing));
         if setup.zeroed_before && zeroing.is_some() {
-            kernel.zero_all();
+            kernel.zero_free_memory();
         }
         if hosted {
             // Recording starts here: frames that a guest zeroed before are ones that its host never
@@ -152,7 +152,7 @@ impl Engine {
     }
 
     /// The error that stopped it, if it can't go on.
-    pub fn broken(&self) -> Option<&EngineError> {
+    pub fn stopping_error(&self) -> Option<&EngineError> {
         self.broken.as_ref()
     }
 
@@ -169,7 +169,7 @@ impl Engine {
         self.programs.iter().chain(guests)
     }
 
-    pub(crate) fn outcome(&self) -> Result<EngineFigures, EngineError> {
+    pub(crate) fn figures_or_error(&self) -> Result<EngineFigures, EngineError> {
         self.broken.clone().map_or_else(|| Ok(self.figures()), Err)
     }
 

@@ -65,8 +65,8 @@ impl Engine {
         let program = found.ok_or(MachineError::Gone(id))?;
         // A sleeping program waits for no lock.
         if !matches!(program.work, PhaseProgress::Waiting(_)) {
-            let woken = self.kernel.waited_for_lock(program.space);
-            program.wait_for(locked + woken);
+            let woken = self.kernel.charge_lock_wait(program.space);
+            program.stall_for(locked + woken);
         }
         program.update_mappings(&self.kernel, region).map_err(other)
     }
@@ -273,11 +273,11 @@ impl Sampling for Engine {
         let mut guests = self.guests.iter_mut();
         let mut programs = self.programs.iter_mut();
         let sample = match guests.find(|guest| guest.id == process) {
-            Some(guest) => guest.observe(kernel, now),
+            Some(guest) => guest.observe_guest_window(kernel, now),
             None => {
                 let program = programs.find(|p| p.id == process);
                 let program = program.ok_or(MachineError::Gone(process))?;
-                program.observe(kernel, now, self.promotable)
+                program.observe_window(kernel, now, self.promotable)
             }
         };
         // A live manager reads in short slices, so this is not one long call.

@@ -3,11 +3,11 @@
 use super::EngineError;
 use super::access_cost::{AccessCost, WalksBySize};
 use super::accesses::StreamSampler;
-use super::area_layout::{AreaLayout, lots};
+use super::area_layout::{AreaLayout, lay_out_areas};
 use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
 use super::program_history::ProgramHistory;
-use super::size_history::SizeHistory;
+use super::size_history::PageSizeHistory;
 use super::swap_waits::SwapWaits;
 use super::trace_player::TracePlayer;
 use super::zeroing_neighbour::EstimatedSlowdown;
@@ -123,7 +123,7 @@ pub(super) struct Program {
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
     course: ProgramHistory,
-    sizes: SizeHistory,
+    sizes: PageSizeHistory,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
     pub(super) useful_end_bytes: u64,
@@ -139,7 +139,7 @@ impl Program {
         kernel: &mut SimulatedKernel,
     ) -> Result<Self, EngineError> {
         let seen = Mappings::with_groups(setup.processor.groups)?;
-        let lots = lots(&spec.areas);
+        let lots = lay_out_areas(&spec.areas);
         let levels = setup.page_table_levels;
         let tables = if hosted {
             PageTableSetup::Nested {
@@ -189,7 +189,7 @@ impl Program {
             huge_peak_bytes: 0,
             phases: Vec::new(),
             course: ProgramHistory::new(),
-            sizes: SizeHistory::new(arrives),
+            sizes: PageSizeHistory::new(arrives),
             fault_ns: 0.0,
             useful_end_bytes: 0,
             spec,
@@ -212,15 +212,15 @@ impl Program {
     }
 
     /// All its threads wait for this time.
-    pub(super) fn wait_for(&mut self, time: Duration) {
+    pub(super) fn stall_for(&mut self, time: Duration) {
         self.owed_ns += time.as_nanos() as f64 * f64::from(self.spec.threads);
     }
 
-    pub(super) fn current(&self) -> Option<&Phase> {
+    pub(super) fn current_phase(&self) -> Option<&Phase> {
         self.spec.phases.get(self.phase)
     }
 
-    pub(super) fn tally(&mut self, tally: AccessTally) {
+    pub(super) fn add_access_tally(&mut self, tally: AccessTally) {
         self.total.add(tally);
         self.in_phase.add(tally);
         for window in self.windows.values_mut() {
@@ -246,7 +246,7 @@ impl Program {
             return 0.0;
         };
         let shares = sources.iter().filter_map(|source| {
-            let number = self.lots.get(source.lot)?.number(region)?;
+            let number = self.lots.get(source.lot)?.region_number(region)?;
             let there = source.regions.contains(&number);
             there.then(|| source.share / source.regions.len() as f64)
         });

@@ -70,7 +70,7 @@ impl Program {
                 continue;
             }
             let at = turn.time_at_budget_left(left_ns);
-            let Some(phase) = self.current() else {
+            let Some(phase) = self.current_phase() else {
                 return Ok(left_ns);
             };
             if matches!(self.work, PhaseProgress::Begin) {
@@ -181,7 +181,7 @@ impl Program {
     ) -> Result<(f64, bool)> {
         if self.is_to_be_measured(now) {
             if std::mem::take(&mut self.cold) {
-                let accesses = self.to_warm_up(measuring.accesses);
+                let accesses = self.warm_up_accesses(measuring.accesses);
                 self.measure_access_cost(kernel, now, accesses)?;
             }
             self.changed = false;
@@ -236,7 +236,7 @@ impl Program {
         let over = *left < 0.5;
         let mut tally = pace.tally_accesses(made);
         tally.cycles += made * slowed.by;
-        self.tally(tally);
+        self.add_access_tally(tally);
         let spent = made * (spent_ns + waits_ns);
         self.count_busy(made * ns);
         self.swapping.made += made;

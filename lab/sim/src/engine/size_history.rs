@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The sizes at the last update, and their sums over the time before.
 #[derive(Clone, Debug)]
-pub(super) struct SizeHistory {
+pub(super) struct PageSizeHistory {
     began: Duration,
     at: Duration,
     mapped: MappedBySize,
@@ -15,7 +15,7 @@ pub(super) struct SizeHistory {
     sums: [f64; MappedBySize::ORDERS],
 }
 
-impl SizeHistory {
+impl PageSizeHistory {
     pub(super) fn new(began: Duration) -> Self {
         Self {
             began,

@@ -57,7 +57,7 @@ impl Program {
         }
         let each = kernel.swapped_access_time().as_nanos() as f64;
         let waits = sources.iter().map(|source| {
-            let regions = self.away_of(source, kernel);
+            let regions = self.swapped_regions_of(source, kernel);
             let visits =
                 regions.map(|(number, _, away)| source.page_visits_per_access(number, away));
             source.share * visits.sum::<f64>()
@@ -74,7 +74,7 @@ impl Program {
         };
         let mut wanted = Vec::new();
         for source in sources {
-            let away: Vec<_> = self.away_of(source, kernel).collect();
+            let away: Vec<_> = self.swapped_regions_of(source, kernel).collect();
             for (number, region, away) in away {
                 let accesses = made * source.share;
                 let visited = source.visited(accesses, number, away, &mut self.rng);
@@ -101,7 +101,7 @@ impl Program {
     }
 
     /// Regions of a source with pages in swap that it uses.
-    fn away_of<'a>(
+    fn swapped_regions_of<'a>(
         &'a self,
         source: &'a StreamSampler,
         kernel: &'a SimulatedKernel,
@@ -118,7 +118,7 @@ impl Program {
         })
     }
 
-    pub(super) fn take_accessed(
+    pub(super) fn take_pages_accessed(
         &mut self,
         kernel: &SimulatedKernel,
         now: Duration,
@@ -135,7 +135,9 @@ impl Program {
             };
             for number in source.regions.clone() {
                 let region = lot.region(number);
-                let there = kernel.present(self.space, region).and(lot.used(number));
+                let there = kernel
+                    .present_pages(self.space, region)
+                    .and(lot.used(number));
                 let visited = source.visited(exposed.accesses, number, there, &mut self.rng);
                 if !visited.is_empty() {
                     accessed.push((region, visited));

@@ -9,7 +9,7 @@ use super::program::{PhaseProgress, Program};
 use crate::bits::PageBits;
 use crate::kernel::{PageAccess as Touch, SimulatedKernel};
 use crate::mmu::translation::{Access, EntrySize, ProgramWork as CoreWork};
-use crate::trace::{AccessKind, Trace, TraceError};
+use crate::trace::{AccessKind, TraceError, TraceReader};
 use crate::workloads::TraceReplay;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::io::BufRead;
@@ -22,7 +22,7 @@ const ONE_IN: u64 = 16;
 #[derive(Debug)]
 pub(super) struct TracePlayer {
     program: String,
-    trace: Trace<Box<dyn BufRead>>,
+    trace: TraceReader<Box<dyn BufRead>>,
     tape: TraceReplay,
     batch: Vec<Access>,
     batches: u64,
@@ -32,7 +32,8 @@ pub(super) struct TracePlayer {
 
 impl TracePlayer {
     pub(super) fn open(program: &str, tape: &TraceReplay) -> Result<Self, EngineError> {
-        let trace = Trace::open(&tape.path, tape.bad).map_err(|e| trace_error(program, &e))?;
+        let trace =
+            TraceReader::open(&tape.path, tape.bad).map_err(|e| trace_error(program, &e))?;
         Ok(Self {
             program: program.to_owned(),
             trace,
@@ -44,7 +45,7 @@ impl TracePlayer {
     }
 
     /// Reads the next batch; returns the program's own work for each of its accesses, in cycles.
-    fn read(&mut self) -> Result<f64, EngineError> {
+    fn read_batch(&mut self) -> Result<f64, EngineError> {
         self.batch.clear();
         let mut instructions = 0_u64;
         while self.batch.len() < BATCH {
@@ -91,7 +92,7 @@ impl Program {
         else {
             return Ok((0.0, true));
         };
-        let played = self.play_on(&mut player, kernel, left_ns, ghz);
+        let played = self.play_trace_batches(&mut player, kernel, left_ns, ghz);
         self.work = PhaseProgress::Playing(player);
         let (spent_ns, tally, over) = played?;
         if tally.accesses > 0.0 {
@@ -105,7 +106,7 @@ impl Program {
         Ok((spent_ns, over))
     }
 
-    fn play_on(
+    fn play_trace_batches(
         &mut self,
         player: &mut TracePlayer,
         kernel: &mut SimulatedKernel,
@@ -116,7 +117,7 @@ impl Program {
         let mut played = AccessTally::default();
         let scale = player.tape.scale;
         while spent_ns < left_ns && self.owed_ns <= 0.0 {
-            let own_cycles = player.read()?;
+            let own_cycles = player.read_batch()?;
             if player.batch.is_empty() {
                 return Ok((spent_ns, played, true));
             }
@@ -128,10 +129,10 @@ impl Program {
             let before = self.core.counters();
             if player.batches % ONE_IN == 0 {
                 for access in player.batch.chunks(1) {
-                    self.access_counted(kernel, access, work, scale)?;
+                    self.access_one_by_one(kernel, access, work, scale)?;
                 }
             } else {
-                self.access(kernel, &player.batch, work)?;
+                self.translate_accesses(kernel, &player.batch, work)?;
             }
             player.batches += 1;
             let made = self.core.counters().since(&before);
@@ -140,7 +141,7 @@ impl Program {
                 cycles: scale * made.millicycles as f64 / 1000.0,
                 walk_cycles: scale * made.walk_cycles() as f64,
             };
-            self.tally(tally);
+            self.add_access_tally(tally);
             played.add(tally);
             let ns = tally.cycles / ghz;
             self.count_busy(ns);
@@ -150,7 +151,7 @@ impl Program {
         Ok((spent_ns.min(left_ns), played, false))
     }
 
-    fn access_counted(
+    fn access_one_by_one(
         &mut self,
         kernel: &mut SimulatedKernel,
         access: &[Access],
@@ -162,7 +163,7 @@ impl Program {
             counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
         };
         let before = walks(self);
-        self.access(kernel, access, work)?;
+        self.translate_accesses(kernel, access, work)?;
         let made = (walks(self) - before) * ONE_IN;
         if let (Some(access), true) = (access.first(), made > 0) {
             let region = RegionAddr::containing(access.address());
@@ -187,7 +188,7 @@ impl Program {
                 let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
                 pages.or(PageBits::range(page as u16, 1))
             });
-            let new = self.use_pages(region, pages);
+            let new = self.mark_trace_pages_used(region, pages);
             if !new.is_empty() {
                 let touched = kernel.touch_pages(self.space, region, new, Touch::Write);
                 self.update_mappings(kernel, region)?;
@@ -206,13 +207,13 @@ impl Program {
         Ok(())
     }
 
-    fn use_pages(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
+    fn mark_trace_pages_used(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
         let behind = self.lots.partition_point(|lot| lot.start <= region.start());
         let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));
-        let found = lot.and_then(|lot| Some((lot.number(region)?, lot)));
+        let found = lot.and_then(|lot| Some((lot.region_number(region)?, lot)));
         found.map_or(PageBits::EMPTY, |(number, lot)| {
             let new = pages.minus(lot.used(number));
-            lot.use_pages(number, pages);
+            lot.mark_pages_used(number, pages);
             new
         })
     }

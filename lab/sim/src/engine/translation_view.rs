@@ -20,7 +20,7 @@ impl Program {
         let was_giant = self.seen.size(region) == Some(LeafSize::Giant);
         if was_giant && joined != Some(PageOrder::GIANT) {
             // Its parts are updated one by one below.
-            let all = regions(region, PageOrder::GIANT);
+            let all = regions_of_page(region, PageOrder::GIANT);
             self.seen.unmap_giant(region.start())?;
             for part in all {
                 self.update_region(kernel, part)?;
@@ -54,7 +54,7 @@ impl Program {
         if as_it_is {
             return Ok(());
         }
-        for part in regions(region, order) {
+        for part in regions_of_page(region, order) {
             self.update_region(kernel, part)?;
         }
         if order == PageOrder::GIANT {
@@ -102,17 +102,17 @@ impl Program {
         if !zeros.is_empty() {
             self.seen.map_protected(region, zeros.words())?;
         }
-        let groups = self.groups(found);
+        let groups = self.tlb_groups(found);
         self.seen.set_groups(region, groups);
         Ok(before)
     }
 
     /// Groups of base pages of a region that one TLB entry can hold, a bit each.
-    fn groups(&self, found: Option<&RegionMapping>) -> u128 {
+    fn tlb_groups(&self, found: Option<&RegionMapping>) -> u128 {
         let (Some(group), Some(found)) = (self.seen.groups().base, found) else {
             return 0;
         };
-        let pages = grouped(found, group);
+        let pages = pages_in_groups(found, group);
         let count = PAGES_PER_REGION >> group.order;
         let member = |number: &u16| pages.contains(number << group.order);
         (0..count)
@@ -152,12 +152,12 @@ impl Program {
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.region(RegionId::new(self.space, region));
             let groups = self.seen.base_groups(region);
-            assert_eq!(groups, self.groups(found), "{region} of {}", self.id);
+            assert_eq!(groups, self.tlb_groups(found), "{region} of {}", self.id);
         }
     }
 }
 
-fn regions(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionAddr> {
+fn regions_of_page(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionAddr> {
     let all = regions_around(region.start() / HUGE_PAGE_BYTES, order);
     all.map(|number| RegionAddr::containing(number * HUGE_PAGE_BYTES))
 }
@@ -168,7 +168,7 @@ fn regions(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionA
 /// more on Arm since 6.9 (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks only
 /// hugetlb pages. Svnapot for anonymous memory is a series of patches (linux-riscv, April 2026),
 /// which work as on Arm; so does this.
-pub(super) fn grouped(found: &RegionMapping, group: TlbPageGroup) -> PageBits {
+pub(super) fn pages_in_groups(found: &RegionMapping, group: TlbPageGroup) -> PageBits {
     match group.condition {
         TlbGroupCondition::Contiguous => found.pages_in_contiguous_blocks(group.order),
         TlbGroupCondition::Marked => {

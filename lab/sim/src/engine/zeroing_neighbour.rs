@@ -124,11 +124,11 @@ impl ZeroingNeighbour {
         known.unwrap_or_else(|| EstimatedSlowdown {
             traffic: self.traffic,
             cycles,
-            by: self.slowed_by(sources, threads, cycles),
+            by: self.slowdown_ns(sources, threads, cycles),
         })
     }
 
-    fn slowed_by(&self, sources: &[StreamSampler], threads: u32, cycles: f64) -> f64 {
+    fn slowdown_ns(&self, sources: &[StreamSampler], threads: u32, cycles: f64) -> f64 {
         if self.traffic.written <= 0.0 {
             return 0.0;
         }
@@ -163,7 +163,9 @@ impl ZeroingNeighbour {
         let [_, _, last] = self.memory.caches;
         let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;
         let brought = |stays_s: f64| {
-            let own = sources.iter().map(|s| s.lines(per_s * s.share, stays_s));
+            let own = sources
+                .iter()
+                .map(|s| s.count_touched_lines(per_s * s.share, stays_s));
             own.sum::<f64>() + others * stays_s
         };
         // A day stands for ever.
@@ -209,7 +211,7 @@ mod tests {
             traffic: MemoryTraffic { written, cached },
             ..ZeroingNeighbour::new(&HASWELL)
         };
-        neighbour.slowed_by(&[source], 1, 60.0)
+        neighbour.slowdown_ns(&[source], 1, 60.0)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::SimulatedKernel;
 use super::costs::times;
-use crate::memory::{FrameRun, FrameUser};
+use crate::memory::{FrameOwner, FrameRun};
 use crate::rng::SimulationRng;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl SimulatedKernel {
             };
             let cache = &mut self.reclaim_state.cache;
             let page = cache.next;
-            let owner = FrameUser::Cache { page };
+            let owner = FrameOwner::Cache { page };
             if self.memory.allocate_at(frame, 1, owner).is_none() {
                 break;
             }

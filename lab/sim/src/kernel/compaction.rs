@@ -46,7 +46,7 @@ impl SimulatedKernel {
             self.huge_frames.deferral.skip = 1 << self.huge_frames.deferral.shift;
             self.huge_frames.deferral.shift = (self.huge_frames.deferral.shift + 1).min(MOST_SHIFT);
         }
-        made && self.memory.has_huge()
+        made && self.memory.has_free_huge_frame()
     }
 
     /// Moves a run of pages out of a pageblock; returns the number of pages. Moves as many at a

@@ -7,7 +7,7 @@ use super::page_moves::PagesToMoveTogether;
 use super::space::RegionId;
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
-    FrameContent, FrameRun, FrameUser, HUGE_ORDER, PageblockUse, PhysicalMemory, ValueRun,
+    FrameContent, FrameOwner, FrameRun, HUGE_ORDER, PageblockUse, PhysicalMemory, ValueRun,
 };
 use hawkeye_policy::PAGES_PER_REGION;
 use std::ops::Range;
@@ -42,7 +42,7 @@ impl SimulatedKernel {
             let runs: Vec<ValueRun> = self.memory.owners_in(block).collect();
             for run in runs.into_iter().filter(|run| is_isolated(*run)) {
                 self.memory
-                    .free(FrameRun::within(block, run.first, run.count));
+                    .free(FrameRun::within_pageblock(block, run.first, run.count));
             }
         }
         None
@@ -62,7 +62,7 @@ impl SimulatedKernel {
             let mut pages = 0;
             let fits = range.clone().all(|block| {
                 looked += 1;
-                let held = self.movable_in(block);
+                let held = self.count_movable_pages(block);
                 pages += held.unwrap_or(0);
                 held.is_some() && pages < most
             });
@@ -75,10 +75,10 @@ impl SimulatedKernel {
     }
 
     /// Pages of a pageblock in use, if all of them can move. Pages larger than it stay.
-    fn movable_in(&self, block: u32) -> Option<u64> {
+    fn count_movable_pages(&self, block: u32) -> Option<u64> {
         match self.memory.pageblock_use(block)? {
             PageblockUse::Pages(pages) => Some(pages.into()),
-            PageblockUse::Whole(FrameUser::Anonymous { space, page }) => {
+            PageblockUse::Whole(FrameOwner::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
                 let found = self.region(RegionId {
                     space: SpaceId(space),
@@ -109,5 +109,5 @@ impl SimulatedKernel {
 }
 
 fn is_isolated(run: ValueRun) -> bool {
-    matches!(FrameUser::unpack(run.value), FrameUser::Kernel { .. })
+    matches!(FrameOwner::unpack(run.value), FrameOwner::Kernel { .. })
 }

@@ -6,7 +6,7 @@ use super::region::Reservation;
 use super::space::RegionId;
 use super::{Result, SimulatedKernel, TouchedPages};
 use crate::bits::PageBits;
-use crate::memory::{AllocatedFrames, FrameContent, FrameRun, FrameUser, block_of};
+use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, FrameRun, block_of};
 use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl SimulatedKernel {
     pub(super) fn first_touch_of(&mut self, at: RegionId) -> Result<FirstTouchPolicy> {
         let first_touch = self.faults.first_touch;
         let space = self.space_mut(at.space)?;
-        let untouched = space.table.touch(at.region).untouched;
+        let untouched = space.table.get_or_create(at.region).untouched;
         let chosen = untouched && space.holds_region(at.region);
         Ok(if chosen {
             first_touch
@@ -32,7 +32,7 @@ impl SimulatedKernel {
         sum: &mut TouchedPages,
     ) -> Result<u16> {
         let fault_ns = self.costs.base_fault_ns;
-        let found = self.touch_region(at)?;
+        let found = self.get_or_create_region(at)?;
         if matches!(choice, FirstTouchPolicy::Huge { .. }) {
             found.zero_mapped = PageBits::FULL;
             found.huge_zero = true;
@@ -60,7 +60,7 @@ impl SimulatedKernel {
         sum.time += times(1, self.costs.huge_fault_ns);
         let cold = self.zero_in_fault(&got, true, sum);
         sum.faults.huge += 1;
-        self.become_huge(at, block_of(got.frames.first), cold)?;
+        self.map_region_huge(at, block_of(got.frames.first), cold)?;
         Ok(true)
     }
 
@@ -72,10 +72,10 @@ impl SimulatedKernel {
         sum: &mut TouchedPages,
     ) -> Result<u16> {
         let owner = self.owner(at, first)?;
-        let reservation = self.touch_region(at)?.reservation;
+        let reservation = self.get_or_create_region(at)?.reservation;
         let got = match reservation {
             Some(reservation) => {
-                let frames = FrameRun::within(reservation.block, first, count);
+                let frames = FrameRun::within_pageblock(reservation.block, first, count);
                 self.memory.change_frame_owner(frames, owner);
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 AllocatedFrames { frames, dirty }
@@ -89,7 +89,7 @@ impl SimulatedKernel {
         let cold = self.zero_in_fault(&got, false, sum);
         let owned = self.space_mut(at.space)?;
         owned.resident += u64::from(frames.count);
-        let found = owned.table.touch(at.region);
+        let found = owned.table.get_or_create(at.region);
         found.map(first, frames);
         found.cold = cold;
         self.on_pages_mapped(at, &mut sum.time);
@@ -129,22 +129,22 @@ impl SimulatedKernel {
         let space = self.space_mut(at.space)?;
         space.resident += pages;
         space.swapped -= pages;
-        space.table.touch(at.region).map(first, got.frames);
+        space.table.get_or_create(at.region).map(first, got.frames);
         Ok(got.frames.count as u16)
     }
 
-    pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<FrameUser> {
+    pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<FrameOwner> {
         let (space, page) = (self.space(at.space)?.id.0, at.page(page));
-        Ok(FrameUser::Anonymous { space, page })
+        Ok(FrameOwner::Anonymous { space, page })
     }
 
     /// Makes a reservation for a region that has none, if a huge frame is free.
     pub(super) fn reserve_region_frames(&mut self, at: RegionId) {
         let (space, page) = (at.space.0, at.page(0));
-        let owner = FrameUser::Reserved { space, page };
+        let owner = FrameOwner::Reserved { space, page };
         let mut nothing = Duration::ZERO;
         let got = self.huge_frame(FrameContent::Zeroed, owner, false, &mut nothing);
-        if let (Some(got), Ok(found)) = (got, self.touch_region(at)) {
+        if let (Some(got), Ok(found)) = (got, self.get_or_create_region(at)) {
             found.reservation = Some(Reservation {
                 block: block_of(got.frames.first),
                 zeroed: got.dirty == 0,

@@ -2,7 +2,7 @@
 
 use super::fault_policies::FirstTouchPolicy;
 use super::region::RegionMapping;
-use super::space::{FaultCounts, RegionId, by_region, pages_of};
+use super::space::{FaultCounts, RegionId, cut_at_regions, pages_of};
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -26,7 +26,7 @@ impl PageAccess {
     }
 
     /// Whether something other than zeros is written; `None` for a read.
-    fn written(self) -> Option<bool> {
+    fn writes_nonzero(self) -> Option<bool> {
         self.writes().then_some(self == Self::Write)
     }
 }
@@ -47,7 +47,7 @@ pub struct TouchedPages {
 }
 
 /// The result of a first touch that maps no huge page.
-pub(super) enum SizedTouch {
+pub(super) enum SizedTouchResult {
     /// A page of some size was mapped; the number of touched pages in it.
     Mapped(u16),
     /// At most this many touched pages get base pages; later ones may get larger pages.
@@ -78,7 +78,7 @@ impl SimulatedKernel {
             return Err(KernelError::NotMapped(space, bytes));
         }
         let mut sum = TouchedPages::default();
-        let outcome = by_region(pages).try_for_each(|(region, first, count)| {
+        let outcome = cut_at_regions(pages).try_for_each(|(region, first, count)| {
             let pages = PageBits::range(first, count);
             self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
         });
@@ -128,14 +128,14 @@ impl SimulatedKernel {
     ) -> Result<()> {
         let mut from = 0;
         while from < PAGES_PER_REGION {
-            let found = self.touch_region(at)?;
+            let found = self.get_or_create_region(at)?;
             let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
-            let faulting = ahead.minus(found.accessible(access));
+            let faulting = ahead.minus(found.pages_without_fault(access));
             let next = faulting.next_run(0);
             // Accessed before the next fault: reclaim in that fault may take them.
             let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
             let before = ahead.and(PageBits::range(from, until - from));
-            sum.cold += u64::from(found.record_page_accesses(before, access.written()));
+            sum.cold += u64::from(found.record_page_accesses(before, access.writes_nonzero()));
             let Some((first, count)) = next else {
                 break;
             };
@@ -143,8 +143,8 @@ impl SimulatedKernel {
             from = first + self.fault(at, (first, count), cause, access, sum)?;
             let done = pages.and(PageBits::range(first, from - first));
             sum.cold += u64::from(
-                self.touch_region(at)?
-                    .record_page_accesses(done, access.written()),
+                self.get_or_create_region(at)?
+                    .record_page_accesses(done, access.writes_nonzero()),
             );
         }
         Ok(())
@@ -162,7 +162,7 @@ impl SimulatedKernel {
         match cause {
             FaultCause::Swapped => self.swap_in(at, pages, sum),
             FaultCause::ZeroPage => {
-                let found = self.touch_region(at)?;
+                let found = self.get_or_create_region(at)?;
                 if found.huge_zero {
                     // A huge page replaces the huge zero page, or 512 small zero pages do.
                     found.zero_mapped = PageBits::EMPTY;
@@ -170,7 +170,7 @@ impl SimulatedKernel {
                     if self.map_huge(at, sum)? {
                         return Ok(pages.1);
                     }
-                    let found = self.touch_region(at)?;
+                    let found = self.get_or_create_region(at)?;
                     found.zero_mapped = PageBits::FULL;
                     found.untouched = false;
                 }
@@ -204,11 +204,11 @@ impl SimulatedKernel {
             FirstTouchPolicy::Base => {}
         }
         let most = match self.map_sized(at, (first, count), sum)? {
-            SizedTouch::Mapped(got) => {
+            SizedTouchResult::Mapped(got) => {
                 self.reports.frontier.first_touches(at, 1);
                 return Ok(got);
             }
-            SizedTouch::Base(most) => most,
+            SizedTouchResult::Base(most) => most,
         };
         let got = self.map_base(at, (first, most), sum)?;
         sum.faults.base += u64::from(got);
@@ -218,7 +218,7 @@ impl SimulatedKernel {
 }
 
 impl RegionMapping {
-    fn accessible(&self, access: PageAccess) -> PageBits {
+    fn pages_without_fault(&self, access: PageAccess) -> PageBits {
         if access.writes() {
             self.present
         } else {

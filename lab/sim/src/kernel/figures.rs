@@ -129,13 +129,13 @@ impl SimulatedKernel {
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
-    pub fn nonzero(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+    pub fn nonzero_pages(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.nonzero)
     }
 
     /// Base pages of a region that have a frame of their own.
-    pub fn present(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+    pub fn present_pages(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.present)
     }

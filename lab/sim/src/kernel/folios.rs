@@ -24,7 +24,7 @@ impl Folios {
     }
 
     #[cfg(test)]
-    pub(crate) fn of(&self, order: PageOrder) -> PageBits {
+    pub(crate) fn folios_of_order(&self, order: PageOrder) -> PageBits {
         let found = self.0.iter().find(|(of, _)| *of == order);
         found.map_or(PageBits::EMPTY, |(_, pages)| *pages)
     }
@@ -61,7 +61,7 @@ impl Folios {
     pub(crate) fn end_folios_at(&mut self, pages: PageBits) {
         let mut smaller = Vec::new();
         for (order, of) in &mut self.0 {
-            let ended = of.and(pages).widened(order.number()).and(*of);
+            let ended = of.and(pages).widened_to_blocks(order.number()).and(*of);
             if ended.is_empty() {
                 continue;
             }
@@ -99,12 +99,12 @@ mod tests {
         assert_eq!(folios.order_at(47), Some(sixteen));
         assert_eq!(folios.order_at(48), None);
         folios.end_folios_at(PageBits::range(33, 1).or(PageBits::range(71, 100)));
-        assert_eq!(folios.of(sixteen), PageBits::range(16, 16));
+        assert_eq!(folios.folios_of_order(sixteen), PageBits::range(16, 16));
         // What is left of the other one, except pages 32 to 35.
         let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
-        assert_eq!(folios.of(four), left);
+        assert_eq!(folios.folios_of_order(four), left);
         let eight = PageOrder::new(3).unwrap_or_default();
-        assert_eq!(folios.of(eight), PageBits::range(40, 8));
+        assert_eq!(folios.folios_of_order(eight), PageBits::range(40, 8));
         assert_eq!(folios.at_least(sixteen), PageBits::range(16, 16));
         folios.end_folios_at(folios.all());
         assert!(folios.is_empty());

@@ -2,7 +2,7 @@
 
 use super::costs::times;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
-use crate::memory::{AllocatedFrames, FrameContent, FrameUser, HUGE_ORDER};
+use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, HUGE_ORDER};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl SimulatedKernel {
         space: SpaceId,
         most: u16,
         prefer: FrameContent,
-        owner: FrameUser,
+        owner: FrameOwner,
         time: &mut Duration,
     ) -> Result<AllocatedFrames> {
         loop {
@@ -41,7 +41,7 @@ impl SimulatedKernel {
     pub(crate) fn huge_frame(
         &mut self,
         prefer: FrameContent,
-        owner: FrameUser,
+        owner: FrameOwner,
         compact: bool,
         time: &mut Duration,
     ) -> Option<AllocatedFrames> {
@@ -49,7 +49,7 @@ impl SimulatedKernel {
         if self.memory.free_frames() < needed {
             return None;
         }
-        let there = self.memory.has_huge() || compact && self.compact(time);
+        let there = self.memory.has_free_huge_frame() || compact && self.compact(time);
         if !there {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use super::costs::times;
 use super::reclaim::huge_run;
-use super::space::{RegionId, by_region, first_page, pages_of};
+use super::space::{RegionId, cut_at_regions, first_page, pages_of};
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::RegionAddr;
@@ -55,7 +55,7 @@ impl SimulatedKernel {
         let owned = self.space_mut(space)?;
         owned.unmap(&pages);
         // A page table is freed when nothing is mapped by it any more.
-        for (region, _, _) in by_region(pages) {
+        for (region, _, _) in cut_at_regions(pages) {
             let all = first_page(region)..first_page(region + 1);
             let mapped = owned.mappings.range(..all.end).next_back();
             if mapped.is_none_or(|(_, end)| *end <= all.start) {
@@ -67,7 +67,7 @@ impl SimulatedKernel {
 
     fn free_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
         let mut time = Duration::ZERO;
-        for (region, first, count) in by_region(pages) {
+        for (region, first, count) in cut_at_regions(pages) {
             let pages = PageBits::range(first, count);
             time += self.free_in_region(RegionId { space, region }, pages)?;
         }
@@ -91,7 +91,7 @@ impl SimulatedKernel {
         }
         let time = times(self.split_huge(at)?, each);
         let owned = self.space_mut(at.space)?;
-        let found = owned.table.touch(at.region);
+        let found = owned.table.get_or_create(at.region);
         let gone = found.present.and(pages);
         let runs = found.unmap_all(gone);
         let swapped = u64::from(found.swapped.and(pages).count());

@@ -3,10 +3,10 @@
 //! are accessed ([`SimulatedKernel::take_accessed_swapped`]), and reports the time.
 
 use super::costs::times;
-use super::space::{RegionId, by_region};
+use super::space::{RegionId, cut_at_regions};
 use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, FrameUser};
+use crate::memory::{FrameOwner, FrameRun};
 use hawkeye_policy::RegionAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,19 +38,23 @@ impl SimulatedKernel {
     }
 
     /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
-    pub(crate) fn regions_in(&self, block: u32) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
+    pub(crate) fn regions_with_block(
+        &self,
+        block: u32,
+    ) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
         let anonymous = self.memory.owners_in(block).filter_map(|run| {
-            let FrameUser::Anonymous { space, page } = FrameUser::unpack(run.value) else {
+            let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
                 return None;
             };
             Some((SpaceId(space), page..page + u64::from(run.count)))
         });
         anonymous.flat_map(|(space, pages)| {
-            by_region(pages).map(move |(region, ..)| (space, RegionId { space, region }.address()))
+            cut_at_regions(pages)
+                .map(move |(region, ..)| (space, RegionId { space, region }.address()))
         })
     }
 
-    pub(crate) fn pieces(
+    pub(crate) fn mapped_frame_pieces(
         &self,
         space: SpaceId,
         region: RegionAddr,
@@ -75,7 +79,7 @@ impl SimulatedKernel {
         }
         for piece in found.pieces() {
             let there = self.swapped_frames(piece.block);
-            away = away.or(there.moved(piece.first, piece.count, piece.page));
+            away = away.or(there.with_run_moved(piece.first, piece.count, piece.page));
         }
         away
     }
@@ -107,7 +111,7 @@ impl SimulatedKernel {
         let others = pages.minus(own);
         let pieces: Vec<_> = found.pieces().collect();
         for piece in pieces {
-            let frames = others.moved(piece.page, piece.count, piece.first);
+            let frames = others.with_run_moved(piece.page, piece.count, piece.first);
             self.record_swapped_access(piece.block, frames);
         }
         let touched = self.touch_pages(space, region, own, PageAccess::Read)?;
@@ -123,7 +127,7 @@ impl SimulatedKernel {
     fn record_swapped_access(&mut self, block: u32, frames: PageBits) {
         let wanted = self.swapped_frames(block).and(frames);
         for (first, count) in wanted.each_run() {
-            let run = FrameRun::within(block, first, count);
+            let run = FrameRun::within_pageblock(block, first, count);
             self.reports.hosted.wanted.push(run);
         }
         let away = self.swapped_frames(block).minus(wanted);

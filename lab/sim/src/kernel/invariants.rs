@@ -6,7 +6,7 @@ use super::region::RegionMapping;
 use super::space::{AddressSpace, first_page};
 use super::{BrokenKernel, SimulatedKernel};
 use crate::bits::PageBits;
-use crate::memory::FrameUser;
+use crate::memory::FrameOwner;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
 /// A debug build checks machines of at most this many frames (512 MiB) in full after every call.
@@ -62,7 +62,7 @@ impl SimulatedKernel {
         count("reservations", kept, reservations)?;
         let cache = &self.reclaim_state.cache;
         for (&page, &frame) in &cache.frames {
-            if self.memory.owner(frame) != Some(FrameUser::Cache { page }) {
+            if self.memory.owner(frame) != Some(FrameOwner::Cache { page }) {
                 let rule = "a cached page is in a frame of another owner";
                 return Err(BrokenKernel::Frames(rule));
             }
@@ -108,7 +108,7 @@ impl SimulatedKernel {
         let whole = present.full() && region.frames.iter().next().is_none();
         let mut pages = (0..PAGES_PER_REGION).filter(|page| present.contains(*page));
         let backed = pages.all(|page| {
-            let owner = FrameUser::Anonymous {
+            let owner = FrameOwner::Anonymous {
                 space: space.id.0,
                 page: first_page(number) + u64::from(page),
             };
@@ -119,11 +119,11 @@ impl SimulatedKernel {
             ("a page is in one place only", one_place),
             (
                 "only present pages are written or accessed",
-                region.written.or(accessed).within(present),
+                region.written.or(accessed).is_subset_of(present),
             ),
             (
                 "only present and swapped pages hold anything",
-                region.nonzero.within(present.or(swapped)),
+                region.nonzero.is_subset_of(present.or(swapped)),
             ),
             (
                 "all of a huge page is present",
@@ -132,7 +132,7 @@ impl SimulatedKernel {
             ("a present page has a frame of its own", backed),
             (
                 "only present pages have frames",
-                frames.all(|run| PageBits::range(run.first, run.count).within(present)),
+                frames.all(|run| PageBits::range(run.first, run.count).is_subset_of(present)),
             ),
         ];
         let broken = rules.into_iter().find(|(_, holds)| !holds);

@@ -1,6 +1,6 @@
 //! The page sizes that map an address space, and mappings too small for a huge page.
 
-use super::space::{RegionId, by_region, first_page};
+use super::space::{RegionId, cut_at_regions, first_page};
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, OutsideRegions, PAGES_PER_REGION, PageOrder, RegionAddr};
@@ -21,7 +21,7 @@ impl MappedBySize {
     }
 
     /// Memory that pages of one size map, in bytes.
-    pub fn of(&self, order: PageOrder) -> u64 {
+    pub fn bytes_of_order(&self, order: PageOrder) -> u64 {
         self.0.get(order.number() as usize).copied().unwrap_or(0)
     }
 
@@ -44,7 +44,7 @@ impl SimulatedKernel {
             let sizes = space
                 .table
                 .iter()
-                .flat_map(|(_, region)| region.each_size());
+                .flat_map(|(_, region)| region.pages_by_size());
             for (order, pages) in sizes {
                 mapped.add(order, pages.into());
             }
@@ -60,17 +60,17 @@ impl SimulatedKernel {
     ///
     /// # Errors
     /// No such address space.
-    pub fn outside(&self, space: SpaceId) -> Result<OutsideRegions> {
+    pub fn outside_regions(&self, space: SpaceId) -> Result<OutsideRegions> {
         let owned = self.space(space)?;
         let mut outside = OutsideRegions::default();
         for (start, last) in &owned.mappings {
             for end in pages_outside_whole_regions(*start..*last) {
-                for (order, pages) in blocks(end.clone()) {
+                for (order, pages) in aligned_blocks(end.clone()) {
                     if let Some(bytes) = outside.mapped_bytes.get_mut(order as usize) {
                         *bytes += pages * BASE_PAGE_BYTES;
                     }
                 }
-                let pieces = by_region(end).filter_map(|(region, first, count)| {
+                let pieces = cut_at_regions(end).filter_map(|(region, first, count)| {
                     let found = owned.table.get(region)?;
                     Some(found.present.and(PageBits::range(first, count)).count())
                 });
@@ -102,7 +102,7 @@ fn pages_outside_whole_regions(pages: Range<u64>) -> impl Iterator<Item = Range<
 }
 
 /// The largest aligned blocks into which pages can be cut: order and pages of each.
-fn blocks(pages: Range<u64>) -> impl Iterator<Item = (u32, u64)> {
+fn aligned_blocks(pages: Range<u64>) -> impl Iterator<Item = (u32, u64)> {
     let mut from = pages.start;
     std::iter::from_fn(move || {
         let left = pages.end.checked_sub(from).filter(|left| *left > 0)?;
@@ -130,9 +130,9 @@ mod tests {
             let parts: Vec<_> = pages_outside_whole_regions(whole.clone()).collect();
             assert_eq!(parts, std::slice::from_ref(&whole));
         }
-        let cut: Vec<_> = blocks(500..520).collect();
+        let cut: Vec<_> = aligned_blocks(500..520).collect();
         assert_eq!(cut, [(2, 4), (3, 8), (3, 8)]);
-        let cut: Vec<_> = blocks(0..1024).map(|(order, _)| order).collect();
+        let cut: Vec<_> = aligned_blocks(0..1024).map(|(order, _)| order).collect();
         assert_eq!(cut, [8; 4]);
     }
 }

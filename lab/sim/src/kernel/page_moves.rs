@@ -1,9 +1,9 @@
 //! Moves pages to other frames, and updates their owners.
 
-use super::space::{RegionId, by_region, first_page};
+use super::space::{RegionId, cut_at_regions, first_page};
 use super::{SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{AllocatedFrames, FrameRun, FrameUser, PhysicalMemory, ValueRun, block_of};
+use crate::memory::{AllocatedFrames, FrameOwner, FrameRun, PhysicalMemory, ValueRun, block_of};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 /// Pages that are to move together: their number, and the order if they are a whole folio.
@@ -19,19 +19,19 @@ impl SimulatedKernel {
         mut allocate: impl FnMut(
             &mut PhysicalMemory,
             PagesToMoveTogether,
-            FrameUser,
+            FrameOwner,
         ) -> Option<AllocatedFrames>,
         leave: fn(&mut PhysicalMemory, FrameRun),
     ) -> u16 {
         let mut moved = 0;
         while moved < run.count {
             let rest = run.after(moved);
-            let owner = FrameUser::unpack(rest.value);
-            let together = self.next_together(block, rest);
+            let owner = FrameOwner::unpack(rest.value);
+            let together = self.next_unit_to_move(block, rest);
             let Some(got) = allocate(&mut self.memory, together, owner) else {
                 break;
             };
-            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
+            let from = FrameRun::within_pageblock(block, rest.first, got.frames.count as u16);
             self.update_moved_owner(owner, from, got.frames.first);
             leave(&mut self.memory, from);
             moved += from.count as u16;
@@ -41,11 +41,11 @@ impl SimulatedKernel {
 
     /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
     /// together: a folio, or all before the next one.
-    fn next_together(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
-        let FrameUser::Anonymous { space, page } = FrameUser::unpack(run.value) else {
+    fn next_unit_to_move(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
+        let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
             return (run.count, None);
         };
-        let frame = FrameRun::within(block, run.first, run.count).first;
+        let frame = FrameRun::within_pageblock(block, run.first, run.count).first;
         match self.next_folio(SpaceId(space), page, frame, run.count) {
             None => (run.count, None),
             Some((0, order)) => {
@@ -66,7 +66,7 @@ impl SimulatedKernel {
         count: u16,
     ) -> Option<(u16, PageOrder)> {
         let table = &self.spaces.get(&space)?.table;
-        by_region(page..page + u64::from(count)).find_map(|(region, first, count)| {
+        cut_at_regions(page..page + u64::from(count)).find_map(|(region, first, count)| {
             let found = table.get(region).filter(|r| !r.folios.is_empty())?;
             let passed = first_page(region) + u64::from(first) - page;
             let had = |place: u16| frame + passed as u32 + u32::from(place - first);
@@ -79,23 +79,23 @@ impl SimulatedKernel {
     }
 
     /// Updates the owner after its pages moved from some frames to others, from `to` on.
-    fn update_moved_owner(&mut self, owner: FrameUser, from: FrameRun, to: u32) {
+    fn update_moved_owner(&mut self, owner: FrameOwner, from: FrameRun, to: u32) {
         match owner {
-            FrameUser::Anonymous { space, page } => {
+            FrameOwner::Anonymous { space, page } => {
                 self.remap_moved_pages(SpaceId(space), page, from, to)
             }
-            FrameUser::Cache { page } => {
+            FrameOwner::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
                     self.reclaim_state.cache.frames.insert(page, to);
                 }
             }
-            FrameUser::Kernel { .. } | FrameUser::Reserved { .. } => {}
+            FrameOwner::Kernel { .. } | FrameOwner::Reserved { .. } => {}
         }
     }
 
     /// Updates the page table: pages from `page` on moved from these frames to those from `to` on.
     fn remap_moved_pages(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
-        for (region, first, count) in by_region(page..page + u64::from(from.count)) {
+        for (region, first, count) in cut_at_regions(page..page + u64::from(from.count)) {
             let at = RegionId { space, region };
             let passed = (at.page(first) - page) as u32;
             let piece = FrameRun::new(from.first + passed, count.into());
@@ -125,7 +125,7 @@ impl SimulatedKernel {
             self.reports.remapped.record(at);
         }
         let had = |place: u16| u64::from(from.first) + u64::from(place - first);
-        let runs = found.frames.within(first, from.count as u16);
+        let runs = found.frames.runs_within(first, from.count as u16);
         let same: Vec<_> = runs.filter(|run| run.value == had(run.first)).collect();
         for run in &same {
             found.frames.remove(run.first, run.count);

@@ -77,13 +77,13 @@ impl SimulatedKernel {
     fn collapse(&mut self, at: RegionId) -> Result<CompletedPromotion> {
         let fits = |found: &RegionMapping| found.huge.is_none() && found.can_be_copied();
         if !self.one_mapping_holds_region(at, fits)? {
-            return Err(at.is_no_candidate());
+            return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
         let owner = self.owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(FrameContent::Dirty, owner, true, &mut time);
-        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
+        let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
         let mut work = PromotionWork {
             flushed: 1,
             looked: 1,
@@ -102,7 +102,7 @@ impl SimulatedKernel {
         dirty: bool,
         work: &mut PromotionWork,
     ) -> Result<()> {
-        let (old, added) = self.become_huge(at, block, false)?;
+        let (old, added) = self.map_region_huge(at, block, false)?;
         work.add(PAGES_PER_REGION - added, added, dirty);
         for run in old {
             self.release_unmapped_frames(run);
@@ -112,14 +112,14 @@ impl SimulatedKernel {
     }
 
     /// Maps a region by a huge page. Returns its old frames and the number of added base pages.
-    pub(super) fn become_huge(
+    pub(super) fn map_region_huge(
         &mut self,
         at: RegionId,
         block: u32,
         cold: bool,
     ) -> Result<(Vec<ValueRun>, u16)> {
         let owned = self.space_mut(at.space)?;
-        let found = owned.table.touch(at.region);
+        let found = owned.table.get_or_create(at.region);
         let added = PAGES_PER_REGION - found.present.count();
         let old = found
             .frames
@@ -162,7 +162,7 @@ impl SimulatedKernel {
     }
 
     /// A program had to wait for a collapse.
-    pub fn waited_for_lock(&mut self, space: SpaceId) -> Duration {
+    pub fn charge_lock_wait(&mut self, space: SpaceId) -> Duration {
         let time = times(1, self.costs.lock_wait_ns);
         self.charge_kernel_time(space, time);
         time
@@ -176,15 +176,15 @@ impl SimulatedKernel {
         let at = RegionId::new(space, region);
         let empty = self.region(at).is_none_or(RegionMapping::is_empty);
         if !empty || !self.space(space)?.holds_region(at.region) {
-            return Err(at.is_no_candidate());
+            return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
         let owner = self.owner(at, 0)?;
         let got = self.huge_frame(FrameContent::Zeroed, owner, false, &mut time);
-        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
+        let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.
-        self.become_huge(at, block_of(got.frames.first), true)?;
+        self.map_region_huge(at, block_of(got.frames.first), true)?;
         self.debug_check();
         Ok(time)
     }

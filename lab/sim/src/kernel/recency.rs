@@ -37,14 +37,14 @@ impl ReclaimLists {
 }
 
 impl SimulatedKernel {
-    pub(crate) fn list_touched(&mut self) {
+    pub(crate) fn list_touched_regions(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
         for space in self.spaces.values_mut() {
-            for region in space.table.take_created() {
+            for region in space.table.take_created_regions() {
                 let Some(found) = space.table.get_mut(region) else {
                     continue;
                 };
-                if found.listed.is_none() && swap.is_there() {
+                if found.listed.is_none() && swap.is_configured() {
                     recency.count += 1;
                     found.listed = Some(recency.count);
                     let (space, number) = (space.id, recency.count);

@@ -3,7 +3,7 @@
 use super::folios::Folios;
 use super::reclaim::huge_run;
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, RunMap, ValueRun};
+use crate::memory::{FrameRun, RunLengthMap, ValueRun};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 
 /// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
@@ -39,7 +39,7 @@ pub(crate) struct RegionMapping {
     pub(crate) written: PageBits,
     /// Pages accessed since the last scan of reclaim.
     pub(crate) accessed: PageBits,
-    pub(crate) frames: RunMap,
+    pub(crate) frames: RunLengthMap,
     /// Pages of it that are in folios, if it is no huge page.
     pub(crate) folios: Folios,
     pub(crate) huge: Option<u32>,
@@ -91,7 +91,8 @@ impl RegionMapping {
             frames
                 .by_block()
                 .map(move |(block, first, count)| RegionPiece {
-                    page: run.first + (FrameRun::within(block, first, count).first - start) as u16,
+                    page: run.first
+                        + (FrameRun::within_pageblock(block, first, count).first - start) as u16,
                     block,
                     first,
                     count,
@@ -132,7 +133,7 @@ impl RegionMapping {
     pub(crate) fn unmap_all(&mut self, pages: PageBits) -> Vec<ValueRun> {
         let mut runs = Vec::new();
         for (first, count) in pages.each_run() {
-            runs.extend(self.frames.within(first, count));
+            runs.extend(self.frames.runs_within(first, count));
             self.unmap(first, count);
         }
         runs
@@ -142,7 +143,7 @@ impl RegionMapping {
         self.joined = None;
         if let Some(block) = self.huge.take() {
             let frames = FrameRun::of_block(block);
-            self.frames = RunMap::of(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()));
+            self.frames = RunLengthMap::of(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()));
             self.untouched = false;
         }
     }
@@ -182,7 +183,7 @@ impl RegionMapping {
     }
 
     /// The size of the pages that map most of what is present; of equals, the larger.
-    fn usual_order(&self) -> PageOrder {
+    fn most_common_order(&self) -> PageOrder {
         if self.folios.is_empty() {
             return PageOrder::BASE;
         }
@@ -213,7 +214,7 @@ impl RegionMapping {
     }
 
     /// Base pages that pages of each size map; a larger page counts here with its part.
-    pub(crate) fn each_size(&self) -> impl Iterator<Item = (PageOrder, u16)> {
+    pub(crate) fn pages_by_size(&self) -> impl Iterator<Item = (PageOrder, u16)> {
         let huge = self.huge.map(|_| (self.huge_order(), PAGES_PER_REGION));
         let base = match huge {
             Some(_) => 0,
@@ -233,13 +234,13 @@ impl RegionMapping {
         let (accessed, order) = match self.huge {
             Some(_) if self.accessed.is_empty() => (PageBits::EMPTY, self.huge_order()),
             Some(_) => (PageBits::FULL, self.huge_order()),
-            None => (self.accessed.and(self.present), self.usual_order()),
+            None => (self.accessed.and(self.present), self.most_common_order()),
         };
         (!mapped.is_empty()).then(|| RegionSample {
             region,
             present: self.present.count(),
             accessed: accessed.count(),
-            runs: accessed.runs(),
+            runs: accessed.count_runs(),
             written: self.written.count(),
             zero_mapped: self.zero_mapped.count(),
             maybe_shared: 0,

@@ -4,7 +4,7 @@ use super::SimulatedKernel;
 use super::costs::times;
 use super::space::RegionId;
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, FrameUser, ValueRun};
+use crate::memory::{FrameOwner, FrameRun, ValueRun};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl SimulatedKernel {
         let Some(owned) = self.spaces.get_mut(&at.space) else {
             return;
         };
-        let found = owned.table.touch(at.region);
+        let found = owned.table.get_or_create(at.region);
         let Some(reservation) = &mut found.reservation else {
             return;
         };
@@ -48,7 +48,7 @@ impl SimulatedKernel {
             owned.huge += 1;
             let (space, page) = (at.space.0, at.page(0));
             self.memory
-                .change_frame_owner(frames, FrameUser::Anonymous { space, page });
+                .change_frame_owner(frames, FrameOwner::Anonymous { space, page });
             // The page table is scanned once.
             *time += times(1, self.costs.read_region_ns);
         } else {
@@ -83,7 +83,7 @@ impl SimulatedKernel {
         queue.remove(&reservation.used);
         let unused = self.memory.reserved_frames(reservation.block);
         for (first, count) in unused.each_run() {
-            let frames = FrameRun::within(reservation.block, first, count);
+            let frames = FrameRun::within_pageblock(reservation.block, first, count);
             self.memory.free(frames);
         }
         unused.count().into()
@@ -96,7 +96,7 @@ impl crate::memory::PhysicalMemory {
         let mut reserved = PageBits::EMPTY;
         for place in 0..PAGES_PER_REGION {
             let owner = self.owner(start + u32::from(place));
-            if matches!(owner, Some(FrameUser::Reserved { .. })) {
+            if matches!(owner, Some(FrameOwner::Reserved { .. })) {
                 reserved.insert(place);
             }
         }

@@ -2,7 +2,7 @@
 //! `mm/memory.c`).
 
 use super::costs::times;
-use super::faults::SizedTouch;
+use super::faults::SizedTouchResult;
 use super::space::RegionId;
 use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
 use crate::bits::PageBits;
@@ -30,7 +30,7 @@ impl SimulatedKernel {
         at: RegionId,
         (first, count): (u16, u16),
         sum: &mut TouchedPages,
-    ) -> Result<SizedTouch> {
+    ) -> Result<SizedTouchResult> {
         let page = at.page(first);
         let space = self.space(at.space)?;
         let mapping = space.mapping(page);
@@ -39,16 +39,16 @@ impl SimulatedKernel {
         let Some(smallest) = allowed.iter().next() else {
             // Another mapping may allow other sizes.
             let here = mapping.map_or(1, |mapping| mapping.end - page);
-            return Ok(SizedTouch::Base(u64::from(count).min(here) as u16));
+            return Ok(SizedTouchResult::Base(u64::from(count).min(here) as u16));
         };
-        let found = self.touch_region(at)?;
+        let found = self.get_or_create_region(at)?;
         if found.reservation.is_some() {
-            return Ok(SizedTouch::Base(count));
+            return Ok(SizedTouchResult::Base(count));
         }
         let taken = found.present.or(found.zero_mapped).or(found.swapped);
         for order in allowed.iter().rev() {
             let block = block_around(first, order);
-            if !self.fits(at, first, order)? || !block.and(taken).is_empty() {
+            if !self.mapping_holds_block(at, first, order)? || !block.and(taken).is_empty() {
                 continue;
             }
             let Some(got) = self.sized_frames(at, first, order)? else {
@@ -57,15 +57,20 @@ impl SimulatedKernel {
             };
             self.map_folio(at, (first, order), got, sum)?;
             let end = (first | (order.pages() as u16 - 1)) + 1;
-            return Ok(SizedTouch::Mapped(count.min(end - first)));
+            return Ok(SizedTouchResult::Mapped(count.min(end - first)));
         }
         // In the smallest block around the first page, something is mapped now, or soon will be.
         let end = (first | (smallest.pages() as u16 - 1)) + 1;
-        Ok(SizedTouch::Base(count.min(end - first)))
+        Ok(SizedTouchResult::Base(count.min(end - first)))
     }
 
     /// Whether one mapping holds the block of this size around a page (`thp_vma_suitable_order`).
-    pub(super) fn fits(&self, at: RegionId, page: u16, order: PageOrder) -> Result<bool> {
+    pub(super) fn mapping_holds_block(
+        &self,
+        at: RegionId,
+        page: u16,
+        order: PageOrder,
+    ) -> Result<bool> {
         let start = at.page(page) & !(order.pages() - 1);
         let mapping = self.space(at.space)?.mapping(at.page(page));
         Ok(mapping.is_some_and(|m| m.start <= start && start + order.pages() <= m.end))
@@ -106,7 +111,7 @@ impl SimulatedKernel {
         let owned = self.space_mut(at.space)?;
         owned.resident += order.pages();
         owned.many_sizes = true;
-        let found = owned.table.touch(at.region);
+        let found = owned.table.get_or_create(at.region);
         found.map_folio(order, first & !(order.pages() as u16 - 1), got.frames);
         found.cold = cold;
         Ok(())

@@ -131,7 +131,7 @@ pub(crate) fn pages_of(bytes: &Range<u64>) -> Result<Range<u64>> {
 }
 
 /// Cuts a range of pages at region boundaries: region number, first page in it, page count.
-pub(crate) fn by_region(pages: Range<u64>) -> impl Iterator<Item = (u64, u16, u16)> {
+pub(crate) fn cut_at_regions(pages: Range<u64>) -> impl Iterator<Item = (u64, u16, u16)> {
     let per_region = u64::from(PAGES_PER_REGION);
     let mut from = pages.start;
     std::iter::from_fn(move || {
@@ -163,11 +163,11 @@ impl RegionId {
         RegionAddr::containing(self.region * HUGE_PAGE_BYTES)
     }
 
-    pub(super) fn is_no_candidate(self) -> KernelError {
+    pub(super) fn not_candidate_error(self) -> KernelError {
         KernelError::NotCandidate(self.space, self.address())
     }
 
-    pub(super) fn has_no_frames(self, order: PageOrder) -> KernelError {
+    pub(super) fn no_frames_error(self, order: PageOrder) -> KernelError {
         KernelError::NoFrames(self.space, self.address(), order)
     }
 

@@ -32,7 +32,7 @@ pub struct SimulatedKernel {
     pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,
     created_spaces: u32,
     pub(super) reclaim_state: ReclaimState,
-    pub(super) huge_frames: HugeFrames,
+    pub(super) huge_frames: HugePageSupply,
     pub(super) threads: KernelThreads,
     pub(super) reports: KernelReports,
 }
@@ -48,7 +48,7 @@ pub(super) struct ReclaimState {
 
 /// Memory that is kept or made contiguous for huge pages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HugeFrames {
+pub(super) struct HugePageSupply {
     pub(super) reservations: Reservations,
     pub(super) deferral: CompactionDeferral,
 }
@@ -76,7 +76,7 @@ impl SimulatedKernel {
         let memory = PhysicalMemory::new(memory_bytes);
         Ok(Self {
             reclaim_state: ReclaimState {
-                watermarks: ZoneWatermarks::of(memory.frames()),
+                watermarks: ZoneWatermarks::of_frames(memory.frames()),
                 cache: PageCache::default(),
                 recency: ReclaimLists::default(),
                 swap: SwapDevice::new(None),
@@ -86,7 +86,7 @@ impl SimulatedKernel {
             faults,
             spaces: BTreeMap::new(),
             created_spaces: 0,
-            huge_frames: HugeFrames::default(),
+            huge_frames: HugePageSupply::default(),
             threads: KernelThreads::default(),
             reports: KernelReports::default(),
         })
@@ -146,8 +146,8 @@ impl SimulatedKernel {
         self.spaces.get_mut(&at.space)?.table.get_mut(at.region)
     }
 
-    pub(crate) fn touch_region(&mut self, at: RegionId) -> Result<&mut RegionMapping> {
-        Ok(self.space_mut(at.space)?.table.touch(at.region))
+    pub(crate) fn get_or_create_region(&mut self, at: RegionId) -> Result<&mut RegionMapping> {
+        Ok(self.space_mut(at.space)?.table.get_or_create(at.region))
     }
 
     pub(super) fn charge_kernel_time(&mut self, space: SpaceId, time: Duration) {

@@ -69,11 +69,11 @@ impl SwapDevice {
         }
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_configured(&self) -> bool {
         self.spec.is_some()
     }
 
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn free_swap_pages(&self) -> u64 {
         let pages = self.spec.map_or(0, |spec| spec.bytes / BASE_PAGE_BYTES);
         pages.saturating_sub(self.used)
     }
@@ -121,13 +121,13 @@ impl SimulatedKernel {
     }
 
     pub(crate) fn has_swap(&self) -> bool {
-        self.reclaim_state.swap.is_there()
+        self.reclaim_state.swap.is_configured()
     }
 
     /// Swaps out pages not accessed lately; returns their number. Splits huge pages first.
     pub(crate) fn swap_out(&mut self, want: u64, time: &mut Duration) -> u64 {
-        let want = want.min(self.reclaim_state.swap.room());
-        self.list_touched();
+        let want = want.min(self.reclaim_state.swap.free_swap_pages());
+        self.list_touched_regions();
         let mut done = 0;
         let mut looks = MOST_LOOKS * self.reclaim_state.recency.len();
         while done < want && looks > 0 {
@@ -183,7 +183,7 @@ impl SimulatedKernel {
         let Some(space) = self.spaces.get_mut(&at.space) else {
             return;
         };
-        let found = space.table.touch(at.region);
+        let found = space.table.get_or_create(at.region);
         let pages = PageBits::range(first, count);
         let runs = found.unmap_all(pages);
         found.swapped = found.swapped.or(pages);

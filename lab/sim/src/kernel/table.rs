@@ -20,7 +20,7 @@ impl RegionTable {
     }
 
     /// The region; creates an untouched one if there was none.
-    pub(crate) fn touch(&mut self, region: u64) -> &mut RegionMapping {
+    pub(crate) fn get_or_create(&mut self, region: u64) -> &mut RegionMapping {
         self.regions.entry(region).or_insert_with(|| {
             self.created.push(region);
             Box::new(RegionMapping::new())
@@ -28,7 +28,7 @@ impl RegionTable {
     }
 
     /// Regions first touched since the last call, in that order; some may be gone.
-    pub(crate) fn take_created(&mut self) -> Vec<u64> {
+    pub(crate) fn take_created_regions(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.created)
     }
 

@@ -83,7 +83,7 @@ pub struct KernelThreadWork {
 const NS_PER_S: u128 = 1_000_000_000;
 
 /// Whole pages that a rate allows; keeps the rest as credit.
-fn allowed(credit: &mut u128, pages_per_s: u64, step: Duration) -> u64 {
+fn pages_by_rate(credit: &mut u128, pages_per_s: u64, step: Duration) -> u64 {
     *credit += u128::from(pages_per_s) * step.as_nanos();
     let pages = *credit / NS_PER_S;
     *credit %= NS_PER_S;
@@ -97,7 +97,7 @@ impl SimulatedKernel {
     }
 
     /// Zeroes all free memory, as the thread does on a long-idle machine. Charges no thread.
-    pub fn zero_all(&mut self) {
+    pub fn zero_free_memory(&mut self) {
         self.memory.zero_free(u64::MAX);
         self.debug_check();
     }
@@ -110,7 +110,7 @@ impl SimulatedKernel {
     /// Runs the kernel's threads for `step`, each on a core of its own.
     pub fn step_kernel_threads(&mut self, step: Duration) -> KernelThreadWork {
         let mut done = KernelThreadWork::default();
-        self.list_touched();
+        self.list_touched_regions();
         self.reclaim_state.swap.step_swap_device(step);
         self.step_kswapd(step, &mut done);
         self.step_zeroing(step, &mut done);
@@ -143,7 +143,7 @@ impl SimulatedKernel {
         } else {
             self.costs.zero_base_ns
         };
-        let rate = allowed(&mut self.threads.zeroing_credit, spec.pages_per_s, step);
+        let rate = pages_by_rate(&mut self.threads.zeroing_credit, spec.pages_per_s, step);
         // A core limits what it can zero.
         let core = step.as_nanos() / u128::from(each.max(1));
         let most = rate.min(u64::try_from(core).unwrap_or(u64::MAX));
@@ -162,7 +162,7 @@ impl SimulatedKernel {
         let Some(spec) = self.threads.merging else {
             return;
         };
-        let most = allowed(&mut self.threads.merging_credit, spec.pages_per_s, step);
+        let most = pages_by_rate(&mut self.threads.merging_credit, spec.pages_per_s, step);
         (done.merge_scanned, done.merged) = self.merge_same_pages(most, &mut done.merging);
         self.threads.times.merging += done.merging;
     }

@@ -1,6 +1,6 @@
 //! Replays allocations and frees on bare memory, to compare with a kernel's free lists.
 
-use super::{FrameContent, FrameRun, FrameUser, HUGE_ORDER, PhysicalMemory};
+use super::{FrameContent, FrameOwner, FrameRun, HUGE_ORDER, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ impl AllocationReplay {
         let mut got = ReplayedAllocation::default();
         let held = self.held.entry(name.to_owned()).or_default();
         for _ in 0..count {
-            let owner = FrameUser::Cache { page: self.next };
+            let owner = FrameOwner::Cache { page: self.next };
             let Some(one) = self.memory.allocate(order, prefer, owner) else {
                 break;
             };

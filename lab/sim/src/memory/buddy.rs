@@ -5,7 +5,7 @@ mod lists;
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_pieces};
 use super::run_map::ValueRun;
-use super::{FrameContent, FrameTouch, FrameUser, HUGE_ORDER, ORDERS, PART_ORDERS};
+use super::{FrameContent, FrameOwner, FrameTouch, HUGE_ORDER, ORDERS, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::collections::BTreeSet;
@@ -107,9 +107,9 @@ impl PhysicalMemory {
         &mut self,
         order: u8,
         prefer: FrameContent,
-        owner: FrameUser,
+        owner: FrameOwner,
     ) -> Option<AllocatedFrames> {
-        let pick = self.pick(order, prefer)?;
+        let pick = self.pick_free_block(order, prefer)?;
         if order < HUGE_ORDER {
             let part = self.break_up(pick)?;
             return Some(self.take_from_free_block(
@@ -121,13 +121,13 @@ impl PhysicalMemory {
             ));
         }
         let blocks = 1 << (order - HUGE_ORDER);
-        self.remove_whole(pick.block);
+        self.remove_free_pageblock(pick.block);
         if pick.order > order {
-            self.add_whole(pick.block + 1, HUGE_ORDER);
+            self.add_free_pageblock(pick.block + 1, HUGE_ORDER);
         }
         let mut dirty = 0;
         for block in pick.block..pick.block + blocks {
-            let zero = u32::from(self.zeroes(block).count());
+            let zero = u32::from(self.zeroed_frames_in(block).count());
             dirty += u32::from(PAGES_PER_REGION) - zero;
             self.zeroed -= u64::from(zero);
             let owner = owner.pack() + u64::from(first_of(block - pick.block));
@@ -145,16 +145,18 @@ impl PhysicalMemory {
         &mut self,
         most: u16,
         prefer: FrameContent,
-        owner: FrameUser,
+        owner: FrameOwner,
     ) -> Option<AllocatedFrames> {
-        let pick = self.pick(0, prefer)?;
+        let pick = self.pick_free_block(0, prefer)?;
         // Single allocations would not use up pieces of different content one after the other.
         let pair_differs = pick.order > HUGE_ORDER && pick.content == FrameContent::Dirty && {
-            let zeroes = self.zeroes(pick.block).or(self.zeroes(pick.block + 1));
+            let zeroes = self
+                .zeroed_frames_in(pick.block)
+                .or(self.zeroed_frames_in(pick.block + 1));
             !zeroes.is_empty()
         };
         let part = self.break_up(pick)?;
-        let single = pair_differs || !self.parts(pick.block)?.is_uniform(part);
+        let single = pair_differs || !self.parts_in_block(pick.block)?.is_uniform(part);
         let most = if single { 1 } else { most };
         let count = most.min(1 << part.order);
         Some(self.take_from_free_block(pick.block, part, part.offset, count, owner))
@@ -166,7 +168,7 @@ impl PhysicalMemory {
         &mut self,
         frame: u32,
         most: u16,
-        owner: FrameUser,
+        owner: FrameOwner,
     ) -> Option<AllocatedFrames> {
         let (block, offset) = (block_of(frame), offset_of(frame));
         let part = match self.blocks.get(block as usize)? {
@@ -190,7 +192,8 @@ impl PhysicalMemory {
                 self.set_free(block, PageBits::EMPTY);
                 continue;
             }
-            self.parts_mut(block).clear_frame_owner(first, count);
+            self.parts_in_block_mut(block)
+                .clear_frame_owner(first, count);
             for (offset, order) in aligned_pieces(first, count) {
                 self.merge_free_frames(block, offset, order);
             }
@@ -198,14 +201,14 @@ impl PhysicalMemory {
     }
 
     /// The owner of a frame; `None` for a free one.
-    pub(crate) fn owner(&self, frame: u32) -> Option<FrameUser> {
+    pub(crate) fn owner(&self, frame: u32) -> Option<FrameOwner> {
         let offset = offset_of(frame);
         let packed = match self.blocks.get(block_of(frame) as usize)? {
             PageblockState::Free { .. } => return None,
             PageblockState::Owned(owner) => owner + u64::from(offset),
             PageblockState::Parts(parts) => parts.owners.get(offset)?,
         };
-        Some(FrameUser::unpack(packed))
+        Some(FrameOwner::unpack(packed))
     }
 
     /// The owners of a pageblock's frames: runs of frames with their (packed) owners.
@@ -219,19 +222,20 @@ impl PhysicalMemory {
         whole.into_iter().chain(parts.into_iter().flatten())
     }
 
-    pub(crate) fn change_frame_owner(&mut self, frames: FrameRun, owner: FrameUser) {
+    pub(crate) fn change_frame_owner(&mut self, frames: FrameRun, owner: FrameOwner) {
         let mut owner = owner.pack();
         for (block, first, count) in frames.by_block() {
             if count == PAGES_PER_REGION {
                 self.blocks[block as usize] = PageblockState::Owned(owner);
             } else {
-                self.parts_mut(block).hand_over(first, count, owner);
+                self.parts_in_block_mut(block)
+                    .hand_over(first, count, owner);
             }
             owner += u64::from(count);
         }
     }
 
-    fn pick(&self, order: u8, prefer: FrameContent) -> Option<PickedFreeBlock> {
+    fn pick_free_block(&self, order: u8, prefer: FrameContent) -> Option<PickedFreeBlock> {
         [prefer, prefer.other()].into_iter().find_map(|content| {
             let lists = self.lists[content.index()].iter().zip(0..);
             let mut larger = lists.skip(order.into());
@@ -247,15 +251,17 @@ impl PhysicalMemory {
     /// The picked free block. A whole pageblock is put in parts for it.
     fn break_up(&mut self, pick: PickedFreeBlock) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
-            return self.parts(pick.block)?.first(pick.order, pick.content);
+            return self
+                .parts_in_block(pick.block)?
+                .first_free_block(pick.order, pick.content);
         }
         // The pick may be either block of a pair.
         let first = pick.block & !u32::from(pick.order > HUGE_ORDER);
-        self.remove_whole(first);
+        self.remove_free_pageblock(first);
         if pick.order > HUGE_ORDER {
-            self.add_whole(pick.block ^ 1, HUGE_ORDER);
+            self.add_free_pageblock(pick.block ^ 1, HUGE_ORDER);
         }
-        let zero = self.zeroes(pick.block);
+        let zero = self.zeroed_frames_in(pick.block);
         let parts = PartialPageblock::all_free(zero);
         self.blocks[pick.block as usize] = PageblockState::Parts(Box::new(parts));
         Some(FreeBlock {
@@ -272,12 +278,12 @@ impl PhysicalMemory {
         part: FreeBlock,
         first: u16,
         count: u16,
-        owner: FrameUser,
+        owner: FrameOwner,
     ) -> AllocatedFrames {
         if part.order < HUGE_ORDER {
-            self.remove_part(block, part);
+            self.remove_free_part(block, part);
         }
-        let parts = self.parts_mut(block);
+        let parts = self.parts_in_block_mut(block);
         let zero = PageBits::range(first, count).and(parts.zero).count();
         parts.set_frame_owner(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
@@ -287,7 +293,7 @@ impl PhysicalMemory {
         ];
         for (from, frames) in rest {
             for (offset, order) in aligned_pieces(from, frames) {
-                self.add_part(block, offset, order);
+                self.add_free_part(block, offset, order);
             }
         }
         self.free -= u64::from(count);
@@ -303,18 +309,20 @@ impl PhysicalMemory {
     /// Merges free frames with their buddies, as far as these are free.
     fn merge_free_frames(&mut self, block: u32, mut offset: u16, mut order: u8) {
         while order < HUGE_ORDER {
-            let buddy = self.parts_mut(block).part_at(order, offset ^ (1 << order));
+            let buddy = self
+                .parts_in_block_mut(block)
+                .part_at(order, offset ^ (1 << order));
             let Some(buddy) = buddy else {
                 break;
             };
-            self.remove_part(block, buddy);
+            self.remove_free_part(block, buddy);
             offset = offset.min(buddy.offset);
             order += 1;
         }
         if order < HUGE_ORDER {
-            self.add_part(block, offset, order);
+            self.add_free_part(block, offset, order);
         } else {
-            let zero = self.parts_mut(block).zero;
+            let zero = self.parts_in_block_mut(block).zero;
             self.set_free(block, zero);
         }
     }
@@ -335,10 +343,10 @@ impl PhysicalMemory {
         let buddy = block ^ 1;
         let other = self.blocks.get(buddy as usize);
         if matches!(other, Some(PageblockState::Free { order, .. }) if *order == HUGE_ORDER) {
-            self.remove_whole(buddy);
-            self.add_whole(block & !1, HUGE_ORDER + 1);
+            self.remove_free_pageblock(buddy);
+            self.add_free_pageblock(block & !1, HUGE_ORDER + 1);
         } else {
-            self.add_whole(block, HUGE_ORDER);
+            self.add_free_pageblock(block, HUGE_ORDER);
         }
     }
 }

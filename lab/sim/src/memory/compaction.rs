@@ -4,7 +4,7 @@
 use super::frames::first_of;
 use super::partial_pageblock::PartialPageblock;
 use super::run_map::ValueRun;
-use super::{FrameContent, FrameUser, PhysicalMemory};
+use super::{FrameContent, FrameOwner, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl PhysicalMemory {
             if needed > most {
                 continue;
             }
-            let room = self.room_above(block, needed);
+            let room = self.free_frames_above(block, needed);
             if room >= needed {
                 return Some(Evacuation { block, pages });
             }
@@ -77,19 +77,20 @@ impl PhysicalMemory {
     }
 
     fn target_frames(&self, block: u32) -> Option<&PartialPageblock> {
-        self.parts(block).filter(|parts| !parts.free.is_empty())
+        self.parts_in_block(block)
+            .filter(|parts| !parts.free.is_empty())
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
     fn movable_pages(&self, block: u32) -> Option<Vec<ValueRun>> {
         let parts = self.target_frames(block)?;
-        let moves = |run: ValueRun| FrameUser::unpack(run.value).is_movable();
+        let moves = |run: ValueRun| FrameOwner::unpack(run.value).is_movable();
         let all_move = parts.owners.iter().all(moves);
         all_move.then(|| parts.owners.iter().collect())
     }
 
     /// Free frames above a pageblock to which pages can be moved; counted up to `enough`.
-    fn room_above(&self, block: u32, enough: u64) -> u64 {
+    fn free_frames_above(&self, block: u32, enough: u64) -> u64 {
         let mut room = 0;
         for target in (block + 1..self.scanners.1).rev() {
             let free = self.target_frames(target).map(|parts| parts.free.count());
@@ -101,7 +102,7 @@ impl PhysicalMemory {
         room
     }
 
-    pub(crate) fn has_huge(&self) -> bool {
+    pub(crate) fn has_free_huge_frame(&self) -> bool {
         let frames = FrameContent::BOTH.map(|content| self.free_huge_frames(content));
         frames.iter().any(|frames| *frames > 0)
     }

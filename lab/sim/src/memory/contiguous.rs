@@ -2,7 +2,7 @@
 
 use super::buddy::PageblockState;
 use super::frames::first_of;
-use super::{FrameRun, FrameUser, PhysicalMemory};
+use super::{FrameOwner, FrameRun, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(crate) enum PageblockUse {
     /// A number of pages (0-512).
     Pages(u16),
     /// One page, and its owner.
-    Whole(FrameUser),
+    Whole(FrameOwner),
 }
 
 impl PhysicalMemory {
@@ -23,14 +23,14 @@ impl PhysicalMemory {
         match self.blocks.get(block as usize)? {
             PageblockState::Free { .. } => Some(PageblockUse::Pages(0)),
             PageblockState::Owned(owner) => {
-                let owner = FrameUser::unpack(*owner);
+                let owner = FrameOwner::unpack(*owner);
                 owner.is_movable().then_some(PageblockUse::Whole(owner))
             }
             PageblockState::Parts(parts) => {
                 let moves = parts
                     .owners
                     .iter()
-                    .all(|run| FrameUser::unpack(run.value).is_movable());
+                    .all(|run| FrameOwner::unpack(run.value).is_movable());
                 moves.then(|| PageblockUse::Pages(PAGES_PER_REGION - parts.free.count()))
             }
         }
@@ -63,8 +63,8 @@ impl PhysicalMemory {
     }
 }
 
-fn isolated(frame: u32) -> FrameUser {
-    FrameUser::Kernel {
+fn isolated(frame: u32) -> FrameOwner {
+    FrameOwner::Kernel {
         frame: frame.into(),
     }
 }

@@ -22,10 +22,10 @@ impl PhysicalMemory {
     /// leaves 511 frames that make no huge page.
     pub(crate) fn spoilable_frame(&self, rng: &mut SimulationRng) -> Option<u32> {
         let blocks = self.blocks.len() as u64;
-        let start = rng.below(blocks) as u32;
+        let start = rng.draw_below(blocks) as u32;
         let free =
             |block: &u32| matches!(self.blocks[*block as usize], PageblockState::Free { .. });
         let block = (start..blocks as u32).chain(0..start).find(free)?;
-        Some(first_of(block) + rng.below(PAGES_PER_REGION.into()) as u32)
+        Some(first_of(block) + rng.draw_below(PAGES_PER_REGION.into()) as u32)
     }
 }

@@ -47,7 +47,10 @@ impl PhysicalMemory {
             return;
         }
         for (first, count) in frames.each_run() {
-            self.record(FrameRun::within(block, first, count), FrameContent::Zeroed);
+            self.record(
+                FrameRun::within_pageblock(block, first, count),
+                FrameContent::Zeroed,
+            );
         }
     }
 }

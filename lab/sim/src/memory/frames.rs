@@ -28,12 +28,12 @@ impl FrameRun {
         Self { first, count }
     }
 
-    pub(crate) fn within(block: u32, first: u16, count: u16) -> Self {
+    pub(crate) fn within_pageblock(block: u32, first: u16, count: u16) -> Self {
         Self::new(first_of(block) + u32::from(first), count.into())
     }
 
     pub(crate) fn of_block(block: u32) -> Self {
-        Self::within(block, 0, PAGES_PER_REGION)
+        Self::within_pageblock(block, 0, PAGES_PER_REGION)
     }
 
     /// Cuts the run at pageblock boundaries: pageblock, first frame in it, number of frames.

@@ -2,7 +2,7 @@
 
 use super::buddy::PageblockState;
 use super::partial_pageblock::PartialPageblock;
-use super::{FrameContent, FrameUser, HUGE_ORDER, ORDERS, PART_ORDERS, PhysicalMemory};
+use super::{FrameContent, FrameOwner, HUGE_ORDER, ORDERS, PART_ORDERS, PhysicalMemory};
 use crate::bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
@@ -23,7 +23,7 @@ impl PhysicalMemory {
                     if *order == HUGE_ORDER || index % 2 == 0 {
                         let content = self.whole_content(index, *order);
                         counts[content.index()][usize::from(*order)] += 1;
-                        self.listed(index, content, *order, true)?;
+                        self.check_listed(index, content, *order, true)?;
                     }
                     self.check_pair(index, *order)?;
                 }
@@ -35,7 +35,7 @@ impl PhysicalMemory {
                         for order in 0..PART_ORDERS {
                             let there = u64::from(parts.free_block_heads(order, content).count());
                             counts[content.index()][usize::from(order)] += there;
-                            self.listed(index as u32, content, order, there > 0)?;
+                            self.check_listed(index as u32, content, order, there > 0)?;
                         }
                     }
                 }
@@ -56,7 +56,7 @@ impl PhysicalMemory {
     }
 
     pub(crate) fn kernel_frames(&self) -> u64 {
-        let is_kernel = |packed| matches!(FrameUser::unpack(packed), FrameUser::Kernel { .. });
+        let is_kernel = |packed| matches!(FrameOwner::unpack(packed), FrameOwner::Kernel { .. });
         let of = |state: &PageblockState| match state {
             PageblockState::Free { .. } => 0,
             PageblockState::Owned(owner) => {
@@ -70,7 +70,7 @@ impl PhysicalMemory {
         self.blocks.iter().map(of).sum()
     }
 
-    fn listed(
+    fn check_listed(
         &self,
         block: u32,
         content: FrameContent,
@@ -107,7 +107,9 @@ fn check_parts(parts: &PartialPageblock) -> Result<(), &'static str> {
             return Err("a free frame is in no free block, or in two");
         };
         let frames = PageBits::range(part.offset, 1 << part.order);
-        if !frames.within(parts.free) || part.content != parts.content(part.offset, part.order) {
+        if !frames.is_subset_of(parts.free)
+            || part.content != parts.content(part.offset, part.order)
+        {
             return Err("a free block holds frames that have an owner, or another content");
         }
         let buddy = part.offset ^ (1 << part.order);
@@ -124,7 +126,7 @@ fn check_parts(parts: &PartialPageblock) -> Result<(), &'static str> {
     if owned != PageBits::FULL.minus(parts.free) || covered != parts.free {
         return Err("a frame is both free and owned, or neither");
     }
-    if !parts.zero.within(parts.free) {
+    if !parts.zero.is_subset_of(parts.free) {
         return Err("a zeroed frame is not free");
     }
     if parts.free.full() {

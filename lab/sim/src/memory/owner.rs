@@ -2,7 +2,7 @@
 
 /// A frame's owner. Neighbouring frames of an allocation have neighbouring indices: one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum FrameUser {
+pub(crate) enum FrameOwner {
     /// Anonymous memory of an address space, at this virtual page number.
     Anonymous { space: u32, page: u64 },
     /// A page of the page cache, by its place in the order in which the cache was filled.
@@ -19,7 +19,7 @@ const ID_BITS: u32 = 24;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
 const ID_MASK: u64 = (1 << ID_BITS) - 1;
 
-impl FrameUser {
+impl FrameOwner {
     /// The owner as one number; the next index has the next number.
     pub(crate) fn pack(self) -> u64 {
         let (kind, id, page) = match self {
@@ -54,20 +54,20 @@ mod tests {
     #[test]
     fn packing_keeps_everything() {
         for owner in [
-            FrameUser::Anonymous {
+            FrameOwner::Anonymous {
                 space: 7,
                 page: PAGE_MASK,
             },
-            FrameUser::Cache { page: 12 },
-            FrameUser::Kernel { frame: 1 << 28 },
-            FrameUser::Reserved {
+            FrameOwner::Cache { page: 12 },
+            FrameOwner::Kernel { frame: 1 << 28 },
+            FrameOwner::Reserved {
                 space: 0xff_ffff,
                 page: 0,
             },
         ] {
-            assert_eq!(FrameUser::unpack(owner.pack()), owner);
+            assert_eq!(FrameOwner::unpack(owner.pack()), owner);
         }
-        let (low, high) = (FrameUser::Cache { page: 1 }, FrameUser::Cache { page: 2 });
+        let (low, high) = (FrameOwner::Cache { page: 1 }, FrameOwner::Cache { page: 2 });
         assert_eq!(low.pack() + 1, high.pack());
     }
 }

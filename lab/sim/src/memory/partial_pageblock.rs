@@ -1,7 +1,7 @@
 //! A pageblock that is neither free nor allocated as a whole: its free frames, their free blocks of
 //! the buddy system, and the owners of the other frames.
 
-use super::run_map::{RunMap, ValueRun};
+use super::run_map::{RunLengthMap, ValueRun};
 use super::{FrameContent, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
@@ -14,7 +14,7 @@ pub(crate) struct PartialPageblock {
     /// Those of them that are known to be zero.
     pub(super) zero: PageBits,
     /// Owners of the other frames, packed.
-    pub(super) owners: RunMap,
+    pub(super) owners: RunLengthMap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl PartialPageblock {
             heads: [PageBits::EMPTY; PART_ORDERS as usize],
             free: PageBits::FULL,
             zero,
-            owners: RunMap::default(),
+            owners: RunLengthMap::default(),
         }
     }
 
@@ -40,14 +40,14 @@ impl PartialPageblock {
     pub(crate) fn all_owned(owner: u64) -> Self {
         Self {
             free: PageBits::EMPTY,
-            owners: RunMap::of(ValueRun::new(0, PAGES_PER_REGION, owner)),
+            owners: RunLengthMap::of(ValueRun::new(0, PAGES_PER_REGION, owner)),
             ..Self::all_free(PageBits::EMPTY)
         }
     }
 
     pub(crate) fn content(&self, offset: u16, order: u8) -> FrameContent {
         let frames = PageBits::range(offset, 1 << order);
-        FrameContent::zeroed_if(frames.within(self.zero))
+        FrameContent::zeroed_if(frames.is_subset_of(self.zero))
     }
 
     /// Whether these frames are all zeroed or all dirty.
@@ -70,7 +70,7 @@ impl PartialPageblock {
         }
     }
 
-    pub(crate) fn first(&self, order: u8, content: FrameContent) -> Option<FreeBlock> {
+    pub(crate) fn first_free_block(&self, order: u8, content: FrameContent) -> Option<FreeBlock> {
         let offset = self.free_block_heads(order, content).next(0)?;
         Some(FreeBlock {
             offset,
@@ -109,7 +109,7 @@ impl PartialPageblock {
 
     pub(crate) fn set_frame_owner(&mut self, first: u16, count: u16, owner: u64) {
         let frames = PageBits::range(first, count);
-        debug_assert!(frames.within(self.free));
+        debug_assert!(frames.is_subset_of(self.free));
         self.free = self.free.minus(frames);
         self.zero = self.zero.minus(frames);
         self.owners.insert(ValueRun::new(first, count, owner));
@@ -128,7 +128,7 @@ impl PartialPageblock {
     }
 
     pub(crate) fn set_zero(&mut self, frames: PageBits) {
-        debug_assert!(frames.within(self.free));
+        debug_assert!(frames.is_subset_of(self.free));
         self.zero = self.zero.or(frames);
     }
 }

@@ -27,9 +27,9 @@ impl PhysicalMemory {
                 };
             };
             left -= if order >= HUGE_ORDER {
-                self.zero_whole(block, order, left)
+                self.zero_free_pageblock(block, order, left)
             } else {
-                self.zero_part(block, order, left)
+                self.zero_free_part(block, order, left)
             };
         }
         ZeroingResult {
@@ -46,38 +46,38 @@ impl PhysicalMemory {
             .next()
     }
 
-    fn zero_whole(&mut self, block: u32, order: u8, most: u64) -> u64 {
-        self.remove_whole(block);
+    fn zero_free_pageblock(&mut self, block: u32, order: u8, most: u64) -> u64 {
+        self.remove_free_pageblock(block);
         let mut left = most;
         for member in block..=block + u32::from(order > HUGE_ORDER) {
-            let before = self.zeroes(member);
+            let before = self.zeroed_frames_in(member);
             let dirty = PageBits::FULL.minus(before);
-            let now = lowest(dirty, left);
+            let now = lowest_pages(dirty, left);
             left -= u64::from(now.count());
             if let PageblockState::Free { zeroes, .. } = &mut self.blocks[member as usize] {
                 *zeroes = before.or(now);
             }
             self.record_zeroed(member, now);
         }
-        self.add_whole(block, order);
+        self.add_free_pageblock(block, order);
         self.zeroed += most - left;
         most - left
     }
 
-    fn zero_part(&mut self, block: u32, order: u8, most: u64) -> u64 {
+    fn zero_free_part(&mut self, block: u32, order: u8, most: u64) -> u64 {
         let Some(part) = self
-            .parts(block)
-            .and_then(|p| p.first(order, FrameContent::Dirty))
+            .parts_in_block(block)
+            .and_then(|p| p.first_free_block(order, FrameContent::Dirty))
         else {
             return most;
         };
         let FreeBlock { offset, .. } = part;
-        self.remove_part(block, part);
-        let parts = self.parts_mut(block);
+        self.remove_free_part(block, part);
+        let parts = self.parts_in_block_mut(block);
         let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
-        let now = lowest(dirty, most);
+        let now = lowest_pages(dirty, most);
         parts.set_zero(now);
-        self.add_part(block, offset, order);
+        self.add_free_part(block, offset, order);
         self.record_zeroed(block, now);
         let zeroed = u64::from(now.count());
         self.zeroed += zeroed;
@@ -85,7 +85,7 @@ impl PhysicalMemory {
     }
 }
 
-fn lowest(pages: PageBits, most: u64) -> PageBits {
+fn lowest_pages(pages: PageBits, most: u64) -> PageBits {
     let mut left = most;
     let mut found = PageBits::EMPTY;
     for (first, count) in pages.each_run() {

@@ -38,7 +38,7 @@ impl ValueRun {
 
 /// A partial map from the base pages of a region (or the frames of a pageblock) to numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RunMap(
+pub(crate) struct RunLengthMap(
     /// In ascending order, disjoint, and as few as possible: no run continues the one before it.
     Vec<ValueRun>,
 );
@@ -52,7 +52,7 @@ fn continues(low: &ValueRun, high: &ValueRun) -> bool {
     low.end() == high.first && low.value + u64::from(low.count) == high.value
 }
 
-impl RunMap {
+impl RunLengthMap {
     pub(crate) fn of(run: ValueRun) -> Self {
         Self(vec![run])
     }
@@ -102,7 +102,7 @@ impl RunMap {
     }
 
     /// The runs within `count` places from `first` on, cut at both ends.
-    pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = ValueRun> {
+    pub(crate) fn runs_within(&self, first: u16, count: u16) -> impl Iterator<Item = ValueRun> {
         let end = first + count;
         let runs = self.0[index(&self.0, first)..].iter();
         runs.map_while(move |run| run.clipped(first, end))
@@ -125,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_array(steps in prop::collection::vec((0u16..512, 1u16..40, 0u64..3, prop::bool::ANY), 1..200)) {
-            let mut map = RunMap::default();
+            let mut map = RunLengthMap::default();
             let mut array = [None; 512];
             for (first, count, value, insert) in steps {
                 let count = count.min(512 - first);
@@ -144,7 +144,7 @@ mod tests {
                 prop_assert_eq!(map.get(place), array[usize::from(place)]);
             }
             let mut rebuilt = [None; 512];
-            for run in map.within(0, 512) {
+            for run in map.runs_within(0, 512) {
                 for i in 0..run.count {
                     rebuilt[usize::from(run.first + i)] = Some(run.value + u64::from(i));
                 }

@@ -20,7 +20,7 @@ impl ZoneWatermarks {
     /// times memory in KiB. The low watermark is one step above that, and the high one two steps. A
     /// step is a quarter of `min_free_kbytes`, or a thousandth of memory if that is more
     /// (`watermark_scale_factor`).
-    pub fn of(frames: u64) -> Self {
+    pub fn of_frames(frames: u64) -> Self {
         let kib = frames * 4;
         let min = (kib * 16).isqrt().clamp(LEAST_MIN_KIB, MOST_MIN_KIB) / 4;
         // A machine of a few MiB must still have memory to hand out.
@@ -41,7 +41,7 @@ mod tests {
     /// `min_free_kbytes`: about 16 MiB on machines of 16 GiB, about 39 MiB on machines of 96 GiB.
     #[test]
     fn follow_the_square_root_of_memory() {
-        let of = |gib: u64| ZoneWatermarks::of(gib << 18);
+        let of = |gib: u64| ZoneWatermarks::of_frames(gib << 18);
         assert_eq!(of(16).min, 4096);
         assert_eq!(of(96).min, 10_033);
         assert_eq!(of(1024).min, 16_384);

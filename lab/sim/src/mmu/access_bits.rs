@@ -24,14 +24,14 @@ impl AccessBits {
         }
     }
 
-    pub(crate) fn set_mark(&mut self, mark: AccessBitMask) {
+    pub(crate) fn set_bit_mask(&mut self, mark: AccessBitMask) {
         self.mark = mark;
     }
 
     /// Sets the bit of the page at `offset`; true if it was clear.
     #[inline]
     pub(crate) fn set(&mut self, offset: u64) -> bool {
-        let (word, mask) = self.mark.place((offset / self.size.bytes()) as u32);
+        let (word, mask) = self.mark.word_and_bits((offset / self.size.bytes()) as u32);
         let word = &mut self.bits[word];
         let was_clear = *word & mask == 0;
         *word |= mask;
@@ -58,7 +58,7 @@ impl AccessBits {
     }
 
     /// The bits of a region's base pages; of a huge page, all or none.
-    pub(crate) fn of_region(&self, region: usize) -> [u64; WORDS] {
+    pub(crate) fn region_bits(&self, region: usize) -> [u64; WORDS] {
         if self.size == LeafSize::Base {
             return std::array::from_fn(|word| self.bits[region * WORDS + word]);
         }

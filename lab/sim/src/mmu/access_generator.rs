@@ -81,7 +81,7 @@ impl AccessGenerator {
             }
             AccessPattern::Zipf { instructions, .. } => {
                 let rank = self.ranks.map_or(0, |ranks| ranks.sample(rng) as u64 - 1);
-                let page = order.map_or(rank, |pages| pages.of(rank)) * BASE_PAGE_BYTES;
+                let page = order.map_or(rank, |pages| pages.permuted(rank)) * BASE_PAGE_BYTES;
                 independent(draw(rng, page, BASE_PAGE_BYTES, WORD_BYTES), instructions)
             }
             AccessPattern::Stride {
@@ -96,7 +96,7 @@ impl AccessGenerator {
                 independent(offset, instructions)
             }
             AccessPattern::Chase { instructions } => {
-                let line = order.map_or(*at, |lines| lines.of(*at));
+                let line = order.map_or(*at, |lines| lines.permuted(*at));
                 *at = (*at + 1) % (bytes / CACHE_LINE_BYTES);
                 dependent(line * CACHE_LINE_BYTES, instructions)
             }
@@ -123,7 +123,7 @@ impl AccessGenerator {
                 let most = bytes - HANDLE_BYTES;
                 match next_step(&mut self.done, 2) {
                     0 => {
-                        *at = rng.below(blocks);
+                        *at = rng.draw_below(blocks);
                         independent(*at * HANDLE_BYTES, instructions - instructions / 4)
                     }
                     _ => {
@@ -194,7 +194,7 @@ fn dependent(offset: u64, instructions: u32) -> PatternAccess {
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
 #[inline]
 fn draw(rng: &mut SimulationRng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
-    begin + rng.below(bytes / item_bytes) * item_bytes
+    begin + rng.draw_below(bytes / item_bytes) * item_bytes
 }
 
 #[cfg(test)]

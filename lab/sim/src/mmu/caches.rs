@@ -82,10 +82,10 @@ impl LastLevel {
     }
 
     /// Number of new lines after which a set has none of its earlier ones.
-    fn renewed_after(&self) -> u32 {
+    fn fills_to_renew_set(&self) -> u32 {
         match self {
             Self::Lru(sets) => sets.ways as u32,
-            Self::Rrip(sets) => sets.renewed_after(),
+            Self::Rrip(sets) => sets.fills_to_renew_set(),
         }
     }
 
@@ -189,7 +189,7 @@ impl CacheNeighbours {
         let phase = set as f64 / self.reported.len() as f64;
         let lines = (now * self.lines_per_cycle + phase) as u32;
         let told = std::mem::replace(&mut self.reported[set], lines);
-        let new = lines.saturating_sub(told).min(level.renewed_after());
+        let new = lines.saturating_sub(told).min(level.fills_to_renew_set());
         for line in lines - new..lines {
             // Lines in a set at the same time need distinct tags, different from the empty one.
             level.fill(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));

@@ -74,7 +74,7 @@ impl ReadLatencyDraws {
     pub(crate) fn draw(&mut self) -> f64 {
         match &mut self.random {
             None => self.cycles[0],
-            Some(random) => self.cycles[random.below(PARTS as u64) as usize],
+            Some(random) => self.cycles[random.draw_below(PARTS as u64) as usize],
         }
     }
 }

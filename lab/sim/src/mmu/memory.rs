@@ -62,12 +62,12 @@ pub(crate) struct MemoryModel {
     /// When the access of the current loads entered the core; no later load is earlier.
     entered: f64,
     fill_buffers: ResourceSlots<u64>,
-    stream: ReadStream,
+    stream: PrefetchStream,
     walks_pass_first_level: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ReadStream {
+struct PrefetchStream {
     line: u64,
     /// When its data arrives.
     ready: f64,
@@ -88,7 +88,7 @@ impl MemoryModel {
             channel_free: 0.0,
             entered: 0.0,
             fill_buffers: ResourceSlots::new(spec.fill_buffers),
-            stream: ReadStream {
+            stream: PrefetchStream {
                 // A number that is no line's and no neighbour's.
                 line: u64::MAX - 1,
                 ready: 0.0,
@@ -123,7 +123,7 @@ impl MemoryModel {
         let level = self.caches.load(line, self.frame_bytes, start);
         let prefetched = level == MemoryLevel::Memory && self.stream.length >= LINES_TO_A_STREAM;
         self.stream.ready = if prefetched {
-            self.prefetched(start)
+            self.prefetched_load_time(start)
         } else {
             self.demand_load_time(line, level, start)
         };
@@ -135,7 +135,7 @@ impl MemoryModel {
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (MemoryLevel, f64) {
         if self.walks_pass_first_level {
             let level = self.caches.load_beyond_first(line, BASE_PAGE_BYTES, start);
-            let start = self.on_the_channel(level, start);
+            let start = self.channel_request_time(level, start);
             return (level, start + self.level_latency(level));
         }
         let level = self.caches.load(line, BASE_PAGE_BYTES, start);
@@ -152,7 +152,7 @@ impl MemoryModel {
 
     /// When a line that is wanted at `start` is requested from the channel.
     #[inline]
-    fn on_the_channel(&mut self, level: MemoryLevel, start: f64) -> f64 {
+    fn channel_request_time(&mut self, level: MemoryLevel, start: f64) -> f64 {
         if level != MemoryLevel::Memory {
             return start;
         }
@@ -168,19 +168,19 @@ impl MemoryModel {
         if level == MemoryLevel::L1 {
             // The cache contains a line as soon as it is requested.
             let hit = start + self.latency[MemoryLevel::L1 as usize];
-            return self.fill_buffers.wait(line, hit);
+            return self.fill_buffers.end_of_work_on(line, hit);
         }
-        self.fill_buffers.forget(self.entered);
-        let start = self.on_the_channel(level, start);
-        let begin = self.fill_buffers.free(start);
+        self.fill_buffers.drop_work_before(self.entered);
+        let start = self.channel_request_time(level, start);
+        let begin = self.fill_buffers.first_free_time(start);
         let ready = begin + self.level_latency(level);
-        self.fill_buffers.take(line, begin, ready);
+        self.fill_buffers.take_slot(line, begin, ready);
         ready
     }
 
     /// A prefetched line: it was requested a memory latency ago and waits in the second level.
     #[inline]
-    fn prefetched(&mut self, start: f64) -> f64 {
+    fn prefetched_load_time(&mut self, start: f64) -> f64 {
         let asked = start - self.latency[MemoryLevel::Memory as usize];
         self.channel_free = self.channel_free.max(asked) + self.line_cycles;
         self.channel_free

@@ -23,7 +23,7 @@ impl Permutation {
 
     /// Image of `number` (below `count`).
     #[inline]
-    pub(crate) fn of(&self, number: u64) -> u64 {
+    pub(crate) fn permuted(&self, number: u64) -> u64 {
         let mut at = number;
         // Each round permutes the smallest power of two that holds the numbers. Repeating it until
         // the result is below `count` permutes the numbers themselves.
@@ -48,7 +48,7 @@ mod tests {
     fn every_number_is_reached_once_and_neighbours_part() {
         for count in [1, 2, 3, 4, 5, 63, 64, 65, 1000, 4096] {
             let scatter = Permutation::new(count, &mut SimulationRng::new(7, count));
-            let order: Vec<u64> = (0..count).map(|n| scatter.of(n)).collect();
+            let order: Vec<u64> = (0..count).map(|n| scatter.permuted(n)).collect();
             let near = order.windows(2).filter(|w| w[0].abs_diff(w[1]) < 8);
             assert!(count < 1000 || near.count() < count as usize / 20);
             let mut sorted = order;

@@ -125,7 +125,7 @@ impl Pipeline {
     pub(crate) fn step(&mut self, access: PatternAccess, bits: &mut AccessBits) {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
-        let entered = self.order.enter(access.instructions);
+        let entered = self.order.enter_instructions(access.instructions);
         self.memory.begin(entered);
         let start = if access.after_previous {
             entered.max(self.last_ready)
@@ -135,7 +135,7 @@ impl Pipeline {
         let start = self.translate(access.offset, entered, start, bits);
         let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
         self.last_ready = ready;
-        self.order.leave(ready);
+        self.order.leave_when_ready(ready);
     }
 
     /// Looks up an address in the TLBs; also returns the entry that holds it afterwards.
@@ -165,12 +165,12 @@ impl Pipeline {
         let entry = self.tlb.entry(offset, size);
         let start = match found {
             // The TLB contains a page as soon as its walk has begun.
-            TlbLookup::L1 => return self.walkers.wait(entry, start),
+            TlbLookup::L1 => return self.walkers.end_of_walk_for(entry, start),
             found => {
                 let start = start + self.l2_tlb_hit_cycles;
                 if found == TlbLookup::L2 {
                     self.counters.l2_tlb_hits += 1;
-                    return self.walkers.wait(entry, start);
+                    return self.walkers.end_of_walk_for(entry, start);
                 }
                 start
             }
@@ -220,7 +220,7 @@ impl ReorderBuffer {
 
     /// Lets instructions enter, the last of which is an access; returns when that one entered.
     #[inline]
-    fn enter(&mut self, instructions: u32) -> f64 {
+    fn enter_instructions(&mut self, instructions: u32) -> f64 {
         self.entered += u64::from(instructions);
         self.front += f64::from(instructions) * self.cycles_per_instruction;
         while let Some((instruction, left)) = self.under_way.front().copied() {
@@ -239,7 +239,7 @@ impl ReorderBuffer {
 
     /// The access that entered last has its data at `ready`.
     #[inline]
-    fn leave(&mut self, ready: f64) {
+    fn leave_when_ready(&mut self, ready: f64) {
         self.done = self.done.max(ready);
         self.under_way.push_back((self.entered, self.done));
     }
@@ -253,16 +253,16 @@ mod tests {
     fn accesses_overlap_within_the_reorder_buffer() {
         // 20 instructions, two per cycle.
         let mut order = ReorderBuffer::new(20, 2);
-        assert_eq!(order.enter(10), 5.0);
-        order.leave(105.0);
-        assert_eq!(order.enter(10), 10.0);
-        order.leave(50.0);
+        assert_eq!(order.enter_instructions(10), 5.0);
+        order.leave_when_ready(105.0);
+        assert_eq!(order.enter_instructions(10), 10.0);
+        order.leave_when_ready(50.0);
         // The first one is 20 instructions away, so this one waits for it.
-        assert_eq!(order.enter(10), 105.0);
-        order.leave(110.0);
+        assert_eq!(order.enter_instructions(10), 105.0);
+        order.leave_when_ready(110.0);
         // 40 away, of which the last 20 have to enter after the second has left with the first.
-        assert_eq!(order.enter(30), 120.0);
-        order.leave(121.0);
+        assert_eq!(order.enter_instructions(30), 120.0);
+        order.leave_when_ready(121.0);
         assert_eq!(order.done, 121.0);
     }
 }

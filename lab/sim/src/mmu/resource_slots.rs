@@ -35,13 +35,13 @@ impl<T: Copy + PartialEq> ResourceSlots<T> {
 
     /// Drops work that is over at `before`; nothing is requested before that time any more.
     #[inline]
-    pub(crate) fn forget(&mut self, before: f64) {
+    pub(crate) fn drop_work_before(&mut self, before: f64) {
         self.spans.retain(|span| span.end > before);
     }
 
     /// First time from `start` on with a free slot.
     #[inline]
-    pub(crate) fn free(&mut self, start: f64) -> f64 {
+    pub(crate) fn first_free_time(&mut self, start: f64) -> f64 {
         let (from, until) = self.full;
         let known = from <= start && start < until;
         let mut at = if known { until } else { start };
@@ -65,7 +65,7 @@ impl<T: Copy + PartialEq> ResourceSlots<T> {
     }
 
     #[inline]
-    pub(crate) fn take(&mut self, on: T, begin: f64, end: f64) {
+    pub(crate) fn take_slot(&mut self, on: T, begin: f64, end: f64) {
         let later = self.spans.iter().rev();
         let later = later.take_while(|other| other.begin > begin).count();
         let place = self.spans.len() - later;
@@ -74,7 +74,7 @@ impl<T: Copy + PartialEq> ResourceSlots<T> {
 
     /// When the last work on `on` that is not over at `start` will end; `start` if there is none.
     #[inline]
-    pub(crate) fn wait(&self, on: T, start: f64) -> f64 {
+    pub(crate) fn end_of_work_on(&self, on: T, start: f64) -> f64 {
         let spans = self.spans.iter().filter(|span| span.on == on);
         spans.fold(start, |until, span| until.max(span.end))
     }
@@ -97,12 +97,12 @@ mod tests {
             let mut entered = 0;
             for (later, after, length) in wanted {
                 entered += later;
-                slots.forget(f64::from(entered));
+                slots.drop_work_before(f64::from(entered));
                 let start = (entered + after) as usize;
                 let free = (start..).find(|cycle| busy[*cycle] < count).unwrap_or(start);
-                let begin = slots.free(start as f64);
+                let begin = slots.first_free_time(start as f64);
                 prop_assert_eq!(begin, free as f64);
-                slots.take((), begin, begin + f64::from(length));
+                slots.take_slot((), begin, begin + f64::from(length));
                 busy[free..free + length as usize].iter_mut().for_each(|busy| *busy += 1);
             }
         }

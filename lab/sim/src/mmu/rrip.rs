@@ -57,7 +57,7 @@ impl RripSets {
     }
 
     /// Number of new tags after which a set has none of its earlier ones, however often used.
-    pub(crate) fn renewed_after(&self) -> u32 {
+    pub(crate) fn fills_to_renew_set(&self) -> u32 {
         // Between two steps of ageing, at least one line is new.
         (u32::from(OLDEST) + 1) * self.per_set as u32
     }
@@ -70,7 +70,7 @@ impl RripSets {
             way.age = 0;
             return true;
         }
-        if self.random.below(100) < u64::from(self.taken_percent) {
+        if self.random.draw_below(100) < u64::from(self.taken_percent) {
             self.fill(set, tag);
         }
         false
@@ -108,7 +108,7 @@ mod tests {
         assert!((2..=7).all(|tag| !sets.access(0, tag)));
         assert!(sets.access(0, 1));
         // Lines that are no longer used do not stay.
-        let passing = 100..100 + sets.renewed_after();
+        let passing = 100..100 + sets.fills_to_renew_set();
         assert!(passing.into_iter().all(|tag| !sets.access(0, tag)));
         assert!(!sets.access(0, 1));
     }

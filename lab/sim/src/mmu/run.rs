@@ -72,7 +72,7 @@ impl PatternRun {
     pub fn in_groups(mut self, processor: &ProcessorSpec) -> Self {
         let mark;
         (self.pipeline, mark) = self.pipeline.in_groups(processor);
-        self.bits.set_mark(mark);
+        self.bits.set_bit_mask(mark);
         self
     }
 
@@ -116,7 +116,7 @@ impl PatternRun {
     /// Clears the access bits of these regions. With `flush`, the TLBs drop their pages, as with
     /// `MADV_COLD`. Without it, a page in a TLB is not marked until its entry is evicted, as with
     /// `clear_refs`. Foreign regions are ignored.
-    pub fn clear(&mut self, regions: &[RegionAddr], flush: bool) {
+    pub fn clear_access_bits(&mut self, regions: &[RegionAddr], flush: bool) {
         let mut cleared = vec![false; self.regions];
         for region in regions {
             if let Some(index) = self.index(*region) {
@@ -135,8 +135,8 @@ impl PatternRun {
 
     /// Access bits of a region's 512 base pages, the first page lowest; of a huge page, all or
     /// none. None for a foreign region.
-    pub fn accessed(&self, region: RegionAddr) -> [u64; 8] {
-        let bits = self.index(region).map(|index| self.bits.of_region(index));
+    pub fn access_bits(&self, region: RegionAddr) -> [u64; 8] {
+        let bits = self.index(region).map(|index| self.bits.region_bits(index));
         bits.unwrap_or_default()
     }
 

@@ -2,7 +2,7 @@
 
 use super::group::TlbPageGroups;
 use super::lru::SetShape;
-use super::translation::{EntryOrders, EntrySize, FirstLevel, SecondLevel};
+use super::translation::{EntryOrders, EntrySize, FirstLevelTlb, SecondLevelTlb};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,8 @@ pub(crate) struct TlbEntryId {
 /// Both levels. A looked-up page is in both; one evicted from the second may stay in the first.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevelTlb {
-    first: FirstLevel,
-    second: SecondLevel,
+    first: FirstLevelTlb,
+    second: SecondLevelTlb,
     l1_orders: EntryOrders,
     orders: EntryOrders,
 }
@@ -84,8 +84,8 @@ pub(crate) struct TwoLevelTlb {
 impl TwoLevelTlb {
     pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: TlbPageGroups) -> Self {
         Self {
-            first: FirstLevel::new(l1),
-            second: SecondLevel::new(l2),
+            first: FirstLevelTlb::new(l1),
+            second: SecondLevelTlb::new(l2),
             l1_orders: EntryOrders::in_l1(groups),
             orders: EntryOrders::new(groups),
         }
@@ -94,7 +94,7 @@ impl TwoLevelTlb {
     #[inline]
     pub(crate) fn entry(&self, offset: u64, size: EntrySize) -> TlbEntryId {
         TlbEntryId {
-            number: self.orders.number(page(offset), size),
+            number: self.orders.entry_number(page(offset), size),
             size,
         }
     }
@@ -106,7 +106,7 @@ impl TwoLevelTlb {
     #[inline]
     pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> TlbLookup {
         let page = page(offset);
-        let in_l1 = self.l1_orders.number(page, size);
+        let in_l1 = self.l1_orders.entry_number(page, size);
         if self.first.of_size(size).access(in_l1, size) {
             TlbLookup::L1
         } else if self.second.access(page, size, self.orders) {
@@ -123,7 +123,7 @@ impl TwoLevelTlb {
         sizes: [EntrySize; 2],
     ) -> Option<(TlbLookup, EntrySize)> {
         let (page, l1_orders) = (page(offset), self.l1_orders);
-        let number = |size| l1_orders.number(page, size);
+        let number = |size| l1_orders.entry_number(page, size);
         for size in sizes {
             if self.first.of_size(size).access_known(number(size), size) {
                 return Some((TlbLookup::L1, size));

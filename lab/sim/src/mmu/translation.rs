@@ -88,7 +88,7 @@ mod walker;
 
 pub use access::Access;
 pub use associative::FullyAssociativeLru;
-pub use batch_result::{BatchResult, Fault};
+pub use batch_result::{AccessFault, BatchResult};
 pub use counters::TranslationCounters;
 pub use error::MappingError;
 pub(super) use key_cache::KeyCache;
@@ -97,6 +97,6 @@ pub use mappings::Mappings;
 pub(crate) use sizes::EntryOrders;
 pub use sizes::{EntrySize, LeafSize};
 pub use spec::{PageTableLevels, PageTableSetup, ProgramWork, TranslatorSpec};
-pub(super) use tlb::{FirstLevel, SecondLevel};
+pub(super) use tlb::{FirstLevelTlb, SecondLevelTlb};
 pub use translator::Translator;
 pub(super) use upper_entries::{MAX_LEVELS, UpperEntries};

@@ -61,7 +61,7 @@ pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32)
     for (ways, (before, same)) in ways.iter_mut().zip(before.into_iter().zip(same)) {
         let stays = STAYS[found | lanes_set(same)];
         let next;
-        (next, moved) = shifted(before, moved);
+        (next, moved) = shift_in(before, moved);
         *ways = stays.blend(before, next);
         found |= usize::from(lanes_set(same) != 0) << LANES;
     }
@@ -78,7 +78,7 @@ pub(super) fn touch_in_turn(ways: &mut u32x4, tag: u32, counts: bool) -> u8 {
     let [a, b, c, _] = same.to_array();
     let stays = (u32x4::new([0, a, b, c]) | u32x4::new([0, 0, a, b]))
         | (u32x4::new([0, 0, 0, a]) | u32x4::splat(uncounted));
-    *ways = stays.blend(before, shifted(before, tag).0);
+    *ways = stays.blend(before, shift_in(before, tag).0);
     lanes_set(same) as u8 & !uncounted as u8
 }
 
@@ -91,7 +91,7 @@ fn lanes_set(same: u32x4) -> usize {
 
 /// A vector moved on by one lane, with `first` in front; and the lane that fell out.
 #[inline(always)]
-fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
+fn shift_in(ways: u32x4, first: u32) -> (u32x4, u32) {
     let [a, b, c, last] = ways.to_array();
     (u32x4::new([first, a, b, c]), last)
 }

@@ -68,7 +68,7 @@ impl PageTables {
     #[inline]
     pub(crate) fn walk(&mut self, offset: u64, size: LeafSize, load: &mut impl FnMut(u64)) {
         let leaf = size as usize;
-        let first = self.tables.first_level(offset, leaf);
+        let first = self.tables.levels_to_load(offset, leaf);
         for level in (leaf..first).rev() {
             let entry = offset >> LEVEL_SHIFTS[level];
             if let Some(host) = &mut self.host {
@@ -115,7 +115,7 @@ impl LevelTables {
 
     /// Number of levels to load, including the leaf. Caches the missing entries.
     #[inline]
-    fn first_level(&mut self, address: u64, leaf: usize) -> usize {
+    fn levels_to_load(&mut self, address: u64, leaf: usize) -> usize {
         let mut entries = [0; MAX_LEVELS];
         for (entry, shift) in entries.iter_mut().zip(LEVEL_SHIFTS) {
             *entry = (address >> shift) as u32;
@@ -171,7 +171,7 @@ impl HostTables {
     #[inline]
     fn walk(&mut self, address: u64, load: &mut impl FnMut(u64)) {
         let leaf = self.backed_by as usize;
-        let first = self.tables.first_level(address, leaf);
+        let first = self.tables.levels_to_load(address, leaf);
         for level in (leaf..first).rev() {
             load(self.tables.line(level, address));
         }

@@ -25,8 +25,8 @@ impl PageWalkers {
 
     /// When a walk for this entry under way at `start` will be done; `start` if there is none.
     #[inline]
-    pub(crate) fn wait(&self, entry: TlbEntryId, start: f64) -> f64 {
-        self.walks.wait(entry, start)
+    pub(crate) fn end_of_walk_for(&self, entry: TlbEntryId, start: f64) -> f64 {
+        self.walks.end_of_work_on(entry, start)
     }
 
     /// Walks for an entry as soon after `start` as a walker is free, and returns when the walk is
@@ -42,10 +42,10 @@ impl PageWalkers {
     ) -> f64 {
         self.active_cycles += self.active_walk_cycles_between(self.counted_until, entered);
         self.counted_until = entered;
-        self.walks.forget(entered);
-        let begin = self.walks.free(start);
+        self.walks.drop_work_before(entered);
+        let begin = self.walks.first_free_time(start);
         let done = walk(begin);
-        self.walks.take(entry, begin, done);
+        self.walks.take_slot(entry, begin, done);
         self.pending_cycles += done - begin;
         done
     }
@@ -92,9 +92,9 @@ mod tests {
         assert_eq!(walk(page(4), 500.0), 600.0);
         assert_eq!(walkers.pending_cycles, 400.0);
         assert_eq!(walkers.active_cycles(), 300.0);
-        assert_eq!(walkers.wait(page(4), 550.0), 600.0, "under way");
-        assert_eq!(walkers.wait(page(4), 650.0), 650.0, "done");
-        assert_eq!(walkers.wait(page(9), 550.0), 550.0, "none");
+        assert_eq!(walkers.end_of_walk_for(page(4), 550.0), 600.0, "under way");
+        assert_eq!(walkers.end_of_walk_for(page(4), 650.0), 650.0, "done");
+        assert_eq!(walkers.end_of_walk_for(page(9), 550.0), 550.0, "none");
     }
 
     proptest! {

@@ -29,7 +29,7 @@ const MACHINE: &str =
 
 /// A key, split at its dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct SweepParameter {
     key: String,
 }
 
@@ -66,7 +66,7 @@ pub enum SweepError {
     Workload(#[from] WorkloadSpecError),
 }
 
-impl Parameter {
+impl SweepParameter {
     /// The parameter of this key. [`set`](Self::set) reports whether it exists.
     pub fn new(key: &str) -> Self {
         Self {
@@ -92,20 +92,20 @@ impl Parameter {
             ("machine", [key]) => self.set_machine(&mut setup, key, value)?,
             ("processor", []) => setup.processor = self.processor(value)?,
             ("processor", path) => {
-                let changed: ProcessorSpec = self.changed(&setup.processor, path, value)?;
+                let changed: ProcessorSpec = self.with_value_put(&setup.processor, path, value)?;
                 setup.processor = ProcessorSpec {
                     name: setup.processor.name,
                     source: setup.processor.source,
                     ..changed
                 };
             }
-            ("costs", path) => setup.costs = self.changed(&setup.costs, path, value)?,
+            ("costs", path) => setup.costs = self.with_value_put(&setup.costs, path, value)?,
             ("system", ["rate_per_s"]) => {
                 let rate: f64 = self.parsed(value, "a number")?;
                 let rate = Rate::per_second(rate);
-                setup.rate = Some(rate.map_err(|e| self.refused(value, e))?);
+                setup.rate = Some(rate.map_err(|e| self.refused_value_error(value, e))?);
             }
-            ("system", path) => setup.tuning = self.changed(&setup.tuning, path, value)?,
+            ("system", path) => setup.tuning = self.with_value_put(&setup.tuning, path, value)?,
             ("workload", path) => return Ok((setup, self.workload(base, path, value)?)),
             _ => return Err(SweepError::Part(self.key.clone())),
         }
@@ -116,12 +116,12 @@ impl Parameter {
         match key {
             "memory" => {
                 let size: Result<ByteSize, String> = value.parse();
-                setup.memory_bytes = size.map_err(|e| self.refused(value, e))?.0;
+                setup.memory_bytes = size.map_err(|e| self.refused_value_error(value, e))?.0;
             }
             "cores" => setup.cores = self.parsed(value, "a whole number")?,
             "page_table_levels" => {
                 let levels: Result<PageTableLevels, String> = value.parse();
-                setup.page_table_levels = levels.map_err(|e| self.refused(value, e))?;
+                setup.page_table_levels = levels.map_err(|e| self.refused_value_error(value, e))?;
             }
             "next_page_prefetch" => {
                 setup.next_page_prefetch = self.parsed(value, "true or false")?;
@@ -131,9 +131,13 @@ impl Parameter {
             "fragment" => setup.fragmented = self.parsed(value, "a number")?,
             "longest_s" => {
                 let seconds = Duration::try_from_secs_f64(self.parsed(value, "a number")?);
-                setup.longest = seconds.map_err(|e| self.refused(value, e))?;
+                setup.longest = seconds.map_err(|e| self.refused_value_error(value, e))?;
             }
-            _ => return Err(self.unknown("machine", MACHINE.split(", ").map(str::to_owned))),
+            _ => {
+                return Err(
+                    self.unknown_key_error("machine", MACHINE.split(", ").map(str::to_owned))
+                );
+            }
         }
         Ok(())
     }
@@ -142,7 +146,7 @@ impl Parameter {
         let found = PROCESSORS.iter().find(|processor| processor.name == value);
         found.copied().ok_or_else(|| {
             let known = PROCESSORS.map(|processor| processor.name).join(", ");
-            self.refused(value, format!("there are {known}"))
+            self.refused_value_error(value, format!("there are {known}"))
         })
     }
 
@@ -150,27 +154,28 @@ impl Parameter {
         // An error in the unchanged text is not the parameter's fault.
         WorkloadSpec::parse(&base.name, &base.text)?;
         let table: Result<Table, _> = base.text.parse();
-        let mut whole = Value::Table(table.map_err(|e| self.refused(value, e))?);
-        self.put(&mut whole, path, value)?;
-        let text = toml::to_string(&whole).map_err(|e| self.refused(value, e))?;
+        let mut whole = Value::Table(table.map_err(|e| self.refused_value_error(value, e))?);
+        self.put_at_path(&mut whole, path, value)?;
+        let text = toml::to_string(&whole).map_err(|e| self.refused_value_error(value, e))?;
         let workload = WorkloadSpec::parse(&base.name, &text);
-        workload.map_err(|error| self.refused(value, last_line(&error.to_string())))
+        workload.map_err(|error| self.refused_value_error(value, last_line(&error.to_string())))
     }
 
-    fn changed<T: Serialize + DeserializeOwned>(
+    fn with_value_put<T: Serialize + DeserializeOwned>(
         &self,
         data: &T,
         path: &[&str],
         value: &str,
     ) -> Result<T> {
-        let mut whole = Value::try_from(data).map_err(|e| self.refused(value, e))?;
-        self.put(&mut whole, path, value)?;
+        let mut whole = Value::try_from(data).map_err(|e| self.refused_value_error(value, e))?;
+        self.put_at_path(&mut whole, path, value)?;
         let changed = whole.try_into();
-        changed.map_err(|e: toml::de::Error| self.refused(value, last_line(e.message())))
+        changed
+            .map_err(|e: toml::de::Error| self.refused_value_error(value, last_line(e.message())))
     }
 
     /// Puts the value at the end of the path. The last key may be one that is not set yet.
-    fn put(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<()> {
+    fn put_at_path(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<()> {
         let mut place = whole;
         for (depth, key) in path.iter().enumerate() {
             let known = keys(place);
@@ -185,17 +190,17 @@ impl Parameter {
                 }
                 _ => None,
             };
-            place = found.ok_or_else(|| self.unknown(&self.part(depth), known))?;
+            place = found.ok_or_else(|| self.unknown_key_error(&self.key_prefix(depth), known))?;
         }
         if path.is_empty() || matches!(place, Value::Table(_) | Value::Array(_)) {
-            return Err(self.unknown(&self.part(path.len()), keys(place)));
+            return Err(self.unknown_key_error(&self.key_prefix(path.len()), keys(place)));
         }
-        *place = literal(value);
+        *place = toml_value(value);
         Ok(())
     }
 
     /// The key with `depth` dots after its first part.
-    fn part(&self, depth: usize) -> String {
+    fn key_prefix(&self, depth: usize) -> String {
         self.key
             .split('.')
             .take(depth + 1)
@@ -205,10 +210,10 @@ impl Parameter {
 
     fn parsed<T: std::str::FromStr>(&self, value: &str, allowed: &'static str) -> Result<T> {
         let parsed = value.parse();
-        parsed.map_err(|_| self.refused(value, format!("it is {allowed}")))
+        parsed.map_err(|_| self.refused_value_error(value, format!("it is {allowed}")))
     }
 
-    fn refused(&self, value: &str, message: impl ToString) -> SweepError {
+    fn refused_value_error(&self, value: &str, message: impl ToString) -> SweepError {
         SweepError::Value {
             key: self.key.clone(),
             value: value.to_owned(),
@@ -216,7 +221,7 @@ impl Parameter {
         }
     }
 
-    fn unknown(&self, part: &str, known: impl IntoIterator<Item = String>) -> SweepError {
+    fn unknown_key_error(&self, part: &str, known: impl IntoIterator<Item = String>) -> SweepError {
         let known: Vec<String> = known.into_iter().collect();
         SweepError::Key {
             key: self.key.clone(),
@@ -252,7 +257,7 @@ fn item<'a>(items: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
 }
 
 /// A number or truth value as such, anything else as text.
-fn literal(value: &str) -> Value {
+fn toml_value(value: &str) -> Value {
     let number = || value.parse().ok().filter(|float: &f64| float.is_finite());
     match value {
         "true" => Value::Boolean(true),

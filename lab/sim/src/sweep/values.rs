@@ -33,7 +33,7 @@ pub fn parse_values(text: &str) -> Result<Vec<String>, ValuesError> {
             return Err(ValuesError::Empty(text.to_owned()));
         }
         if item.contains("..") {
-            range(item, &mut values)?;
+            push_range_values(item, &mut values)?;
         } else {
             values.push(item.to_owned());
         }
@@ -41,7 +41,7 @@ pub fn parse_values(text: &str) -> Result<Vec<String>, ValuesError> {
     Ok(values)
 }
 
-fn range(item: &str, values: &mut Vec<String>) -> Result<(), ValuesError> {
+fn push_range_values(item: &str, values: &mut Vec<String>) -> Result<(), ValuesError> {
     let wrong = || ValuesError::Range(item.to_owned());
     let (from, rest) = item.split_once("..").ok_or_else(wrong)?;
     let sign = rest.rfind(['+', '*']).ok_or_else(wrong)?;

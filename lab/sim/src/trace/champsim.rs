@@ -4,7 +4,7 @@
 //! address of 0 is none.
 
 use super::error::{Result, TraceError, TracePosition};
-use super::text::failed;
+use super::text::trace_read_error;
 use super::{AccessKind, TraceAccess};
 use std::io::Read;
 
@@ -15,14 +15,14 @@ const WRITTEN: usize = 16;
 const READ: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct RecordReader<R> {
+pub(super) struct ChampSimReader<R> {
     input: R,
     record: Vec<u8>,
     begin: u64,
     end: u64,
 }
 
-impl<R: Read> RecordReader<R> {
+impl<R: Read> ChampSimReader<R> {
     pub(super) fn new(input: R) -> Self {
         Self {
             input,
@@ -42,7 +42,7 @@ impl<R: Read> RecordReader<R> {
         let mut limited = self.input.by_ref().take(RECORD_BYTES as u64);
         let read = limited.read_to_end(&mut self.record);
         self.end += self.record.len() as u64;
-        read.map_err(|error| failed(self.position(), error))?;
+        read.map_err(|error| trace_read_error(self.position(), error))?;
         match self.record.len() {
             0 => Ok(None),
             RECORD_BYTES => Ok(Some(&self.record)),
@@ -59,7 +59,7 @@ pub(super) fn is_record(record: &[u8]) -> bool {
 }
 
 /// Accesses of one instruction: its fetch, its loads, then its stores.
-pub(super) fn accesses(record: &[u8]) -> impl Iterator<Item = TraceAccess> + use<> {
+pub(super) fn data_accesses(record: &[u8]) -> impl Iterator<Item = TraceAccess> + use<> {
     let word = |at: usize| {
         let bytes = record[at..].first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(bytes)

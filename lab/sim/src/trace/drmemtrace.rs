@@ -12,10 +12,10 @@ pub(super) fn parse(line: &str) -> ParsedLine {
     if is_header(line) {
         return ParsedLine::Other;
     }
-    record(line).unwrap_or(ParsedLine::Bad)
+    parse_record(line).unwrap_or(ParsedLine::Bad)
 }
 
-fn record(line: &str) -> Option<ParsedLine> {
+fn parse_record(line: &str) -> Option<ParsedLine> {
     let (numbers, rest) = line.split_once(':')?;
     let mut numbers = numbers.split_ascii_whitespace();
     decimal(numbers.next()?)?;

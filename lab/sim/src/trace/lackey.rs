@@ -9,14 +9,14 @@ pub(super) const EXPECTED: &str =
     "\"I  ADDRESS,SIZE\", \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
 
 pub(super) fn parse(line: &str) -> ParsedLine {
-    match access(line) {
+    match parse_access(line) {
         Some(access) => ParsedLine::Access(access),
         None if is_message(line) => ParsedLine::Other,
         None => ParsedLine::Bad,
     }
 }
 
-fn access(line: &str) -> Option<TraceAccess> {
+fn parse_access(line: &str) -> Option<TraceAccess> {
     let (kind, rest) = match line.get(..3)? {
         "I  " => (AccessKind::Fetch, &line[3..]),
         " L " => (AccessKind::Load, &line[3..]),

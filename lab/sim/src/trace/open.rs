@@ -2,8 +2,8 @@
 
 use super::detect::TraceFormat;
 use super::error::{Result, TraceError, TracePosition};
-use super::reader::{BadRecords, Trace};
-use super::text::failed;
+use super::reader::{BadRecords, TraceReader};
+use super::text::trace_read_error;
 use lzma_rust2::XzReader;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -35,7 +35,7 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
     ),
 ];
 
-impl Trace<Box<dyn BufRead>> {
+impl TraceReader<Box<dyn BufRead>> {
     /// Opens a file of any known format, compressed by xz or not.
     ///
     /// # Errors
@@ -56,19 +56,19 @@ impl Trace<Box<dyn BufRead>> {
     pub fn detect(name: &str, input: impl BufRead + 'static, bad: BadRecords) -> Result<Self> {
         let (begin, input) = read_beginning(input)?;
         if !begin.starts_with(XZ) {
-            return detected(name, &begin, input, bad);
+            return open_detected(name, &begin, input, bad);
         }
         let (begin, input) = read_beginning(XzReader::new_mem_limit(input, true, MOST_XZ_KIB))?;
-        detected(name, &begin, input, bad)
+        open_detected(name, &begin, input, bad)
     }
 }
 
-fn detected(
+fn open_detected(
     name: &str,
     begin: &[u8],
     input: impl BufRead + 'static,
     bad: BadRecords,
-) -> Result<Trace<Box<dyn BufRead>>, TraceError> {
+) -> Result<TraceReader<Box<dyn BufRead>>, TraceError> {
     if let Some((_, what, instead)) = OTHERS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
         return Err(TraceError::Unsupported {
             name: name.to_owned(),
@@ -77,7 +77,7 @@ fn detected(
         });
     }
     match TraceFormat::detect(name, begin) {
-        Some(format) => Ok(Trace::new(format, Box::new(input), bad)),
+        Some(format) => Ok(TraceReader::new(format, Box::new(input), bad)),
         None => Err(TraceError::Unknown(name.to_owned())),
     }
 }
@@ -86,7 +86,9 @@ fn read_beginning<R: Read>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);
     let error = match read {
-        Err(error) if begin.is_empty() => return Err(failed(TracePosition::Byte(0), error)),
+        Err(error) if begin.is_empty() => {
+            return Err(trace_read_error(TracePosition::Byte(0), error));
+        }
         read => read.err(),
     };
     let rest = BufReader::new(RestOfInput { error, input });

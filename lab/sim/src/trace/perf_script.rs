@@ -14,10 +14,10 @@ pub(super) fn parse(line: &str) -> ParsedLine {
     if line.is_empty() || line.starts_with('#') {
         return ParsedLine::Other;
     }
-    sample(line).unwrap_or(ParsedLine::Bad)
+    parse_sample(line).unwrap_or(ParsedLine::Bad)
 }
 
-fn sample(line: &str) -> Option<ParsedLine> {
+fn parse_sample(line: &str) -> Option<ParsedLine> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     // Commands can contain blanks; only times have their form.
     let at = words.iter().position(|word| time_ns(word).is_some())?;
@@ -44,12 +44,12 @@ fn sample(line: &str) -> Option<ParsedLine> {
     Some(ParsedLine::Access(TraceAccess {
         thread: Some(thread),
         time_ns: Some(time),
-        ..TraceAccess::new(kind(name, line)?, address)
+        ..TraceAccess::new(access_kind(name, line)?, address)
     }))
 }
 
 /// The kind in the sample's data source, or else in its event's name.
-fn kind(event: &str, line: &str) -> Option<AccessKind> {
+fn access_kind(event: &str, line: &str) -> Option<AccessKind> {
     let operation = line.split_once("|OP ").map(|(_, operation)| operation);
     match operation {
         Some(operation) if operation.starts_with("STORE") => Some(AccessKind::Store),

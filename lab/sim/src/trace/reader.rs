@@ -1,11 +1,11 @@
 //! Reader of a trace's accesses, in order.
 
 use super::access::TraceAccess;
-use super::champsim::{self, RecordReader};
+use super::champsim::{self, ChampSimReader};
 use super::detect::{TEXTS, TraceFormat};
 use super::error::{Result, TraceError};
 use super::fields::{LineParser, ParsedLine};
-use super::text::{LineRead, LineReader, excerpt};
+use super::text::{TraceLine, TraceLineReader, excerpt};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::BufRead;
@@ -21,7 +21,7 @@ pub enum BadRecords {
 }
 
 /// Iterator that reads a trace as its accesses are requested. It ends after an error.
-pub struct Trace<R> {
+pub struct TraceReader<R> {
     input: TraceInput<R>,
     /// Accesses of the instruction that was read last.
     waiting: VecDeque<TraceAccess>,
@@ -32,14 +32,14 @@ pub struct Trace<R> {
 
 enum TraceInput<R> {
     Text {
-        lines: LineReader<R>,
+        lines: TraceLineReader<R>,
         parse: LineParser,
         expected: &'static str,
     },
-    Records(RecordReader<R>),
+    Records(ChampSimReader<R>),
 }
 
-impl<R> fmt::Debug for Trace<R> {
+impl<R> fmt::Debug for TraceReader<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace")
             .field("bad", &self.bad)
@@ -48,13 +48,13 @@ impl<R> fmt::Debug for Trace<R> {
     }
 }
 
-impl<R: BufRead> Trace<R> {
+impl<R: BufRead> TraceReader<R> {
     /// A trace of this format, not compressed.
     pub fn new(format: TraceFormat, input: R, bad: BadRecords) -> Self {
         let input = match TEXTS.into_iter().find(|(of, ..)| *of == format) {
-            None => TraceInput::Records(RecordReader::new(input)),
+            None => TraceInput::Records(ChampSimReader::new(input)),
             Some((_, parse, expected)) => TraceInput::Text {
-                lines: LineReader::new(input),
+                lines: TraceLineReader::new(input),
                 parse,
                 expected,
             },
@@ -108,7 +108,7 @@ impl<R: BufRead> Trace<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Trace<R> {
+impl<R: BufRead> Iterator for TraceReader<R> {
     type Item = Result<TraceAccess>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -131,21 +131,21 @@ impl<R: BufRead> Iterator for Trace<R> {
 
 /// Adds what the next line contains; false at the end.
 fn next_line<R: BufRead>(
-    lines: &mut LineReader<R>,
+    lines: &mut TraceLineReader<R>,
     parse: LineParser,
     expected: &'static str,
     waiting: &mut VecDeque<TraceAccess>,
 ) -> Result<bool> {
     let found = match lines.next()? {
-        LineRead::End => return Ok(false),
-        LineRead::Cut => {
+        TraceLine::End => return Ok(false),
+        TraceLine::Cut => {
             return Err(TraceError::Truncated {
                 position: lines.position(),
                 within: "a line",
             });
         }
-        LineRead::NoText(found) => found,
-        LineRead::Line(line) => match parse(line) {
+        TraceLine::NoText(found) => found,
+        TraceLine::Line(line) => match parse(line) {
             ParsedLine::Access(access) => {
                 waiting.push_back(access);
                 return Ok(true);
@@ -162,13 +162,13 @@ fn next_line<R: BufRead>(
 }
 
 fn next_record<R: BufRead>(
-    records: &mut RecordReader<R>,
+    records: &mut ChampSimReader<R>,
     waiting: &mut VecDeque<TraceAccess>,
 ) -> Result<bool> {
     let found = match records.next()? {
         None => return Ok(false),
         Some(record) if champsim::is_record(record) => {
-            waiting.extend(champsim::accesses(record));
+            waiting.extend(champsim::data_accesses(record));
             return Ok(true);
         }
         Some(record) => excerpt(record),

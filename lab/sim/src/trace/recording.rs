@@ -7,14 +7,14 @@ use std::path::Path;
 
 /// Iterator that reads a recording as its rows are requested. A recording without an end is read as
 /// far as it was written. The iterator ends after an error.
-pub struct CoverageRows {
+pub struct CoverageRowReader {
     rows: RecordingRows,
     bad: BadRecords,
     skipped: u64,
     ended: bool,
 }
 
-impl CoverageRows {
+impl CoverageRowReader {
     /// Opens a file. With [`BadRecords::Skip`], rows with impossible values are left out and
     /// counted. Data that can't be decoded is an error nevertheless.
     ///
@@ -35,7 +35,7 @@ impl CoverageRows {
     }
 }
 
-impl Iterator for CoverageRows {
+impl Iterator for CoverageRowReader {
     type Item = Result<CoverageRow>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -7,13 +7,13 @@ use std::io::{BufRead, Read};
 const MAX_BYTES: u64 = 4096;
 
 #[derive(Debug)]
-pub(super) struct LineReader<R> {
+pub(super) struct TraceLineReader<R> {
     input: R,
     line: Vec<u8>,
     number: u64,
 }
 
-pub(super) enum LineRead<'a> {
+pub(super) enum TraceLine<'a> {
     End,
     Line(&'a str),
     /// A line that is not text, or is too long; it was skipped.
@@ -22,7 +22,7 @@ pub(super) enum LineRead<'a> {
     Cut,
 }
 
-impl<R: BufRead> LineReader<R> {
+impl<R: BufRead> TraceLineReader<R> {
     pub(super) fn new(input: R) -> Self {
         Self {
             input,
@@ -35,32 +35,32 @@ impl<R: BufRead> LineReader<R> {
         TracePosition::Line(self.number)
     }
 
-    pub(super) fn next(&mut self) -> Result<LineRead<'_>> {
+    pub(super) fn next(&mut self) -> Result<TraceLine<'_>> {
         self.line.clear();
         self.number += 1;
         let position = TracePosition::Line(self.number);
-        let failed = |source| failed(position, source);
+        let failed = |source| trace_read_error(position, source);
         let mut limited = self.input.by_ref().take(MAX_BYTES);
         let read = limited.read_until(b'\n', &mut self.line).map_err(failed)?;
         if read == 0 {
-            return Ok(LineRead::End);
+            return Ok(TraceLine::End);
         }
         if let Some(line) = self.line.strip_suffix(b"\n") {
             return Ok(match std::str::from_utf8(line) {
-                Ok(line) => LineRead::Line(line.strip_suffix('\r').unwrap_or(line)),
-                Err(_) => LineRead::NoText(excerpt(line)),
+                Ok(line) => TraceLine::Line(line.strip_suffix('\r').unwrap_or(line)),
+                Err(_) => TraceLine::NoText(excerpt(line)),
             });
         }
         if (read as u64) < MAX_BYTES {
-            return Ok(LineRead::Cut);
+            return Ok(TraceLine::Cut);
         }
         self.input.skip_until(b'\n').map_err(failed)?;
-        Ok(LineRead::NoText(excerpt(&self.line)))
+        Ok(TraceLine::NoText(excerpt(&self.line)))
     }
 }
 
 /// An error of reading. A compressed file that ends too early gives `Truncated`.
-pub(super) fn failed(position: TracePosition, source: std::io::Error) -> TraceError {
+pub(super) fn trace_read_error(position: TracePosition, source: std::io::Error) -> TraceError {
     match source.kind() {
         std::io::ErrorKind::UnexpectedEof => TraceError::Truncated {
             position,

@@ -69,7 +69,7 @@ struct RegionSums {
 
 /// How much a region was accessed in a window, and in how many runs. Page walks count instead where
 /// only walks were sampled.
-fn accessed(row: &CoverageRow) -> (u64, u64) {
+fn accesses_and_runs(row: &CoverageRow) -> (u64, u64) {
     let region = &row.region;
     match row.source {
         AccessSource::Probed => (region.walks_per_s.into(), region.walks_per_s.into()),
@@ -89,7 +89,7 @@ impl TimeSlot {
         let number = region.region.start() / HUGE_PAGE_BYTES;
         let sums = self.regions.entry(number).or_default();
         sums.most_present = sums.most_present.max(region.present);
-        let (accessed, runs) = accessed(row);
+        let (accessed, runs) = accesses_and_runs(row);
         sums.accessed += accessed;
         sums.runs += runs;
     }
@@ -170,7 +170,7 @@ fn slot_of(at: Duration, every: Duration) -> u64 {
 
 /// Number of spans of time that each of these (ascending) stands for: until the next one. The last
 /// one stands for the smallest such distance, because the end of its process is unknown.
-fn lengths(numbers: &[u64]) -> Vec<u64> {
+fn slot_lengths(numbers: &[u64]) -> Vec<u64> {
     let next = numbers.windows(2).map(|pair| pair[1] - pair[0]);
     let mut lengths: Vec<u64> = next.collect();
     lengths.push(lengths.iter().copied().min().unwrap_or(1));
@@ -205,16 +205,16 @@ impl RecordedProcess {
         let mut filled = BTreeSet::new();
         let mut phases = Vec::new();
         let numbers: Vec<u64> = self.slots.keys().copied().collect();
-        for (slot, length) in self.slots.values().zip(lengths(&numbers)) {
+        for (slot, length) in self.slots.values().zip(slot_lengths(&numbers)) {
             for (area, held) in areas.iter().enumerate() {
                 let new = slot.regions.range(held.clone()).map(|(number, _)| *number);
                 let new = new.filter(|number| most.contains_key(number) && filled.insert(*number));
                 for range in ranges(new) {
-                    phases.push(fill(area, held, range, &most));
+                    phases.push(fill_phase(area, held, range, &most));
                 }
             }
             let span_s = every.as_secs_f64() * length as f64;
-            phases.extend(accesses(slot, &areas, stretch, span_s));
+            phases.extend(access_phases(slot, &areas, stretch, span_s));
         }
         let areas = areas.iter().enumerate().map(|(number, area)| Area {
             name: number.to_string(),
@@ -229,19 +229,24 @@ impl RecordedProcess {
     }
 }
 
-fn part(area: &Range<u64>, range: &Range<u64>) -> [f64; 2] {
+fn part_of_area(area: &Range<u64>, range: &Range<u64>) -> [f64; 2] {
     let share = |number: u64| (number - area.start) as f64 / (area.end - area.start) as f64;
     [share(range.start), share(range.end)]
 }
 
-fn fill(area: usize, held: &Range<u64>, range: Range<u64>, most: &BTreeMap<u64, u16>) -> Phase {
+fn fill_phase(
+    area: usize,
+    held: &Range<u64>,
+    range: Range<u64>,
+    most: &BTreeMap<u64, u16>,
+) -> Phase {
     let present = most
         .range(range.clone())
         .map(|(_, present)| u64::from(*present));
     let pages = present.sum::<u64>() / (range.end - range.start).max(1);
     Phase::Fill {
         area: area.to_string(),
-        part: part(held, &range),
+        part: part_of_area(held, &range),
         pages_per_region: pages.clamp(1, PAGES_PER_REGION.into()) as u16,
         pages_per_run: 1,
         page_ns: PAGE_NS,
@@ -251,7 +256,7 @@ fn fill(area: usize, held: &Range<u64>, range: Range<u64>, most: &BTreeMap<u64, 
 }
 
 /// Phases that access what was accessed in `span_s` seconds, and a pause for the rest of that time.
-fn accesses(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f64) -> Vec<Phase> {
+fn access_phases(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f64) -> Vec<Phase> {
     let mut streams = Vec::new();
     for (area, held) in areas.iter().enumerate() {
         for start in held.clone().step_by(stretch as usize) {
@@ -265,7 +270,7 @@ fn accesses(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f64) ->
             // Accesses, not pages: in-order access makes 64 accesses to a page.
             streams.push(AccessStream {
                 area: area.to_string(),
-                part: part(held, &range),
+                part: part_of_area(held, &range),
                 pattern: if in_order {
                     StreamPattern::Stride(64)
                 } else {

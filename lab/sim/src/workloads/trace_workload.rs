@@ -6,7 +6,7 @@
 
 use super::spec::{Area, Phase, Process, WorkloadSpec};
 use super::{ByteSize, WorkloadSpecError};
-use crate::trace::{AccessKind, BadRecords, Trace, TraceAccess, TraceError};
+use crate::trace::{AccessKind, BadRecords, TraceAccess, TraceError, TraceReader};
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -72,7 +72,10 @@ pub enum TraceWorkloadError {
 ///
 /// # Errors
 /// An unreadable file or no trace; no access to data; a value of `tape` out of range.
-pub fn traced(tape: TraceReplay, times: u32) -> Result<(WorkloadSpec, u64), TraceWorkloadError> {
+pub fn workload_of_trace(
+    tape: TraceReplay,
+    times: u32,
+) -> Result<(WorkloadSpec, u64), TraceWorkloadError> {
     let (areas, skipped) = areas(&tape)?;
     let name = tape.path.file_name().unwrap_or(tape.path.as_os_str());
     let name = name.to_string_lossy().into_owned();
@@ -91,7 +94,7 @@ pub fn traced(tape: TraceReplay, times: u32) -> Result<(WorkloadSpec, u64), Trac
 
 /// The memory that a trace accesses, as ascending mappings, and the number of records left out.
 fn areas(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
-    let mut trace = Trace::open(&tape.path, tape.bad)?;
+    let mut trace = TraceReader::open(&tape.path, tape.bad)?;
     let mut regions = BTreeSet::new();
     let mut last = None;
     for access in &mut trace {

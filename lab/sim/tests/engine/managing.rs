@@ -2,7 +2,7 @@
 
 use crate::common::{HOT_AT_THE_TOP, RANDOM, accessing, fragmented, run};
 use hawkeye_manager::{LoopWakeReason, Machine};
-use hawkeye_sim::simulate::{SimulationSetup, manager};
+use hawkeye_sim::simulate::{SimulationSetup, build_manager};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::WorkloadSpec;
 
@@ -13,7 +13,7 @@ fn first_promoted(
     count: u64,
 ) -> Vec<usize> {
     let system = systems::by_name(system).unwrap();
-    let mut manager = manager(&system, workload, setup).unwrap();
+    let mut manager = build_manager(&system, workload, setup).unwrap();
     while manager.journal().totals().promoted < count {
         assert_eq!(
             manager.run_due_work(),

@@ -4,7 +4,7 @@ use crate::common::{fragmented, ran, run, small};
 use hawkeye_sim::engine::ProgramOutcome;
 use hawkeye_sim::simulate::SimulationSetup;
 use hawkeye_sim::trace::BadRecords;
-use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, traced};
+use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, workload_of_trace};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn file(name: &str, text: &str) -> PathBuf {
 }
 
 fn workload(tape: TraceReplay, times: u32) -> WorkloadSpec {
-    traced(tape, times).unwrap().0
+    workload_of_trace(tape, times).unwrap().0
 }
 
 fn loads(addresses: impl Iterator<Item = u64>) -> String {
@@ -30,7 +30,6 @@ fn loads(addresses: impl Iterator<Item = u64>) -> String {
     })
 }
 
-/// Scattered addresses in some regions of the heap, in no order.
 fn scattered(regions: u64, count: u64) -> impl Iterator<Item = u64> {
     let step = |n: &u64| {
         n.wrapping_mul(6364136223846793005)
@@ -131,7 +130,7 @@ fn what_is_swapped_out_is_brought_in_again() {
 
 #[test]
 fn what_is_no_workload_is_told() {
-    let refused = |tape: TraceReplay, times: u32| match traced(tape, times) {
+    let refused = |tape: TraceReplay, times: u32| match workload_of_trace(tape, times) {
         Ok(_) => panic!("it is right"),
         Err(error) => error.to_string(),
     };
@@ -142,7 +141,7 @@ fn what_is_no_workload_is_told() {
         bad: BadRecords::Skip,
         ..TraceReplay::new(path)
     };
-    let (workload, skipped) = traced(lenient.clone(), 1).unwrap();
+    let (workload, skipped) = workload_of_trace(lenient.clone(), 1).unwrap();
     assert_eq!(skipped, 1);
     assert_eq!(ran("linux-4k", &workload, &small()).accesses, 2.0);
     let code = file("code.lackey", "I  401000,4\n L ffffffff81000000,8\n");

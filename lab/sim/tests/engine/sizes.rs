@@ -12,7 +12,6 @@ use std::time::Duration;
 
 const K64: PageOrder = PageOrder::CONTIGUOUS;
 const HUGE_BYTES: u64 = 2 << 20;
-/// Where an engine's first area begins.
 const BEGIN: u64 = 0x1000_0000_0000;
 
 fn on(processor: ProcessorSpec) -> SimulationSetup {
@@ -262,7 +261,7 @@ proptest! {
                     machine.wait_until(later);
                 }
             }
-            prop_assert_eq!(machine.broken(), None);
+            prop_assert_eq!(machine.stopping_error(), None);
             prop_assert_eq!(machine.kernel().check(), Ok(()));
         }
     }

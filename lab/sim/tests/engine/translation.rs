@@ -3,7 +3,6 @@
 use crate::common::{RANDOM, SEQUENTIAL, accessing, ran, second_phase_s, small};
 use hawkeye_sim::engine::ProgramFigures;
 
-/// The program with these accesses under base pages and under huge pages.
 fn both(streams: &str) -> [ProgramFigures; 2] {
     let workload = accessing(2.0, streams);
     ["linux-4k", "linux"].map(|system| ran(system, &workload, &small()))

@@ -150,7 +150,7 @@ proptest! {
             }
             prop_assert_eq!(kernel.check(), Ok(()));
             for number in 0..REGIONS {
-                let found = kernel.nonzero(space, region(number));
+                let found = kernel.nonzero_pages(space, region(number));
                 let alike = (0..512u16).all(|p| {
                     found.contains(p) == (contents.get(&(number * 512 + u64::from(p))) == Some(&true))
                 });

@@ -54,7 +54,7 @@ fn sparse_memory_stays_sparse() -> TestResult {
         kernel.touch_pages(
             space,
             region(index),
-            PageBits::spread(100),
+            PageBits::evenly_spread(100),
             PageAccess::Write,
         )?;
     }

@@ -9,7 +9,12 @@ use hawkeye_sim::kernel::{KernelError, PageAccess};
 #[test]
 fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
-    kernel.touch_pages(space, region(1), PageBits::spread(100), PageAccess::Write)?;
+    kernel.touch_pages(
+        space,
+        region(1),
+        PageBits::evenly_spread(100),
+        PageAccess::Write,
+    )?;
     let done = kernel.promote(space, region(1), PageOrder::HUGE)?;
     assert_eq!((done.copied, done.added), (100, 412));
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (1, HUGE));
@@ -25,7 +30,7 @@ fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
 #[test]
 fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
-    let used = PageBits::spread(100);
+    let used = PageBits::evenly_spread(100);
     kernel.touch_pages(space, region(0), used, PageAccess::Write)?;
     kernel.touch_pages(
         space,

@@ -26,7 +26,7 @@ fn only(sizes: PageOrders) -> FaultPolicy {
 
 fn kib(kernel: &SimulatedKernel, space: SpaceId, order: PageOrder) -> u64 {
     let mapped = kernel.mapped_by_size(space);
-    mapped.map_or(0, |mapped| mapped.of(order) / KIB)
+    mapped.map_or(0, |mapped| mapped.bytes_of_order(order) / KIB)
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn what_is_swapped_out_is_no_large_page_any_more() -> TestResult {
     let mapped = kernel.mapped_by_size(space)?;
     let sum: u64 = mapped.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(sum, figures.rss_bytes);
-    assert!(mapped.of(K64) > 4 * MIB, "{mapped:?}");
+    assert!(mapped.bytes_of_order(K64) > 4 * MIB, "{mapped:?}");
     kernel.check().map_err(|error| panic!("{error}"))
 }
 
@@ -287,11 +287,11 @@ fn a_gibibyte_is_one_page() -> TestResult {
 #[test]
 fn what_no_region_holds_is_told() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
-    assert_eq!(kernel.outside(space)?, Default::default());
+    assert_eq!(kernel.outside_regions(space)?, Default::default());
     kernel.map(space, bytes_at(8 * MIB, 128 * KIB))?;
     kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB))?;
     kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), PageAccess::Write)?;
-    let outside = kernel.outside(space)?;
+    let outside = kernel.outside_regions(space)?;
     let mut expected = [0; 9];
     (expected[0], expected[5]) = (4 * KIB, 128 * KIB);
     assert_eq!(

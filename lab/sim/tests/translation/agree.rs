@@ -91,7 +91,6 @@ const REGIONS: [u64; 10] = [
     0x01fe_0000_4000_0000,
 ];
 const SIZES: [LeafSize; 3] = [LeafSize::Base, LeafSize::Huge, LeafSize::Giant];
-/// Groups of base pages: all, none, some.
 const GROUPS: [u128; 5] = [
     u128::MAX,
     0,

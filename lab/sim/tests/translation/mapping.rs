@@ -5,7 +5,7 @@ use super::{BEGIN, FULL, TestResult};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::SKYLAKE;
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, Fault, LeafSize, MappingError, Mappings, ProgramWork, Translator,
+    Access, AccessFault, EntrySize, LeafSize, MappingError, Mappings, ProgramWork, Translator,
     TranslatorSpec,
 };
 use std::collections::BTreeSet;
@@ -316,16 +316,16 @@ fn faults_say_what_is_missing() -> TestResult {
     let done = translate(&mut core, 0);
     assert_eq!(
         (done.accesses, done.fault),
-        (2, Some(Fault::Protected(batch[2])))
+        (2, Some(AccessFault::Protected(batch[2])))
     );
     let done = translate(&mut core, 3);
     assert_eq!(
         (done.accesses, done.fault),
-        (0, Some(Fault::Unmapped(batch[3])))
+        (0, Some(AccessFault::Unmapped(batch[3])))
     );
     let beyond = Access::load(1 << 60);
     let done = core.translate(&mut mappings, &[beyond], ProgramWork::default());
-    assert_eq!(done.fault, Some(Fault::Unmapped(beyond)));
+    assert_eq!(done.fault, Some(AccessFault::Unmapped(beyond)));
     assert_eq!(core.counters().accesses, 2);
     Ok(())
 }

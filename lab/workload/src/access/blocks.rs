@@ -2,7 +2,7 @@
 //! part, at random.
 
 use super::AccessArgs;
-use super::pace::{NextStep, ReadSchedule};
+use super::read_schedule::{ReadSchedule, ReaderNextStep};
 use crate::prelude::*;
 
 /// Options of `blocks`.
@@ -30,14 +30,14 @@ pub struct BlocksArgs {
     pub renew_per_s: f64,
 }
 
-struct Blocks<'a> {
+struct BlockMemory<'a> {
     args: &'a BlocksArgs,
-    blocks: Vec<Mapping>,
+    blocks: Vec<WorkloadMemory>,
     used_bytes: usize,
     rng: WorkloadRng,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> BlockMemory<'a> {
     /// Maps and fills the blocks. Returns the total time of filling.
     fn new(args: &'a BlocksArgs) -> WorkloadResult<(Self, Duration)> {
         let whole = |kib: u64| (kib << 10) as usize;
@@ -68,16 +68,16 @@ impl<'a> Blocks<'a> {
         }
         let keep = this.blocks.len() * usize::from(100 - args.free_percent) / 100;
         while this.blocks.len() > keep.max(1) {
-            let gone = this.rng.below(this.blocks.len());
+            let gone = this.rng.draw_below(this.blocks.len());
             this.blocks.swap_remove(gone);
         }
         Ok((this, filling))
     }
 
-    fn map(&self) -> WorkloadResult<Mapping> {
+    fn map(&self) -> WorkloadResult<WorkloadMemory> {
         let block = (self.args.block_kib << 10) as usize;
         let guard = if self.args.guards { PAGE } else { 0 };
-        let mut mapping = Mapping::plain(block + guard)?;
+        let mut mapping = WorkloadMemory::map_unaligned(block + guard)?;
         if guard > 0 {
             mapping.protect(block, guard, Protection::Nothing)?;
         }
@@ -87,7 +87,7 @@ impl<'a> Blocks<'a> {
         Ok(mapping)
     }
 
-    fn fill(&self, mapping: &mut Mapping) -> Duration {
+    fn fill(&self, mapping: &mut WorkloadMemory) -> Duration {
         let begun = Instant::now();
         for offset in (0..self.used_bytes).step_by(PAGE) {
             mapping.write(offset, stamp(mapping, offset));
@@ -99,8 +99,8 @@ impl<'a> Blocks<'a> {
         let mut rng = self.rng.clone();
         let words = self.used_bytes / 8;
         for _ in 0..count {
-            let block = rng.below(self.blocks.len());
-            let word = rng.below(words);
+            let block = rng.draw_below(self.blocks.len());
+            let word = rng.draw_below(words);
             if let Some(block) = self.blocks.get(block) {
                 block.read(word * 8);
             }
@@ -108,8 +108,8 @@ impl<'a> Blocks<'a> {
         self.rng = rng;
     }
 
-    fn renew(&mut self) -> WorkloadResult<()> {
-        let index = self.rng.below(self.blocks.len());
+    fn reallocate_block(&mut self) -> WorkloadResult<()> {
+        let index = self.rng.draw_below(self.blocks.len());
         drop(self.blocks.swap_remove(index));
         let mut mapping = self.map()?;
         self.fill(&mut mapping);
@@ -131,13 +131,13 @@ impl<'a> Blocks<'a> {
     }
 }
 
-fn stamp(block: &Mapping, offset: usize) -> u64 {
+fn stamp(block: &WorkloadMemory, offset: usize) -> u64 {
     mix(block.start() + offset as u64) | 1
 }
 
 /// Reports the time of filling before it is ready.
 pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult<()> {
-    let (mut blocks, filling) = Blocks::new(args)?;
+    let (mut blocks, filling) = BlockMemory::new(args)?;
     console.emit(&WorkloadEvent::Touched {
         elapsed_s: filling.as_secs_f64(),
         mean_ns: 0.0,
@@ -145,14 +145,14 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult
         longest_ns: 0,
     })?;
     let used_bytes = (blocks.blocks.len() * blocks.used_bytes) as u64;
-    console.emit(&WorkloadEvent::Ready(ready(0, used_bytes, 0)))?;
+    console.emit(&WorkloadEvent::Ready(ready_report(0, used_bytes, 0)))?;
     let mut pace = ReadSchedule::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let NextStep::Read(count) = pace.next_step_after_batch(console)? {
+    while let ReaderNextStep::Read(count) = pace.next_step_after_batch(console)? {
         blocks.read(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
-            blocks.renew()?;
+            blocks.reallocate_block()?;
             renewed += 1.0;
         }
     }

@@ -1,23 +1,23 @@
 //! A pointer chase: every read yields the address of the next one.
 
-use super::cycle::Cycle;
-use super::walk::{AccessPattern, HotColdLayout, MemoryPart, PartChooser};
-use crate::memory::Mapping;
+use super::access_patterns::{AccessPattern, HotColdLayout, MemoryPart, PartChooser};
+use super::cycle::RandomCycle;
+use crate::memory::WorkloadMemory;
 
 /// Bytes per node of the cycle: a cache line.
 const NODE: usize = 64;
 
 /// One cycle through each part of the memory, in random order.
-pub(super) struct Chase {
+pub(super) struct PointerChase {
     chooser: PartChooser,
     at: [usize; 2],
 }
 
-impl Chase {
+impl PointerChase {
     /// Writes the cycles into memory: the first word of each node is the offset of the next.
-    pub(super) fn new(memory: &mut Mapping, layout: HotColdLayout, seed: u64) -> Self {
+    pub(super) fn new(memory: &mut WorkloadMemory, layout: HotColdLayout, seed: u64) -> Self {
         for area in [layout.cold, layout.hot] {
-            let cycle = Cycle::new(area.bytes / NODE, seed);
+            let cycle = RandomCycle::new(area.bytes / NODE, seed);
             for node in 0..area.bytes / NODE {
                 let next = area.offset + cycle.next(node) * NODE;
                 memory.write(area.offset + node * NODE, next as u64);
@@ -31,8 +31,8 @@ impl Chase {
     }
 }
 
-impl AccessPattern for Chase {
-    fn read(&mut self, memory: &Mapping, count: usize) {
+impl AccessPattern for PointerChase {
+    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
         let at = &mut self.at[self.chooser.choose()];
         for _ in 0..count {
             *at = memory.read(*at) as usize;
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn the_chase_stays_in_its_part() {
-        let mut memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let mut memory =
+            WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let half = REGION / 2;
         let layout = HotColdLayout {
             cold: MemoryPart {
@@ -60,7 +61,7 @@ mod tests {
             },
             hot_percent: 50,
         };
-        let mut chase = Chase::new(&mut memory, layout, 1);
+        let mut chase = PointerChase::new(&mut memory, layout, 1);
         for _ in 0..100 {
             chase.read(&memory, 1000);
             assert!(chase.at[0] < half && (half..REGION).contains(&chase.at[1]));

@@ -7,14 +7,14 @@ use crate::rng::{WorkloadRng, mix};
 /// A linear congruential generator with these constants runs through all numbers below a power of
 /// two. Folding high bits into low ones before and after (an involution) keeps that and hides its
 /// regular low bits. Steps out of the wanted range are repeated.
-pub(super) struct Cycle {
+pub(super) struct RandomCycle {
     count: usize,
     mask: u64,
     fold: u32,
     increment: u64,
 }
 
-impl Cycle {
+impl RandomCycle {
     /// A cycle through all numbers below `count`; it depends on the seed.
     pub(super) fn new(count: usize, seed: u64) -> Self {
         let size = count.next_power_of_two() as u64;
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_cycle_visits_everything_once() {
         for count in [1, 2, 3, 64, 100, 4096, 5000] {
-            let cycle = Cycle::new(count, 9);
+            let cycle = RandomCycle::new(count, 9);
             let (mut at, mut steps) = (cycle.next(0), 1);
             while at != 0 {
                 at = cycle.next(at);

@@ -2,8 +2,8 @@
 //! proportional to `1 / r^theta`.
 
 use super::AccessArgs;
-use super::cycle::Cycle;
-use super::walk::AccessPattern;
+use super::access_patterns::AccessPattern;
+use super::cycle::RandomCycle;
 use crate::prelude::*;
 use rand_distr::Distribution;
 
@@ -19,21 +19,21 @@ pub struct ZipfArgs {
 }
 
 /// Independent reads by Zipf's law. Popular pages are not neighbours.
-pub(super) struct Zipf {
+pub(super) struct ZipfReads {
     /// Draws ranks from 1 on.
     ranks: rand_distr::Zipf<f64>,
     /// Maps ranks to pages.
-    pages: Cycle,
+    pages: RandomCycle,
     rng: WorkloadRng,
 }
 
-impl Zipf {
-    pub(super) fn new(memory: &Mapping, theta: f64, seed: u64) -> WorkloadResult<Self> {
+impl ZipfReads {
+    pub(super) fn new(memory: &WorkloadMemory, theta: f64, seed: u64) -> WorkloadResult<Self> {
         let refused = |error| WorkloadError::Usage(format!("--theta {theta}: {error}"));
         let ranks = rand_distr::Zipf::new(memory.pages() as f64, theta).map_err(refused)?;
         Ok(Self {
             ranks,
-            pages: Cycle::new(memory.pages(), seed),
+            pages: RandomCycle::new(memory.pages(), seed),
             rng: WorkloadRng::new(seed, 0),
         })
     }
@@ -45,10 +45,10 @@ impl Zipf {
     }
 }
 
-impl AccessPattern for Zipf {
-    fn read(&mut self, memory: &Mapping, count: usize) {
+impl AccessPattern for ZipfReads {
+    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
         for _ in 0..count {
-            let offset = self.page() * PAGE + self.rng.below(PAGE_WORDS) * 8;
+            let offset = self.page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
             memory.read(offset);
         }
     }
@@ -60,8 +60,8 @@ mod tests {
     use crate::memory::{REGION, REGION_PAGES, RequestedPageKind};
 
     fn counts(theta: f64) -> Vec<u32> {
-        let memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
-        let mut zipf = Zipf::new(&memory, theta, 1).unwrap();
+        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let mut zipf = ZipfReads::new(&memory, theta, 1).unwrap();
         let mut counts = vec![0; REGION_PAGES];
         for _ in 0..100_000 {
             counts[zipf.page()] += 1;
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn a_theta_that_is_no_number_is_refused() {
-        let memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         for theta in [-1.0, f64::NAN] {
-            let error = Zipf::new(&memory, theta, 1).map(drop).unwrap_err();
+            let error = ZipfReads::new(&memory, theta, 1).map(drop).unwrap_err();
             assert!(error.to_string().starts_with("--theta"), "{error}");
         }
     }

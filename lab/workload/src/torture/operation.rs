@@ -44,7 +44,7 @@ impl TortureOperation {
     /// A random operation, by weight.
     pub(super) fn draw(rng: &mut WorkloadRng) -> Self {
         let total = OPERATIONS.iter().map(|(_, weight)| weight).sum();
-        let mut left = rng.below(total);
+        let mut left = rng.draw_below(total);
         for (operation, weight) in OPERATIONS {
             if left < weight {
                 return operation;

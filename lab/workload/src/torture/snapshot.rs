@@ -1,7 +1,7 @@
 //! Forked children that check a snapshot of their parent's memory.
 
-use super::model::{ExpectedPage, Mismatch};
-use super::piece::ShadowedMapping;
+use super::shadow_pages::{ExpectedPage, PageMismatch};
+use super::shadowed_mapping::ShadowedMapping;
 use crate::prelude::*;
 use crate::process::{ForkedChild, exit_code};
 use std::ops::Range;
@@ -19,13 +19,13 @@ const WRITE_EVERY: usize = 7;
 /// Forks children for one thread, and reads their reports.
 pub(super) struct SnapshotChecker {
     /// Shared with the children, which write their results to it.
-    report: Mapping,
+    report: WorkloadMemory,
 }
 
 impl SnapshotChecker {
     pub(super) fn new() -> WorkloadResult<Self> {
         Ok(Self {
-            report: Mapping::shared(PAGE)?,
+            report: WorkloadMemory::shared(PAGE)?,
         })
     }
 
@@ -59,7 +59,7 @@ impl SnapshotChecker {
     pub(super) fn wait(
         &mut self,
         child: ForkedChild,
-    ) -> WorkloadResult<WorkloadResult<(), Mismatch>> {
+    ) -> WorkloadResult<WorkloadResult<(), PageMismatch>> {
         let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
         match exit_code(status).and_then(|code| u8::try_from(code).ok()) {
             Some(RIGHT) => Ok(Ok(())),
@@ -70,7 +70,11 @@ impl SnapshotChecker {
 }
 
 /// The child's work: memory only, no allocation, no lock.
-fn check_in_child(piece: &mut ShadowedMapping, pages: Range<usize>, report: &mut Mapping) -> u8 {
+fn check_in_child(
+    piece: &mut ShadowedMapping,
+    pages: Range<usize>,
+    report: &mut WorkloadMemory,
+) -> u8 {
     let mut seen = piece.check(pages.clone());
     if seen.is_ok() {
         for page in pages.clone().step_by(WRITE_EVERY) {
@@ -94,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
-        let memory = Mapping::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut piece = ShadowedMapping::new(memory, 1);
         piece.write(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();

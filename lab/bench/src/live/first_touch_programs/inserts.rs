@@ -1,6 +1,6 @@
 //! Inserts large values into Redis, one after the other.
 
-use super::launch::{CORE, command, start};
+use super::launch::{CORE, launch_command, start};
 use crate::live::prelude::*;
 use crate::statistics::{quantile, sorted};
 use hawkeye_workload::core_set::CoreSet;
@@ -15,14 +15,14 @@ const VALUE_BYTES: u64 = 2 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns inserts per second, and their mean and p99 in milliseconds.
-pub(super) fn run(host: &BenchHost, ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
-    crate::live::programs::packages::need("redis-server", "redis-server")?;
+pub(super) fn measure_inserts(host: &BenchHost, ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
+    crate::live::programs::packages::need_program("redis-server", "redis-server")?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
     let words: Vec<String> = words
         .split(' ')
         .map(|word| word.replace('\'', ""))
         .collect();
-    let mut command = command(host, ahead, None, &words);
+    let mut command = launch_command(host, ahead, None, &words);
     command.stdout(std::process::Stdio::null());
     let server = start(command)?;
     let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::restrict_thread);

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndOfTiming {
+pub(super) enum ReadySign {
     Ended,
     Line,
 }
@@ -16,13 +16,13 @@ pub(super) enum EndOfTiming {
 #[derive(Clone, Debug)]
 pub(super) struct TimedCommand {
     pub(super) words: Vec<String>,
-    pub(super) ready: EndOfTiming,
+    pub(super) ready: ReadySign,
 }
 
 pub(super) const CORE: usize = 0;
 
 impl TimedCommand {
-    pub(super) fn of(words: &str, ready: EndOfTiming) -> Self {
+    pub(super) fn for_program(words: &str, ready: ReadySign) -> Self {
         let words = words.split(' ').map(String::from).collect();
         Self { words, ready }
     }
@@ -34,23 +34,23 @@ impl TimedCommand {
         ahead: bool,
         warm_gib: Option<u64>,
     ) -> BenchResult<f64> {
-        let mut command = command(host, ahead, warm_gib, &self.words);
+        let mut command = launch_command(host, ahead, warm_gib, &self.words);
         command.stdout(Stdio::piped());
         let begun = Instant::now();
         let mut running = start(command)?;
-        let failed = || BenchError::program(self.words.join(" "));
+        let failed = || BenchError::program_error(self.words.join(" "));
         let mut line = String::new();
         if let Some(output) = running.stdout.take() {
             let mut output = BufReader::new(output);
             let read = match self.ready {
-                EndOfTiming::Line => output.read_line(&mut line),
-                EndOfTiming::Ended => {
+                ReadySign::Line => output.read_line(&mut line),
+                ReadySign::Ended => {
                     std::io::copy(&mut output, &mut std::io::sink()).map(|n| n as usize)
                 }
             };
             read.map_err(failed())?;
         }
-        if self.ready == EndOfTiming::Ended {
+        if self.ready == ReadySign::Ended {
             let status = running.wait().map_err(failed())?;
             if !status.success() {
                 bail!("{} ended with {status}", self.words.join(" "));
@@ -63,7 +63,7 @@ impl TimedCommand {
 }
 
 /// `hawkeye run` itself is not bound to the core, so `taskset` binds the program in both ways.
-pub(super) fn command(
+pub(super) fn launch_command(
     host: &BenchHost,
     ahead: bool,
     warm_gib: Option<u64>,
@@ -71,7 +71,7 @@ pub(super) fn command(
 ) -> Command {
     let mut command = Command::new("taskset");
     if ahead {
-        command = Command::new(host.program());
+        command = Command::new(host.workload_program());
         command.args(["run", "--policy", "none", "--fault-ahead", "on"]);
         if let Some(gib) = warm_gib {
             command.args(["--warm", &format!("{gib}GiB")]);

@@ -14,7 +14,7 @@ pub(in crate::live) struct RunningProcess {
 
 impl RunningProcess {
     pub(in crate::live) fn start(command: &mut Command, ended_by: Signal) -> BenchResult<Self> {
-        let failed = BenchError::starting(command);
+        let failed = BenchError::start_error(command);
         let child = command.spawn().map_err(failed)?;
         Ok(Self { child, ended_by })
     }
@@ -46,13 +46,13 @@ impl Drop for RunningProcess {
     }
 }
 
-pub(in crate::live) fn output_of(command: &mut Command) -> BenchResult<Output> {
-    let failed = BenchError::starting(command);
+pub(in crate::live) fn command_output(command: &mut Command) -> BenchResult<Output> {
+    let failed = BenchError::start_error(command);
     command.output().map_err(failed)
 }
 
 /// Repeats a question until there is an answer; `None` after this time.
-pub(in crate::live) fn answer_within<T>(
+pub(in crate::live) fn poll_for_answer<T>(
     at_most: Duration,
     mut ask: impl FnMut() -> BenchResult<Option<T>>,
 ) -> BenchResult<Option<T>> {

@@ -1,7 +1,7 @@
 //! Hash maps with look-ups of random keys: one in a Java virtual machine, and sparsehash's
 //! `dense_hash_map`. They use the workloads' line protocol.
 
-use super::reader::{ProtocolProgram, command};
+use super::protocol_program::{ProtocolProgram, command};
 use super::{packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
@@ -18,7 +18,7 @@ pub(in crate::live) struct CompiledProgram {
 
 impl CompiledProgram {
     pub(in crate::live) fn with_sparsehash(source: &str) -> BenchResult<Self> {
-        packages::need("g++", "g++")?;
+        packages::need_program("g++", "g++")?;
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
         let folder = temporary_folder()?;
         let source = write(&folder, "program.cc", source)?;
@@ -26,7 +26,9 @@ impl CompiledProgram {
         let mut compiler = Command::new("g++");
         compiler.args(["-O2", "-pthread", "-o"]);
         compiler.arg(program.path()).arg(&source);
-        let status = compiler.status().map_err(BenchError::program("g++"))?;
+        let status = compiler
+            .status()
+            .map_err(BenchError::program_error("g++"))?;
         if !status.success() {
             bail!("compiling a program with g++ failed: {status}");
         }
@@ -43,15 +45,15 @@ fn power_of_two(mib: u64) -> u64 {
     1 << mib.max(1).ilog2()
 }
 
-pub(super) fn sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
+pub(super) fn start_sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::with_sparsehash(include_str!("sparsehash.cc"))?;
     let mut command = command(program.path());
     command.arg(power_of_two(mib).to_string()).args(hot.words());
     ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
 }
 
-pub(super) fn java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
-    packages::need("javac", "default-jdk-headless")?;
+pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
+    packages::need_program("javac", "default-jdk-headless")?;
     let table_mib = power_of_two(mib);
     let folder = temporary_folder()?;
     let source = write(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
@@ -80,7 +82,7 @@ mod tests {
         if !packages::is_there("javac") {
             return skip_without(this_test!(), "javac");
         }
-        works(&mut java(3, TENTH).expect("starts"));
+        works(&mut start_java(3, TENTH).expect("starts"));
     }
 
     #[test]
@@ -89,7 +91,7 @@ mod tests {
             return skip_without(this_test!(), "sparsehash");
         }
         for hot in [HotKeys::UNIFORM, TENTH] {
-            works(&mut sparsehash(3, hot).expect("starts"));
+            works(&mut start_sparsehash(3, hot).expect("starts"));
         }
     }
 }

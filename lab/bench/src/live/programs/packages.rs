@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Ensures that `program` can be started: installs `package` if it is missing, and reports that.
-pub fn need(program: &str, package: &str) -> BenchResult<()> {
+pub fn need_program(program: &str, package: &str) -> BenchResult<()> {
     install_if_missing(program, package, || is_there(program))
 }
 
@@ -23,7 +23,7 @@ fn install_if_missing(what: &str, package: &str, is_there: impl Fn() -> bool) ->
     let words = ["install", "-y", "--no-install-recommends", package];
     let installed = apt_get(&["update"]).and(apt_get(&words));
     let failed = format!("apt-get, to install {package} ({what} is missing)");
-    installed.map_err(BenchError::program(failed))?;
+    installed.map_err(BenchError::program_error(failed))?;
     if !is_there() {
         bail!("{what} is still missing after `apt-get install {package}`: install it by hand");
     }
@@ -50,7 +50,7 @@ pub(super) fn is_there(program: &str) -> bool {
 mod tests {
     #[test]
     fn a_present_program_is_not_installed() {
-        assert!(super::need("sh", "no-such-package").is_ok());
+        assert!(super::need_program("sh", "no-such-package").is_ok());
         assert!(!super::is_there("hawkeye-no-such-program"));
     }
 }

@@ -12,9 +12,9 @@
 
 mod cluster;
 
-use super::child_process::{RunningProcess, answer_within};
-use super::cores::ClientServerCores;
-use super::server::end_with_parent_thread;
+use super::child_process::{RunningProcess, poll_for_answer};
+use super::client_server_cores::ClientServerCores;
+use super::kv_servers::end_with_parent_thread;
 use crate::live::prelude::*;
 use cluster::{PostgresCluster, run};
 use hawkeye_linux::fields::field;
@@ -41,7 +41,7 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<(
     let path = Path::new(THP_DIR).join(SETTING);
     if path.exists() && hawkeye_linux::machine_lease::thp_settings::read_setting(&path)? == "never"
     {
-        host.set_thp(SETTING, "advise")?;
+        host.set_thp_file(SETTING, "advise")?;
     }
     Ok(())
 }
@@ -68,10 +68,10 @@ pub(super) fn start(mib: u64) -> BenchResult<Postgres> {
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
     let bytes = number(&cluster.query(size)?)?;
-    let mut client = pgbench(&cluster)?;
+    let mut client = start_pgbench(&cluster)?;
     let output = client.stderr.take();
     let reports = output.map_or_else(|| mpsc::channel().1, read_reports);
-    let backend = backend(&cluster)?;
+    let backend = backend_pid(&cluster)?;
     wait_until_mapped(backend, bytes)?;
     let mut postgres = Postgres {
         client,
@@ -132,7 +132,7 @@ impl Postgres {
     }
 }
 
-fn pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
+fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
     let mut command = cluster.command("pgbench");
     let forever = "100000000";
     command
@@ -151,7 +151,7 @@ fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(BenchResult::ok) {
-            if let Some(report) = progress(&line) {
+            if let Some(report) = parse_pgbench_progress(&line) {
                 if sender.send(report).is_err() {
                     break;
                 }
@@ -161,7 +161,7 @@ fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
     receiver
 }
 
-fn progress(line: &str) -> Option<(f64, f64)> {
+fn parse_pgbench_progress(line: &str) -> Option<(f64, f64)> {
     let rest = line.strip_prefix("progress: ")?;
     let (seconds, rest) = rest.split_once(" s, ")?;
     let (per_s, _) = rest.split_once(" tps")?;
@@ -173,11 +173,11 @@ fn number(text: &str) -> BenchResult<u64> {
     text.parse().map_err(wrong)
 }
 
-fn backend(cluster: &PostgresCluster) -> BenchResult<u32> {
+fn backend_pid(cluster: &PostgresCluster) -> BenchResult<u32> {
     // pgbench's first connection only reads the table list, and ends.
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
     let asking = || Ok(Some(cluster.query(query)?).filter(|answer| !answer.is_empty()));
-    let answer = answer_within(SILENCE, asking)?;
+    let answer = poll_for_answer(SILENCE, asking)?;
     Ok(number(&answer.unwrap_or_default())? as u32)
 }
 
@@ -191,7 +191,7 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> BenchResult<()> {
         mapped = kib.map_or(0, |kib: u64| kib << 10);
         Ok((mapped >= bytes / 100 * MAPPED_PERCENT).then_some(()))
     };
-    if answer_within(MAPPING, waiting)?.is_none() {
+    if poll_for_answer(MAPPING, waiting)?.is_none() {
         bail!(
             "PostgreSQL's backend has mapped only {} of {} MiB after {} s",
             mapped >> 20,
@@ -211,14 +211,17 @@ mod tests {
     #[test]
     fn progress_is_read() {
         let line = "progress: 2.0 s, 13579.5 tps, lat 0.073 ms stddev 0.011, 0 failed";
-        assert_eq!(progress(line), Some((13579.5, 2.0)));
-        assert_eq!(progress("pgbench (15.18 (Debian 15.18-0+deb12u1))"), None);
-        assert_eq!(progress("progress: nan s, x tps"), None);
+        assert_eq!(parse_pgbench_progress(line), Some((13579.5, 2.0)));
+        assert_eq!(
+            parse_pgbench_progress("pgbench (15.18 (Debian 15.18-0+deb12u1))"),
+            None
+        );
+        assert_eq!(parse_pgbench_progress("progress: nan s, x tps"), None);
     }
 
     #[test]
     fn rows_are_looked_up() {
-        if cluster::programs().is_none() {
+        if cluster::postgres_program_folder().is_none() {
             skip_without(this_test!(), "PostgreSQL");
             return;
         }

@@ -1,7 +1,7 @@
 //! Programs in Python: our scripts around the work of a library. They use the workloads' line
 //! protocol.
 
-use super::reader::{ProtocolProgram, command};
+use super::protocol_program::{ProtocolProgram, command};
 use super::{packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
@@ -99,7 +99,7 @@ fn need_duckdb() -> BenchResult<()> {
         .arg("duckdb>=1.1,<3")
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    let failed = BenchError::program("pip, to install duckdb");
+    let failed = BenchError::program_error("pip, to install duckdb");
     let status = pip.status().map_err(failed)?;
     if status.success() {
         return Ok(());

@@ -16,7 +16,7 @@ pub enum KhugepagedPace {
 
 impl KhugepagedPace {
     /// Applies this pace from now on.
-    pub fn apply(self, host: &mut BenchHost) -> BenchResult<()> {
+    pub fn apply_pace(self, host: &mut BenchHost) -> BenchResult<()> {
         let scanned = |regions: f64| (regions * f64::from(PAGES_PER_REGION)).round().max(1.0);
         // Pages per pass, the pause after a pass, and the pause after a failed allocation of a huge
         // page.
@@ -29,12 +29,12 @@ impl KhugepagedPace {
             Self::Unpaced => (1e6, 0, 0),
         };
         // Writing a pause wakes khugepaged, so the amount comes first.
-        host.set_thp("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
-        host.set_thp(
+        host.set_thp_file("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
+        host.set_thp_file(
             "khugepaged/alloc_sleep_millisecs",
             &alloc_pause_ms.to_string(),
         )?;
-        host.set_thp("khugepaged/scan_sleep_millisecs", &pause_ms.to_string())
+        host.set_thp_file("khugepaged/scan_sleep_millisecs", &pause_ms.to_string())
     }
 }
 
@@ -46,9 +46,9 @@ pub(super) fn set_allowed_bloat(host: &mut BenchHost, managed: bool) -> BenchRes
     } else {
         511
     };
-    host.set_thp("khugepaged/max_ptes_none", &none.to_string())?;
+    host.set_thp_file("khugepaged/max_ptes_none", &none.to_string())?;
     if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
-        host.set_thp(SHRINK_UNDERUSED, "1")?;
+        host.set_thp_file(SHRINK_UNDERUSED, "1")?;
     }
     Ok(())
 }
@@ -62,18 +62,18 @@ pub(super) struct KhugepagedTotals {
 }
 
 impl KhugepagedTotals {
-    pub(super) fn now() -> BenchResult<Self> {
+    pub(super) fn read_totals() -> BenchResult<Self> {
         let file = Path::new(THP_DIR).join("khugepaged/pages_collapsed");
         let collapsed = fs::read_to_string(&file).map_err(LinuxError::file("reading", &file))?;
         Ok(Self {
             collapsed: collapsed.trim().parse().unwrap_or(0),
-            cpu: thread().map_or(Ok(Duration::ZERO), cpu_time)?,
+            cpu: khugepaged_pid().map_or(Ok(Duration::ZERO), cpu_time)?,
         })
     }
 }
 
 /// khugepaged's thread. It exists while huge pages are enabled for any program.
-fn thread() -> Option<u32> {
+fn khugepaged_pid() -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?;
     let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.find(|pid: &u32| {

@@ -58,7 +58,7 @@ impl ThesisKernel {
     }
 
     /// With the large pages of another system.
-    pub const fn with(self, system: ThesisSystem) -> Self {
+    pub const fn with_policy_system(self, system: ThesisSystem) -> Self {
         let mut kernel = self.large();
         kernel.system = Some(system);
         kernel
@@ -72,19 +72,19 @@ impl ThesisKernel {
     }
 
     /// On a machine where others hold a page of each block of this order.
-    pub const fn fragmented(mut self, order: u8) -> Self {
+    pub const fn on_fragmented_machine(mut self, order: u8) -> Self {
         self.fragmented = Some(order);
         self
     }
 
     /// On another base page size than 16 KiB.
-    pub const fn on(mut self, base: BasePage) -> Self {
+    pub const fn on_base_page(mut self, base: BasePage) -> Self {
         self.base = base;
         self
     }
 
     /// The long format with another rule for what the kernel enters of a large page.
-    pub const fn filling(self, fill: HashTableFill) -> Self {
+    pub const fn with_fill_rule(self, fill: HashTableFill) -> Self {
         let walker = match self.walker {
             WalkerMode::LongFormat { entries, .. } => WalkerMode::LongFormat { entries, fill },
             other => other,
@@ -128,7 +128,7 @@ impl ThesisKernel {
     }
 
     /// The class that the thesis gives the rules for large pages, if they are another system's.
-    pub fn class(self) -> Option<PolicyClass> {
+    pub fn policy_class(self) -> Option<PolicyClass> {
         let system = self.system?;
         Some(system.policy.class())
     }

@@ -103,7 +103,7 @@ impl ThesisMeasure {
             Self::SpeedUp | Self::SpeedUpFromStart => {
                 vec![kernel.setup(), kernel.without_large_pages().setup()]
             }
-            Self::CyclesPerFurtherMiss => pinned(kernel).collect(),
+            Self::CyclesPerFurtherMiss => setups_with_pinned(kernel).collect(),
             _ => vec![kernel.setup()],
         }
     }
@@ -124,7 +124,8 @@ impl ThesisMeasure {
             Self::CyclesBetween => own.cycles / counters.misses as f64,
             Self::CyclesPerMiss => own.cycles_per_miss()?,
             Self::CyclesPerFurtherMiss => {
-                let figures = pinned(row.kernel).map(|setup| runs.of(&row.workload, &setup));
+                let figures =
+                    setups_with_pinned(row.kernel).map(|setup| runs.of(&row.workload, &setup));
                 slope(&figures.collect::<Option<Vec<_>>>()?)
             }
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,
@@ -157,7 +158,7 @@ impl ThesisMeasure {
     }
 }
 
-fn pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
+fn setups_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
     PINNED.iter().map(move |fake_pinned| MachineSettings {
         fake_pinned: *fake_pinned,
         ..kernel.setup()

@@ -32,7 +32,7 @@ fn content(rows: &[&SideBySide]) -> PlotContent {
             let bar = |source: &str, value: Option<f64>| {
                 Some((format!("{} {source}", row.kernel), value?))
             };
-            [bar("thesis", measured(row)), bar("model", row.model)]
+            [bar("thesis", thesis_value(row)), bar("model", row.model)]
         });
         return PlotContent::Bars(bars.flatten().collect());
     }
@@ -50,7 +50,7 @@ fn content(rows: &[&SideBySide]) -> PlotContent {
     };
     let pairs = kernels.iter().flat_map(|kernel| {
         [
-            line(kernel, "thesis", measured),
+            line(kernel, "thesis", thesis_value),
             line(kernel, "model", |row| row.model),
         ]
     });
@@ -62,7 +62,7 @@ fn content(rows: &[&SideBySide]) -> PlotContent {
     }
 }
 
-fn measured(row: &SideBySide) -> Option<f64> {
+fn thesis_value(row: &SideBySide) -> Option<f64> {
     match row.thesis? {
         PublishedValue::Value(value) | PublishedValue::AtLeast(value) => Some(value),
         PublishedValue::Range(from, to) => Some((from + to) / 2.0),

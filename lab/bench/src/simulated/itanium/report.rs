@@ -43,7 +43,7 @@ impl SideBySide {
         Self {
             of: row.of.clone(),
             kernel: row.kernel.to_string(),
-            class: row.kernel.class(),
+            class: row.kernel.policy_class(),
             measure,
             thesis: row.thesis,
             model,

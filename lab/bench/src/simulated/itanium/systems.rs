@@ -48,7 +48,7 @@ impl ThesisSystem {
         }
     }
 
-    const fn told(name: &'static str, policy: PageSizePolicy, told: ThesisAdvice) -> Self {
+    const fn with_advice(name: &'static str, policy: PageSizePolicy, told: ThesisAdvice) -> Self {
         Self {
             advice: Some(told.advice),
             ..Self::of(name, policy)
@@ -74,7 +74,7 @@ impl ThesisSystem {
     /// A zone of large pages.
     pub fn winwood(told: ThesisAdvice) -> Self {
         let (order, pages) = (told.order(), told.pages);
-        Self::told(
+        Self::with_advice(
             "Winwood",
             PageSizePolicy::Winwood(Winwood { order, pages }),
             told,
@@ -84,7 +84,7 @@ impl ThesisSystem {
     /// A pool of large pages.
     pub fn huge_tlb(told: ThesisAdvice) -> Self {
         let (order, pages) = (told.order(), told.pages);
-        Self::told(
+        Self::with_advice(
             "HugeTLB",
             PageSizePolicy::HugeTlb(HugeTlb { order, pages }),
             told,
@@ -100,11 +100,11 @@ impl ThesisSystem {
         vec![
             Self::huge_tlb(told),
             Self::winwood(told),
-            Self::told("Solaris MPSS", PageSizePolicy::Solaris(Solaris), told),
+            Self::with_advice("Solaris MPSS", PageSizePolicy::Solaris(Solaris), told),
             Self::THESIS,
             Self::of("HP-UX", PageSizePolicy::HpUx(HpUx::default())),
-            Self::told("HP-UX, hint", PageSizePolicy::HpUx(HpUx::default()), told),
-            Self::told("IRIX", PageSizePolicy::Irix(Irix::default()), told),
+            Self::with_advice("HP-UX, hint", PageSizePolicy::HpUx(HpUx::default()), told),
+            Self::with_advice("IRIX", PageSizePolicy::Irix(Irix::default()), told),
             Self::navarro("Navarro", None),
             Self::of("Romer, asap", PageSizePolicy::Asap(Asap)),
             Self::of("half-referenced", PageSizePolicy::HalfReferenced(half)),

@@ -53,7 +53,7 @@ pub enum PaperMeasure {
 
 impl PaperMeasure {
     /// Systems that the measure needs runs of in addition.
-    pub(super) fn compared(self) -> Vec<&'static str> {
+    pub(super) fn reference_systems(self) -> Vec<&'static str> {
         match self {
             Self::SpeedUp => vec![BASE],
             Self::Over(system) | Self::PhaseOver(system, _) | Self::SlowerPercent(system, _) => {
@@ -91,7 +91,7 @@ impl PaperMeasure {
         let seconds = |system| mean(figure, system, results, |p, _| Some(p.wall_s));
         let in_phase = |system, n| mean(figure, system, results, |p, _| phase_s(p, n));
         let saved = |system| {
-            let run = run(figure, system, results)?;
+            let run = run_of_system(figure, system, results)?;
             let promoted = run.promoted as f64;
             Some((seconds(BASE)? - seconds(system)?) / promoted)
         };
@@ -147,7 +147,7 @@ fn phase_s(program: &ProgramFigures, n: usize) -> Option<f64> {
     Some(phase.end_s - phase.start_s)
 }
 
-fn run<'a>(
+fn run_of_system<'a>(
     figure: &PaperValue,
     system: &str,
     results: &'a [SimulationResult],
@@ -163,7 +163,7 @@ fn mean(
     results: &[SimulationResult],
     of: impl Fn(&ProgramFigures, &SimulationResult) -> Option<f64>,
 ) -> Option<f64> {
-    let run = run(figure, system, results)?;
+    let run = run_of_system(figure, system, results)?;
     let programs = run.figures.all_programs();
     let programs = (1..).zip(programs).filter(|(number, program)| {
         program.name == figure.program || format!("{}-{number}", program.name) == figure.program

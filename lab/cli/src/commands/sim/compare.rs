@@ -1,8 +1,8 @@
 //! `hawkeye-lab sim compare`.
 
-use super::figures;
-use super::machine::{MachineOptions, systems, workload};
+use super::machine::{MachineOptions, systems_by_name, workload_from_argument};
 use super::output::OutputOptions;
+use super::run_plots;
 use super::run_result::{RunResult, simulate_jobs};
 use super::trace::TraceOptions;
 use anyhow::Result;
@@ -45,11 +45,11 @@ pub struct Compare {
 
 impl Compare {
     pub fn execute(self) -> Result<()> {
-        let systems = systems(&self.systems)?;
+        let systems = systems_by_name(&self.systems)?;
         let place = |name: &String| {
             Ok(self
                 .machine
-                .in_requested_guest(workload(name, &self.tracing)?))
+                .in_requested_guest(workload_from_argument(name, &self.tracing)?))
         };
         let workloads = self.workloads.iter().map(place);
         let workloads: Vec<WorkloadSpec> = workloads.collect::<Result<_>>()?;
@@ -67,9 +67,9 @@ impl Compare {
         let done = simulate_jobs(&jobs, self.threads)?;
         let entries = done
             .into_iter()
-            .map(|run| RunResult::plain(setup.seed, run));
+            .map(|run| RunResult::without_parameter(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
         self.output
-            .output_results(&entries, &entries, || figures::of_comparison(&entries))
+            .output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
     }
 }

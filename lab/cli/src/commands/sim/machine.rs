@@ -123,7 +123,7 @@ impl MachineOptions {
             (setup.costs, setup.processor) = (file.costs, file.processor);
         }
         if let Some(name) = &self.processor {
-            setup.processor = processor(name)?;
+            setup.processor = processor_by_name(name)?;
         }
         Ok(setup)
     }
@@ -141,7 +141,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-fn processor(name: &str) -> Result<ProcessorSpec> {
+fn processor_by_name(name: &str) -> Result<ProcessorSpec> {
     let found = PROCESSORS.iter().find(|p| p.name == name);
     let known = || PROCESSORS.map(|p| p.name).join(", ");
     found
@@ -161,7 +161,7 @@ pub fn workload_text(name: &str) -> Result<String> {
 }
 
 /// A workload, by name, as a file, or from a trace.
-pub fn workload(name: &str, tracing: &TraceOptions) -> Result<WorkloadSpec> {
+pub fn workload_from_argument(name: &str, tracing: &TraceOptions) -> Result<WorkloadSpec> {
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|e| e == "toml");
     if !is_toml && workloads::by_name(name).is_err() && path.is_file() {
@@ -171,7 +171,7 @@ pub fn workload(name: &str, tracing: &TraceOptions) -> Result<WorkloadSpec> {
 }
 
 /// Systems by name; all of them if none is named.
-pub fn systems(names: &[String]) -> Result<Vec<SimulatedSystem>> {
+pub fn systems_by_name(names: &[String]) -> Result<Vec<SimulatedSystem>> {
     if names.is_empty() {
         return Ok(SYSTEMS.to_vec());
     }

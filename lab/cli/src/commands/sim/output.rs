@@ -48,10 +48,10 @@ impl OutputOptions {
         figure: impl FnOnce() -> PlotFigure,
     ) -> Result<()> {
         if let Some(path) = &self.parquet {
-            write_parquet(path, entries.iter().flat_map(results))?;
+            write_parquet(path, entries.iter().flat_map(result_rows))?;
         }
         if let Some(path) = &self.parquet_sizes {
-            write_parquet(path, entries.iter().flat_map(sizes))?;
+            write_parquet(path, entries.iter().flat_map(page_size_rows))?;
         }
         if let Some(path) = &self.svg {
             write(path, &figure().to_svg()?)?;
@@ -86,7 +86,7 @@ fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Res
         .with_context(|| path.display().to_string())
 }
 
-fn results(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
+fn result_rows(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().map(move |program| ResultRow {
         workload: &run.workload,
@@ -115,7 +115,7 @@ fn results(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
     })
 }
 
-fn sizes(entry: &RunResult) -> impl Iterator<Item = SizeRow<'_>> {
+fn page_size_rows(entry: &RunResult) -> impl Iterator<Item = SizeRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().flat_map(move |program| {
         program.sizes.iter().map(move |size| SizeRow {

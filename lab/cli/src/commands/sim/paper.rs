@@ -1,7 +1,7 @@
 //! `hawkeye-lab sim paper`.
 
 use super::machine::threads;
-use super::published;
+use super::published_tables;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use hawkeye_bench::simulated::paper;
@@ -26,7 +26,7 @@ pub struct Paper {
 
 impl Paper {
     pub fn execute(self) -> Result<()> {
-        published::simulate(
+        published_tables::simulate(
             paper::TABLES,
             |table| table.name,
             &self.names,

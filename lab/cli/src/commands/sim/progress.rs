@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
 /// A progress bar over `runs` runs. For a single run it shows only activity.
-pub fn over(runs: usize) -> ProgressBar {
+pub fn progress_bar(runs: usize) -> ProgressBar {
     // The library hides it if standard error is no terminal.
     let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::stderr());
     let template = if runs == 1 {

@@ -1,10 +1,10 @@
 //! `hawkeye-lab sim run`.
 
-use super::machine::{MachineOptions, workload};
+use super::machine::{MachineOptions, workload_from_argument};
 use super::output::OutputOptions;
 use super::run_result::RunResult;
 use super::trace::TraceOptions;
-use super::{figures, progress};
+use super::{progress, run_plots};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -67,37 +67,37 @@ impl RunCommand {
     pub fn execute(self) -> Result<()> {
         let system = systems::by_name(&self.system)?;
         let workload = match (&self.workload, &self.recording) {
-            (Some(name), _) => workload(name, &self.tracing)?,
-            (None, Some(path)) => replayed(path)?,
+            (Some(name), _) => workload_from_argument(name, &self.tracing)?,
+            (None, Some(path)) => replay_trace(path)?,
             (None, None) => bail!("give a workload (--workload) or a recording (--recording)"),
         };
         let workload = self.machine.in_requested_guest(workload);
         let setup = self.machine.setup()?;
-        let bar = progress::over(1);
+        let bar = progress::progress_bar(1);
         let done = match &self.record {
-            Some(path) => recorded(&system, &workload, &setup, path),
+            Some(path) => record_trace(&system, &workload, &setup, path),
             None => Ok(simulate(&system, &workload, &setup)?),
         };
         bar.finish_and_clear();
-        let entry = RunResult::plain(setup.seed, done?);
+        let entry = RunResult::without_parameter(setup.seed, done?);
         self.output
             .output_results(std::slice::from_ref(&entry), &entry, || {
-                figures::of_run(&entry.run)
+                run_plots::plot_run(&entry.run)
             })
     }
 }
 
-fn replayed(path: &Path) -> Result<WorkloadSpec> {
+fn replay_trace(path: &Path) -> Result<WorkloadSpec> {
     let named = || path.display().to_string();
     let mut replay = RecordingReplay::default();
-    for row in trace::CoverageRows::open(path, BadRecords::Fail).with_context(named)? {
+    for row in trace::CoverageRowReader::open(path, BadRecords::Fail).with_context(named)? {
         replay.add(&row.with_context(named)?);
     }
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok(replay.finish(&name.to_string_lossy())?)
 }
 
-fn recorded(
+fn record_trace(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
     setup: &SimulationSetup,

@@ -24,7 +24,7 @@ pub struct RunResult {
 
 impl RunResult {
     /// A run without a varied parameter.
-    pub fn plain(seed: u64, run: SimulationResult) -> Self {
+    pub fn without_parameter(seed: u64, run: SimulationResult) -> Self {
         Self {
             parameter: String::new(),
             value: String::new(),
@@ -39,7 +39,7 @@ pub fn simulate_jobs(
     jobs: &[SimulationJob],
     at_a_time: Option<usize>,
 ) -> Result<Vec<SimulationResult>> {
-    let bar = progress::over(jobs.len());
+    let bar = progress::progress_bar(jobs.len());
     let done = simulate_each(jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
     bar.finish_and_clear();
     Ok(done?)

@@ -1,13 +1,13 @@
 //! `hawkeye-lab sim sweep`.
 
-use super::figures;
-use super::machine::{MachineOptions, systems, workload_text};
+use super::machine::{MachineOptions, systems_by_name, workload_text};
 use super::output::OutputOptions;
+use super::run_plots;
 use super::run_result::{RunResult, simulate_jobs};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use hawkeye_sim::simulate::SimulationJob;
-use hawkeye_sim::sweep::{Parameter, SweepBase, parse_values};
+use hawkeye_sim::sweep::{SweepBase, SweepParameter, parse_values};
 
 /// Vary one parameter of a workload, machine, costs or systems.
 ///
@@ -54,8 +54,8 @@ impl SweepCommand {
             let given = &self.vary;
             anyhow!("--vary {given:?} has no values: write KEY=VALUES, as in machine.cores=1,2,4")
         })?;
-        let (parameter, values) = (Parameter::new(key.trim()), parse_values(values)?);
-        let systems = systems(&self.systems)?;
+        let (parameter, values) = (SweepParameter::new(key.trim()), parse_values(values)?);
+        let systems = systems_by_name(&self.systems)?;
         let base = SweepBase {
             setup: self.machine.setup()?,
             name: self.workload.clone(),
@@ -84,7 +84,7 @@ impl SweepCommand {
         });
         let entries: Vec<RunResult> = entries.collect();
         self.output.output_results(&entries, &entries, || {
-            figures::of_sweep(&entries, parameter.key(), &values)
+            run_plots::plot_sweep(&entries, parameter.key(), &values)
         })
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use hawkeye_sim::trace::BadRecords;
-use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, traced};
+use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, workload_of_trace};
 use std::path::Path;
 
 /// How a trace is played, where a workload is one.
@@ -65,7 +65,7 @@ impl TraceOptions {
             scale: self.trace_scale,
             ..TraceReplay::new(path.to_owned())
         };
-        let (workload, skipped) = traced(tape, self.trace_repeat)?;
+        let (workload, skipped) = workload_of_trace(tape, self.trace_repeat)?;
         if skipped > 0 {
             eprintln!(
                 "{}: skipped invalid lines or records: {skipped}",

@@ -38,7 +38,7 @@ impl PageSizeRules for Irix {
         }
     }
 
-    fn coalescing(&self) -> Option<CompactionSettings> {
+    fn compaction_daemon(&self) -> Option<CompactionSettings> {
         Some(self.daemon)
     }
 

@@ -33,11 +33,11 @@ impl PageSizeRules for Navarro {
         }
     }
 
-    fn when_full(&self) -> FullBlockAction {
+    fn full_block_action(&self) -> FullBlockAction {
         FullBlockAction::Join
     }
 
-    fn coalescing(&self) -> Option<CompactionSettings> {
+    fn compaction_daemon(&self) -> Option<CompactionSettings> {
         self.daemon
     }
 

@@ -14,7 +14,7 @@ use crate::mmu::{EventCosts, WalkerMode};
 pub struct Asap;
 
 impl PageSizeRules for Asap {
-    fn when_full(&self) -> FullBlockAction {
+    fn full_block_action(&self) -> FullBlockAction {
         FullBlockAction::Copy
     }
 }
@@ -42,7 +42,7 @@ impl ApproxOnline {
         percent: u32,
     ) -> Self {
         let copy = costs.copied_byte * base.bytes() as f64;
-        let misses = copy / costs.software(walker) * f64::from(percent) / 100.0;
+        let misses = copy / costs.software_miss_cycles(walker) * f64::from(percent) / 100.0;
         Self {
             misses_per_page: misses.round().clamp(1.0, f64::from(u32::MAX)) as u32,
         }

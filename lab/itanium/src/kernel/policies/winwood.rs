@@ -24,7 +24,7 @@ impl PageSizeRules for Winwood {
         from_pool(touch, self.order, true)
     }
 
-    fn pool(&self) -> Option<PoolSettings> {
+    fn pool_settings(&self) -> Option<PoolSettings> {
         Some(PoolSettings {
             order: self.order,
             pages: self.pages,

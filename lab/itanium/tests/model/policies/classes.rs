@@ -6,7 +6,7 @@ use hawkeye_itanium::kernel::policies::{
     PolicyClass, Solaris, Winwood,
 };
 use hawkeye_itanium::mmu::TlbReplacement;
-use hawkeye_itanium::workloads::{ThesisWorkload, Vortex};
+use hawkeye_itanium::workloads::{ThesisWorkload, VortexWorkload};
 use hawkeye_itanium::{RunFigures, simulate};
 
 pub fn all() -> Vec<PageSizePolicy> {
@@ -39,10 +39,10 @@ pub fn all() -> Vec<PageSizePolicy> {
 }
 
 fn churning(policy: PageSizePolicy, seed: u64) -> RunFigures {
-    let workload = ThesisWorkload::Vortex(Vortex {
+    let workload = ThesisWorkload::Vortex(VortexWorkload {
         accesses: 20_000,
         reallocated_per_million: 5000.0,
-        ..Vortex::THESIS
+        ..VortexWorkload::THESIS
     });
     let mut setup = setup(policy);
     setup.advice = advice(0, 64 * KIB);

@@ -1,6 +1,6 @@
 //! Pages that a stream touches: what access bits show of it.
 
-use super::zipf::ranks;
+use super::zipf::zipf_rank_groups;
 use super::{PER_REGION, StreamSampler, StreamShape, touch_probability};
 use crate::bits::PageBits;
 use crate::rng::SimulationRng;
@@ -35,11 +35,11 @@ impl StreamSampler {
         if let StreamShape::Zipf { chances, .. } = &self.shape {
             return self.zipf_visited(chances, accesses, number, pages, rng);
         }
-        let chance = match self.exposure(accesses) {
+        let chance = match self.touched_share(accesses) {
             TouchedShare::Chance(chance) => chance,
             swept => swept.of_region(number - self.regions.start),
         };
-        rng.thin(&mut pages, chance);
+        rng.thin_out_pages(&mut pages, chance);
         pages
     }
 
@@ -87,7 +87,7 @@ impl StreamSampler {
         // `count` accesses, each to one of them.
         let count = Poisson::new(sum).map_or(0.0, |law| law.sample(rng));
         for _ in 0..count as u64 {
-            let at = rng.share() * sum;
+            let at = rng.draw_fraction() * sum;
             let place = sums.partition_point(|(up_to, _)| *up_to < at);
             if let Some((_, page)) = sums.get(place) {
                 visited.insert(*page);
@@ -97,13 +97,13 @@ impl StreamSampler {
     }
 
     /// The share of the part that `accesses` of it touch.
-    pub(in crate::engine) fn exposure(&self, accesses: f64) -> TouchedShare {
+    pub(in crate::engine) fn touched_share(&self, accesses: f64) -> TouchedShare {
         let pages = self.pages() as f64;
         let chance = match &self.shape {
             StreamShape::Random => touch_probability(accesses / self.used.max(1) as f64),
             StreamShape::Zipf { theta, total, .. } => {
                 let accesses = accesses * pages / self.used.max(1) as f64;
-                let groups = ranks(pages, *theta)
+                let groups = zipf_rank_groups(pages, *theta)
                     .map(|(chance, width)| width * touch_probability(accesses * chance / total));
                 groups.sum::<f64>() / pages
             }

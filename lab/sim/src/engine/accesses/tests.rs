@@ -1,4 +1,4 @@
-use super::super::area_layout::lots;
+use super::super::area_layout::lay_out_areas;
 use super::*;
 use crate::bits::PageBits;
 use crate::workloads::{Area, ByteSize};
@@ -15,9 +15,9 @@ pub(in crate::engine) fn source(
         start: None,
         pieces: None,
     };
-    let mut lots = lots(&[area]);
+    let mut lots = lay_out_areas(&[area]);
     for number in 0..regions as usize {
-        lots[0].use_pages(number, PageBits::spread(pages));
+        lots[0].mark_pages_used(number, PageBits::evenly_spread(pages));
     }
     let stream = AccessStream {
         area: "a".to_owned(),
@@ -47,9 +47,9 @@ fn the_coverage_reckoned_is_that_of_accesses_made() {
             let mut rng = SimulationRng::new(7, 7);
             let mut seen = BTreeSet::new();
             for _ in 0..accesses {
-                seen.insert(source.draw(&lots[0], &mut rng).address() >> 12);
+                seen.insert(source.draw_access(&lots[0], &mut rng).address() >> 12);
             }
-            let exposure = source.exposure(accesses as f64);
+            let exposure = source.touched_share(accesses as f64);
             let mean = (0..16).map(|n| exposure.of_region(n)).sum::<f64>() / 16.0;
             let reckoned = mean * 16.0 * f64::from(pages);
             let made = seen.len() as f64;
@@ -66,7 +66,7 @@ fn only_pages_in_use_are_accessed() {
     let (mut source, lots) = source(StreamPattern::Random, 4, 1);
     let mut rng = SimulationRng::new(3, 3);
     for _ in 0..1000 {
-        let address = source.draw(&lots[0], &mut rng).address();
+        let address = source.draw_access(&lots[0], &mut rng).address();
         assert!(lots[0].is_used((address - lots[0].start) >> 12));
     }
 }

@@ -3,7 +3,7 @@
 /// Ranks by Zipf's law: each of the first alone, the others in groups of growing width. Each item
 /// is the chance of an access to one rank of the group, in units of the first rank's, and the
 /// group's width.
-pub(super) fn ranks(pages: f64, theta: f64) -> impl Iterator<Item = (f64, f64)> {
+pub(super) fn zipf_rank_groups(pages: f64, theta: f64) -> impl Iterator<Item = (f64, f64)> {
     const EXACT: f64 = 1000.0;
     /// Width of a group over its first rank.
     const STEP: f64 = 0.01;

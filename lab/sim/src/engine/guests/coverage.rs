@@ -36,7 +36,7 @@ impl GuestMachine {
         }
     }
 
-    pub(in crate::engine) fn observe(
+    pub(in crate::engine) fn observe_guest_window(
         &mut self,
         host: &SimulatedKernel,
         now: Duration,
@@ -61,7 +61,7 @@ impl GuestMachine {
                 };
                 let used = f64::from(marked.used.count().max(1));
                 let rng = &mut program.rng;
-                for piece in inside.pieces(program.space, sample.region) {
+                for piece in inside.mapped_frame_pieces(program.space, sample.region) {
                     let RegionPiece { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
@@ -74,7 +74,8 @@ impl GuestMachine {
                     at.pages += known + drawn;
                     // As in a sample of its own: pages that are drawn one by one are scattered.
                     let scattered = 1.0 - f64::from(drawn) / f64::from(PAGES_PER_REGION);
-                    at.runs += marked.runs((f64::from(drawn) * scattered).round() as u16);
+                    at.runs +=
+                        marked.count_accessed_runs((f64::from(drawn) * scattered).round() as u16);
                     at.times += marked.times * share + f64::from(known);
                     at.walks_per_s += marked.walks_per_s * share / used;
                 }
@@ -104,7 +105,7 @@ impl GuestMachine {
 
 impl Engine {
     /// Reports accessed pages to reclaim, where memory is so short that it may look for old ones.
-    pub(in crate::engine) fn mark_accessed(&mut self) {
+    pub(in crate::engine) fn report_accessed_to_reclaim(&mut self) {
         if !self.kernel.has_swap() || self.now < self.marked + MARK_EVERY {
             return;
         }
@@ -122,7 +123,7 @@ impl Engine {
             return;
         }
         for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
-            for (region, pages) in program.take_accessed(&self.kernel, now) {
+            for (region, pages) in program.take_pages_accessed(&self.kernel, now) {
                 self.kernel.record_accessed(program.space, region, pages);
             }
         }
@@ -132,9 +133,9 @@ impl Engine {
             };
             let inside = &guest.machine.kernel;
             for program in guest.machine.programs.iter_mut().filter(|p| p.is_alive()) {
-                for (region, pages) in program.take_accessed(inside, now) {
-                    for piece in inside.pieces(program.space, region) {
-                        let moved = pages.moved(piece.page, piece.count, piece.first);
+                for (region, pages) in program.take_pages_accessed(inside, now) {
+                    for piece in inside.mapped_frame_pieces(program.space, region) {
+                        let moved = pages.with_run_moved(piece.page, piece.count, piece.first);
                         let region = region_of_block(piece.block);
                         self.kernel.record_accessed(space, region, moved);
                     }

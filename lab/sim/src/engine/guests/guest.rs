@@ -54,7 +54,12 @@ impl Engine {
             seed: host.seed.wrapping_add(u64::from(number) << 32),
             ..*host
         };
-        let machine = Box::new(Self::with(&setup, system, &guest.processes, true)?);
+        let machine = Box::new(Self::without_guests(
+            &setup,
+            system,
+            &guest.processes,
+            true,
+        )?);
         let space = self.kernel.create_space();
         let bytes = machine.kernel.figures().total_bytes;
         self.kernel.map(space, BEGIN..BEGIN + bytes)?;
@@ -110,7 +115,7 @@ impl GuestMachine {
     /// All that runs in it waits for its host for this time.
     pub(in crate::engine) fn hold_up_programs(&mut self, locked: Duration) {
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
-            program.wait_for(locked);
+            program.stall_for(locked);
         }
     }
 

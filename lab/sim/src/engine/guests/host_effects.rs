@@ -21,7 +21,7 @@ impl Engine {
             let programs = alive.map_or(Vec::new(), |guest| guest.machine.thread_core_shares(&[]));
             for (index, own) in programs.into_iter().enumerate() {
                 if let Some(guest) = self.guests.get_mut(number) {
-                    guest.machine.run(index, step, share * own);
+                    guest.machine.run_program(index, step, share * own);
                 }
                 self.apply_guest_effects_at_host(number, Some(index));
             }
@@ -70,7 +70,7 @@ impl Engine {
         guest.stale |= !all.is_empty();
         let (mut time, mut swapped_in) = (Duration::ZERO, Duration::ZERO);
         for (frames, access) in all {
-            let Some(took) = self.access_frames(number, frames, access) else {
+            let Some(took) = self.access_host_frames(number, frames, access) else {
                 return;
             };
             if access == PageAccess::Read {
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// A guest accesses frames; `None` if the host kills it during that.
-    fn access_frames(
+    fn access_host_frames(
         &mut self,
         number: usize,
         frames: FrameRun,
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// Processors and guests learn what the kernel remapped by itself.
-    pub(in crate::engine) fn apply_remapped(&mut self) {
+    pub(in crate::engine) fn apply_kernel_remaps(&mut self) {
         for (space, region) in self.kernel.take_remapped() {
             if let Some(number) = self.guest_in(Some(space)) {
                 self.report_swapped_frames(number, block_of_region(region));
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Whether pages are in swap, the host's included, and a program accesses memory.
-    pub(in crate::engine) fn swaps(&self) -> bool {
+    pub(in crate::engine) fn has_swap_accesses(&self) -> bool {
         let mut programs = self.programs.iter();
         programs.any(|program| {
             let accesses = matches!(program.work, PhaseProgress::Accesses { .. });

@@ -25,7 +25,7 @@ fn host_page_size(
     space: SpaceId,
 ) -> LeafSize {
     let (mut all, mut huge) = (0, 0);
-    for piece in inside.pieces(own, region) {
+    for piece in inside.mapped_frame_pieces(own, region) {
         let pages = u32::from(piece.count);
         all += pages;
         let at_host = host.region(RegionId::new(space, region_of_block(piece.block)));
@@ -65,7 +65,7 @@ impl GuestMachine {
         let moved = std::mem::take(&mut self.moved);
         let behind_moved: BTreeSet<(SpaceId, RegionAddr)> = moved
             .into_iter()
-            .flat_map(|block| inside.regions_in(block))
+            .flat_map(|block| inside.regions_with_block(block))
             .collect();
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             let mut changed = false;
@@ -77,7 +77,7 @@ impl GuestMachine {
                     continue;
                 }
                 let behind = host_page_size(inside, program.space, region, host, space);
-                if program.seen.host(region) != behind.into() {
+                if program.seen.host_size(region) != behind.into() {
                     program.seen.set_host(region, behind)?;
                     program.changed_share += program.access_share_of_region(region);
                     changed = true;
@@ -126,7 +126,7 @@ impl GuestMachine {
                 "{region} of {}",
                 self.id
             );
-            let backed = host.present(space, region).or(away);
+            let backed = host.present_pages(space, region).or(away);
             let first = FrameRun::of_block(block).first;
             for page in 0..PAGES_PER_REGION {
                 let frame = first + u32::from(page);
@@ -146,7 +146,7 @@ impl GuestMachine {
                 let region = sample.region;
                 if !program.moved.contains(&region) && program.seen.size(region).is_some() {
                     let behind = host_page_size(inside, program.space, region, host, space);
-                    let known = program.seen.host(region);
+                    let known = program.seen.host_size(region);
                     assert_eq!(known, behind.into(), "{region} of {}", program.id);
                 }
             }

@@ -65,7 +65,7 @@ impl SharedEngine {
     pub fn advance_to(&self, target: Duration) -> bool {
         let mut host = self.host.borrow_mut();
         host.advance_to(target);
-        !host.is_over() && host.broken().is_none()
+        !host.is_over() && host.stopping_error().is_none()
     }
 
     /// The results so far.
@@ -73,7 +73,7 @@ impl SharedEngine {
     /// # Errors
     /// The error that stopped it, if it could not go on.
     pub fn figures(&self) -> Result<EngineFigures, EngineError> {
-        self.host.borrow().outcome()
+        self.host.borrow().figures_or_error()
     }
 }
 

@@ -33,7 +33,7 @@ fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
         if pages.whole_blocks(order.number()) != pages {
             return Some("folios are whole");
         }
-        if !pages.within(region.present) {
+        if !pages.is_subset_of(region.present) {
             return Some("all of a folio is present");
         }
         let lying = (0..512).filter(|page| pages.contains(*page)).all(|page| {

@@ -24,7 +24,7 @@ impl SimulatedKernel {
             let fits =
                 |found: &RegionMapping| found.can_be_copied() && found.joined.is_none_or(smaller);
             if !self.one_mapping_holds_region(*part, fits)? {
-                return Err(at.is_no_candidate());
+                return Err(at.not_candidate_error());
             }
         }
         let mut time = Duration::ZERO;
@@ -34,9 +34,9 @@ impl SimulatedKernel {
             looked: each,
             ..PromotionWork::default()
         };
-        if !self.lie_in_row(&regions) {
+        if !self.are_contiguous_huge_pages(&regions) {
             let block = self.contiguous_blocks(each as u32, &mut time);
-            let block = block.ok_or(at.has_no_frames(order))?;
+            let block = block.ok_or(at.no_frames_error(order))?;
             for (at, block) in regions.iter().zip(block..) {
                 let owner = self.owner(*at, 0)?;
                 self.memory
@@ -48,13 +48,13 @@ impl SimulatedKernel {
         for part in regions {
             self.split_joined_page(part);
             self.space_mut(at.space)?.many_sizes = true;
-            self.touch_region(part)?.joined = Some(order);
+            self.get_or_create_region(part)?.joined = Some(order);
         }
         Ok(self.completed_promotion(time, &work))
     }
 
     /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.
-    fn lie_in_row(&self, regions: &[RegionId]) -> bool {
+    fn are_contiguous_huge_pages(&self, regions: &[RegionId]) -> bool {
         let block = |at: &RegionId| self.region(*at)?.huge;
         let first = regions.first().and_then(block);
         first.is_some_and(|first| {

@@ -36,8 +36,8 @@ impl SimulatedKernel {
         }
         if work.flushed == 0 {
             return Err(match blocks.len() {
-                0 => at.is_no_candidate(),
-                _ => at.has_no_frames(order),
+                0 => at.not_candidate_error(),
+                _ => at.no_frames_error(order),
             });
         }
         Ok(self.completed_promotion(Duration::ZERO, &work))
@@ -53,7 +53,7 @@ impl SimulatedKernel {
         Ok(has(found.present)
             && !has(found.swapped)
             && !has(found.folios.at_least(order))
-            && self.fits(at, first, order)?)
+            && self.mapping_holds_block(at, first, order)?)
     }
 
     /// Returns whether there was memory for it.
@@ -70,9 +70,9 @@ impl SimulatedKernel {
         let pages = order.pages() as u16;
         let owned = self.space_mut(at.space)?;
         owned.many_sizes = true;
-        let found = owned.table.touch(at.region);
+        let found = owned.table.get_or_create(at.region);
         let block = block_around(first, order);
-        let old: Vec<_> = found.frames.within(first, pages).collect();
+        let old: Vec<_> = found.frames.runs_within(first, pages).collect();
         let (there, written) = (found.present.and(block), found.written.and(block));
         let accessed = found.accessed.and(block);
         for (first, count) in there.each_run() {

@@ -6,7 +6,7 @@ use crate::memory::partial_pageblock::{FreeBlock, PartialPageblock};
 use crate::memory::{FrameContent, HUGE_ORDER};
 
 impl PhysicalMemory {
-    pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
+    pub(in crate::memory) fn zeroed_frames_in(&self, block: u32) -> PageBits {
         match self.blocks.get(block as usize) {
             Some(PageblockState::Free { zeroes, .. }) => *zeroes,
             Some(PageblockState::Parts(parts)) => parts.zero,
@@ -15,11 +15,13 @@ impl PhysicalMemory {
     }
 
     pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> FrameContent {
-        let zeroed = self.zeroes(block).full();
-        FrameContent::zeroed_if(zeroed && (order == HUGE_ORDER || self.zeroes(block + 1).full()))
+        let zeroed = self.zeroed_frames_in(block).full();
+        FrameContent::zeroed_if(
+            zeroed && (order == HUGE_ORDER || self.zeroed_frames_in(block + 1).full()),
+        )
     }
 
-    pub(in crate::memory) fn add_whole(&mut self, block: u32, order: u8) {
+    pub(in crate::memory) fn add_free_pageblock(&mut self, block: u32, order: u8) {
         let content = self.whole_content(block, order);
         let last = block + u32::from(order > HUGE_ORDER);
         for member in block..=last {
@@ -32,7 +34,7 @@ impl PhysicalMemory {
         list.blocks.insert(block);
     }
 
-    pub(in crate::memory) fn remove_whole(&mut self, block: u32) {
+    pub(in crate::memory) fn remove_free_pageblock(&mut self, block: u32) {
         let PageblockState::Free { order, .. } = self.blocks[block as usize] else {
             return;
         };
@@ -42,8 +44,8 @@ impl PhysicalMemory {
         list.blocks.remove(&block);
     }
 
-    pub(in crate::memory) fn add_part(&mut self, block: u32, offset: u16, order: u8) {
-        let parts = self.parts_mut(block);
+    pub(in crate::memory) fn add_free_part(&mut self, block: u32, offset: u16, order: u8) {
+        let parts = self.parts_in_block_mut(block);
         let content = parts.content(offset, order);
         let part = FreeBlock {
             offset,
@@ -60,8 +62,8 @@ impl PhysicalMemory {
         }
     }
 
-    pub(in crate::memory) fn remove_part(&mut self, block: u32, part: FreeBlock) {
-        let parts = self.parts_mut(block);
+    pub(in crate::memory) fn remove_free_part(&mut self, block: u32, part: FreeBlock) {
+        let parts = self.parts_in_block_mut(block);
         parts.set_head(part, false);
         let last = parts.free_block_heads(part.order, part.content).is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
@@ -71,7 +73,7 @@ impl PhysicalMemory {
         }
     }
 
-    pub(in crate::memory) fn parts(&self, block: u32) -> Option<&PartialPageblock> {
+    pub(in crate::memory) fn parts_in_block(&self, block: u32) -> Option<&PartialPageblock> {
         match self.blocks.get(block as usize)? {
             PageblockState::Parts(parts) => Some(parts),
             PageblockState::Free { .. } | PageblockState::Owned(_) => None,
@@ -79,7 +81,7 @@ impl PhysicalMemory {
     }
 
     /// A pageblock in parts. One that was allocated as a whole is put in parts.
-    pub(in crate::memory) fn parts_mut(&mut self, block: u32) -> &mut PartialPageblock {
+    pub(in crate::memory) fn parts_in_block_mut(&mut self, block: u32) -> &mut PartialPageblock {
         let state = &mut self.blocks[block as usize];
         if let PageblockState::Owned(owner) = *state {
             *state = PageblockState::Parts(Box::new(PartialPageblock::all_owned(owner)));

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-const OWNER: FrameUser = FrameUser::Kernel { frame: 0 };
+const OWNER: FrameOwner = FrameOwner::Kernel { frame: 0 };
 
 fn memory(blocks: u64) -> PhysicalMemory {
     PhysicalMemory::new(blocks * HUGE_PAGE_BYTES)

@@ -7,7 +7,7 @@ use super::state::RegionTranslation;
 
 /// Why an access could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum AccessFault {
     /// No page is mapped there.
     Unmapped(Access),
     /// A store to a page that can only be loaded from.
@@ -20,27 +20,27 @@ pub struct BatchResult {
     /// Number of accesses made, from the first on. If there is a fault, the next one caused it.
     pub accesses: usize,
     /// The fault that stopped the batch. Continue with the same access once it is resolved.
-    pub fault: Option<Fault>,
+    pub fault: Option<AccessFault>,
 }
 
 /// Whether a page is writable, in a region with some that are not; or why the access faults.
 #[cold]
-pub(super) fn check(
+pub(super) fn check_access(
     mappings: &Mappings,
     page: u32,
     state: RegionTranslation,
     access: Access,
-) -> Result<bool, Fault> {
+) -> Result<bool, AccessFault> {
     let (present, writable) = match state.size() {
         None => (false, false),
         Some(LeafSize::Base) => mappings.page(page),
         Some(_) => (true, false),
     };
     if !present {
-        return Err(Fault::Unmapped(access));
+        return Err(AccessFault::Unmapped(access));
     }
     if access.is_store() && !writable {
-        return Err(Fault::Protected(access));
+        return Err(AccessFault::Protected(access));
     }
     Ok(writable)
 }

@@ -1,6 +1,6 @@
 //! Gapless numbers of pages, regions and pieces of 1 GiB in an address space: TLB and table keys.
 
-use super::table_caches::TableLine;
+use super::table_caches::TableCacheLine;
 
 /// Most mapped pieces of 1 GiB, with the one that stands for "unmapped".
 pub(super) const MAX_CHUNKS: usize = 1 << 13;
@@ -12,7 +12,7 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 30;
 pub(super) struct ChunkTables {
     /// Entries of the topmost three of five levels, from the lowest: PDPTE, PML4E, PML5E.
     pub(super) upper: [u32; 3],
-    pub(super) lines: [TableLine; 3],
+    pub(super) lines: [TableCacheLine; 3],
     pub(super) gib: u32,
 }
 
@@ -20,9 +20,9 @@ impl ChunkTables {
     pub(super) fn new(upper: [u32; 3], gib: u32) -> Self {
         let [pdpte, pml4e, pml5e] = upper;
         let lines = [
-            TableLine::of(2, pdpte),
-            TableLine::of(3, pml4e),
-            TableLine::of(4, pml5e),
+            TableCacheLine::of(2, pdpte),
+            TableCacheLine::of(3, pml4e),
+            TableCacheLine::of(4, pml5e),
         ];
         Self { upper, lines, gib }
     }

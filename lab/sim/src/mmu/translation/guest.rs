@@ -4,7 +4,7 @@ use super::chunk_tables::ChunkTables;
 use super::key_cache::KeyCache;
 use super::sizes::LeafSize;
 use super::spec::PageTableLevels;
-use super::table_caches::TableLine;
+use super::table_caches::TableCacheLine;
 use super::upper_entries::{MAX_LEVELS, UpperEntries};
 use crate::mmu::NestedCaches;
 
@@ -55,7 +55,7 @@ impl HostWalker {
         &mut self,
         level: usize,
         entry: u32,
-        load: &mut impl FnMut(TableLine),
+        load: &mut impl FnMut(TableCacheLine),
     ) {
         let table = TABLES[level] + (entry >> 9);
         let leaf = self.tables_backed_by;
@@ -74,7 +74,7 @@ impl HostWalker {
         page: u32,
         place: &ChunkTables,
         leaf: LeafSize,
-        load: &mut impl FnMut(TableLine),
+        load: &mut impl FnMut(TableCacheLine),
     ) {
         let [pdpte, pml4e, pml5e] = place.upper;
         let entries = [page, page >> 9, pdpte, pml4e, pml5e];
@@ -88,12 +88,12 @@ impl HostWalker {
         entries: &[u32; MAX_LEVELS],
         keys: &[u32; MAX_LEVELS],
         leaf: LeafSize,
-        load: &mut impl FnMut(TableLine),
+        load: &mut impl FnMut(TableCacheLine),
     ) {
         let leaf = leaf as usize;
         let first = self.upper.first_level(keys, leaf, self.levels);
         for level in (leaf..first).rev() {
-            load(TableLine::of(kind + level as u32, entries[level]));
+            load(TableCacheLine::of(kind + level as u32, entries[level]));
         }
     }
 

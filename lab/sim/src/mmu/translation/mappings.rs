@@ -106,7 +106,7 @@ impl Mappings {
     }
 
     /// Size by which the host maps the memory behind a region.
-    pub fn host(&self, region: RegionAddr) -> EntrySize {
+    pub fn host_size(&self, region: RegionAddr) -> EntrySize {
         self.states[self.index(region.start())].host()
     }
 
@@ -143,7 +143,7 @@ impl Mappings {
                 self.update_groups(index);
             }
             Some(LeafSize::Huge) => {
-                let mark = self.marks[self.states[index].own() as usize];
+                let mark = self.marks[self.states[index].own_entry_size() as usize];
                 mark.clear(&mut self.huge_accessed, index);
             }
             Some(LeafSize::Giant) => clear(&mut self.giant_accessed, index / REGIONS_PER_CHUNK),
@@ -182,7 +182,7 @@ impl Mappings {
     /// Sets the access bits of the pages that hold these base pages, and returns how many were
     /// clear. Each comes with the level at which its walk ends, and with how that sets bits.
     #[inline(always)]
-    pub(super) fn mark_each(
+    pub(super) fn mark_pages_accessed(
         &mut self,
         pages: impl Iterator<Item = (u32, usize, AccessBitMask)>,
     ) -> u64 {
@@ -194,7 +194,7 @@ impl Mappings {
         ];
         let mut were_clear = 0;
         for (page, leaf, mark) in pages {
-            let (word, mask) = mark.place(page >> (9 * leaf as u32));
+            let (word, mask) = mark.word_and_bits(page >> (9 * leaf as u32));
             let word = &mut planes[leaf][word];
             were_clear += u64::from(*word & mask == 0);
             *word |= mask;
@@ -202,10 +202,10 @@ impl Mappings {
         were_clear
     }
 
-    /// Prefetches the access bit that [`mark_each`](Self::mark_each) will set. Those of base pages
-    /// do not fit into the caches of the simulating machine.
+    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_each) will set. Those of
+    /// base pages do not fit into the caches of the simulating machine.
     #[inline(always)]
-    pub(super) fn fetch_mark(&self, page: u32, leaf: usize) {
+    pub(super) fn prefetch_access_bit(&self, page: u32, leaf: usize) {
         if leaf == 0 {
             prefetch_index(&self.accessed, (page / 64) as usize);
         }
@@ -226,7 +226,7 @@ pub(super) struct AddressBlock<'a> {
 
 impl AddressBlock<'_> {
     #[inline(always)]
-    pub(super) fn has(&self, address: u64) -> bool {
+    pub(super) fn has_address(&self, address: u64) -> bool {
         address >> BLOCK_SHIFT == self.number
     }
 

@@ -48,7 +48,7 @@ pub(super) trait WalkKind {
     fn cause(&self, walk: MissedPage) -> WalkCause;
 
     /// The level and the cause of all walks, if known to be the same.
-    fn one(&self) -> Option<(usize, WalkCause)>;
+    fn uniform_walk(&self) -> Option<(usize, WalkCause)>;
 }
 
 /// All walks end at this level and have this cause.
@@ -66,7 +66,7 @@ impl<const LEVEL: usize> WalkKind for UniformWalks<LEVEL> {
     }
 
     #[inline(always)]
-    fn one(&self) -> Option<(usize, WalkCause)> {
+    fn uniform_walk(&self) -> Option<(usize, WalkCause)> {
         Some((LEVEL, self.0))
     }
 }
@@ -85,7 +85,7 @@ impl WalkKind for MixedWalks {
     }
 
     #[inline(always)]
-    fn one(&self) -> Option<(usize, WalkCause)> {
+    fn uniform_walk(&self) -> Option<(usize, WalkCause)> {
         None
     }
 }
@@ -118,12 +118,12 @@ pub(super) fn retain_missed(
 
 /// Accesses that hit the TLB entry that was used last: `key & mask == base`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HitWindow {
+pub(super) struct LastEntryHits {
     mask: u64,
     base: u64,
 }
 
-impl HitWindow {
+impl LastEntryHits {
     pub(super) const NONE: Self = Self { mask: 0, base: 1 };
 
     /// The window of an access to the entry of these bits; of loads only, if stores would fault.

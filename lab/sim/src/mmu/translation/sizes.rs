@@ -118,7 +118,7 @@ impl EntryOrders {
     /// TLB. There may be more sets than entries in 1 GiB (256 sets and entries of 32 MiB, say).
     /// Then the set also depends on the order in which pieces of 1 GiB were first mapped.
     #[inline(always)]
-    pub(crate) const fn number(self, page: u32, size: EntrySize) -> u32 {
+    pub(crate) const fn entry_number(self, page: u32, size: EntrySize) -> u32 {
         page >> self.of(size)
     }
 

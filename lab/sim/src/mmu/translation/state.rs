@@ -77,13 +77,13 @@ impl RegionTranslation {
 
     /// Size of an entry that its own tables would allow, without the host. Only for mapped regions.
     #[inline]
-    pub(super) const fn own(self) -> EntrySize {
+    pub(super) const fn own_entry_size(self) -> EntrySize {
         EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
     }
 
     #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
-        self.own().leaf()
+        self.own_entry_size().leaf()
     }
 
     #[inline]
@@ -92,7 +92,7 @@ impl RegionTranslation {
     }
 
     #[inline]
-    pub(super) const fn entry(self) -> EntrySize {
+    pub(super) const fn entry_size(self) -> EntrySize {
         ENTRIES[(self.0 & 63) as usize]
     }
 

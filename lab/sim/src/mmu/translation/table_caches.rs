@@ -12,7 +12,7 @@ use wide::u32x4;
 /// A line of eight entries of some table: its kind and its number within that kind, multiplied by a
 /// constant. The product mixes all other bits into the high bits, and is unique.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TableLine(u32);
+pub(super) struct TableCacheLine(u32);
 
 /// Entries in a line of 64 bytes.
 const ENTRIES_SHIFT: u32 = 3;
@@ -26,7 +26,7 @@ const _: () = {
     assert!(EMPTY.wrapping_mul(inverse) >> KIND_SHIFT == 15);
 };
 
-impl TableLine {
+impl TableCacheLine {
     /// The line that holds this entry, in a table of this kind (0-14).
     #[inline]
     pub(super) const fn of(kind: u32, entry: u32) -> Self {
@@ -54,13 +54,13 @@ struct WalkLoad(u64);
 
 impl WalkLoad {
     #[inline(always)]
-    const fn new(line: TableLine, cause: WalkCause) -> Self {
+    const fn new(line: TableCacheLine, cause: WalkCause) -> Self {
         Self(line.0 as u64 | (cause as u64) << 32)
     }
 
     #[inline(always)]
-    const fn line(self) -> TableLine {
-        TableLine(self.0 as u32)
+    const fn line(self) -> TableCacheLine {
+        TableCacheLine(self.0 as u32)
     }
 
     #[inline(always)]
@@ -144,7 +144,7 @@ impl TableCaches {
     fn load_missed(&mut self, count: usize, kind: &impl WalkKind) -> ([u64; 3], [u64; 3]) {
         let (mut missed, mut last) = (CauseCounts::default(), CauseCounts::default());
         let sets = &mut self.last.0[..];
-        let one = kind.one().map(|(_, cause)| cause as usize);
+        let one = kind.uniform_walk().map(|(_, cause)| cause as usize);
         for load in &self.missed[..count] {
             let cause = one.unwrap_or(load.cause());
             let here = touch(set(sets, load.line()), load.line().0);
@@ -184,7 +184,7 @@ impl WalkLoader<'_> {
 
     /// Makes a load, except in the last level.
     #[inline(always)]
-    pub(super) fn load(&mut self, line: TableLine, cause: WalkCause) {
+    pub(super) fn load(&mut self, line: TableCacheLine, cause: WalkCause) {
         let here = touch(set(self.second, line), line.0);
         self.missed[self.count] = WalkLoad::new(line, cause);
         self.count += usize::from(!here);
@@ -192,7 +192,7 @@ impl WalkLoader<'_> {
 
     /// The same for a line that the second level seldom has: prefetches its set of the last level.
     #[inline(always)]
-    pub(super) fn load_far(&mut self, line: TableLine, cause: WalkCause) {
+    pub(super) fn load_rarely_cached(&mut self, line: TableCacheLine, cause: WalkCause) {
         prefetch_index(self.last, set_number(self.last.len(), line));
         self.load(line, cause);
     }
@@ -200,7 +200,7 @@ impl WalkLoader<'_> {
     /// Whether a line is the most recently used one of its set, so that a load changes nothing.
     /// Nearly always true for the few lines of upper tables.
     #[inline(always)]
-    pub(super) fn is_newest(&mut self, line: TableLine) -> bool {
+    pub(super) fn is_newest(&mut self, line: TableCacheLine) -> bool {
         let [ways] = set(self.second, line);
         ways.to_array()[0] == line.0
     }
@@ -224,12 +224,12 @@ impl TableCache {
 /// The set of a line. Programs don't choose the frames of their tables, so any mapping will do: it
 /// uses the high bits of a product instead of a remainder.
 #[inline(always)]
-fn set(sets: &mut [[u32x4; 1]], line: TableLine) -> &mut [u32x4; 1] {
+fn set(sets: &mut [[u32x4; 1]], line: TableCacheLine) -> &mut [u32x4; 1] {
     let number = set_number(sets.len(), line);
     &mut sets[number]
 }
 
 #[inline(always)]
-fn set_number(sets: usize, line: TableLine) -> usize {
+fn set_number(sets: usize, line: TableCacheLine) -> usize {
     ((u64::from(line.0) * sets as u64) >> 32) as usize
 }

@@ -7,7 +7,7 @@ use crate::mmu::lru::{LruSets, SetShape};
 
 /// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
-pub(in crate::mmu) enum TaggedEntries {
+pub(in crate::mmu) enum TlbEntries {
     Sets(LruSets),
     Associative(Box<FullyAssociativeLru>),
 }
@@ -16,7 +16,7 @@ pub(in crate::mmu) enum TaggedEntries {
 const FEW: u32 = 17;
 const SIZE_BITS: u32 = 3;
 
-impl TaggedEntries {
+impl TlbEntries {
     pub(in crate::mmu) fn new(shape: SetShape) -> Self {
         if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
             Self::Associative(Box::new(FullyAssociativeLru::new(shape.entries)))
@@ -29,7 +29,7 @@ impl TaggedEntries {
     pub(in crate::mmu) fn access(&mut self, number: u32, size: EntrySize) -> bool {
         match self {
             Self::Sets(sets) => {
-                let (set, tag) = place(sets, number, size);
+                let (set, tag) = set_and_tag(sets, number, size);
                 sets.touch(set, tag)
             }
             Self::Associative(all) => all.access(key(number, size)),
@@ -40,7 +40,7 @@ impl TaggedEntries {
     pub(in crate::mmu) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
         let known = match self {
             Self::Sets(sets) => {
-                let (set, tag) = place(sets, number, size);
+                let (set, tag) = set_and_tag(sets, number, size);
                 sets.count(set, |other| other == tag) > 0
             }
             Self::Associative(all) => all.contains(key(number, size)),
@@ -61,7 +61,7 @@ impl TaggedEntries {
             let set_mask = (1 << set_bits) - 1;
             let missed = sets.retain_missed(pages, move |page| {
                 let size = size(page);
-                let number = orders.number(page.page(), size);
+                let number = orders.entry_number(page.page(), size);
                 let set = number & set_mask;
                 (set, (number >> set_bits) << SIZE_BITS | size as u32)
             });
@@ -71,7 +71,7 @@ impl TaggedEntries {
         }
         retain_missed(pages, |page| {
             let size = size(page);
-            self.access(orders.number(page.page(), size), size)
+            self.access(orders.entry_number(page.page(), size), size)
         })
     }
 
@@ -81,7 +81,7 @@ impl TaggedEntries {
         let Self::Sets(sets) = self else {
             return self.access(number, size);
         };
-        let (set, tag) = place(sets, number, size);
+        let (set, tag) = set_and_tag(sets, number, size);
         let Some(evicted) = sets.access(set, tag) else {
             return true;
         };
@@ -114,7 +114,7 @@ fn key(number: u32, size: EntrySize) -> u64 {
 }
 
 #[inline]
-fn place(sets: &LruSets, number: u32, size: EntrySize) -> (usize, u32) {
+fn set_and_tag(sets: &LruSets, number: u32, size: EntrySize) -> (usize, u32) {
     let (set, high) = sets.split(u64::from(number));
     (set, high << SIZE_BITS | size as u32)
 }

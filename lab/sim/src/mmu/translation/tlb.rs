@@ -3,29 +3,29 @@
 use super::chunk_tables::ChunkTables;
 use super::missed_pages::{MissedPage, UniformKind, retain_missed};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
-use super::tags::TaggedEntries;
+use super::tags::TlbEntries;
 use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
-pub(in crate::mmu) enum FirstLevel {
-    Split([TaggedEntries; 3]),
-    Shared(TaggedEntries),
+pub(in crate::mmu) enum FirstLevelTlb {
+    Split([TlbEntries; 3]),
+    Shared(TlbEntries),
 }
 
-impl FirstLevel {
+impl FirstLevelTlb {
     pub(in crate::mmu) fn new(tlb: L1Tlb) -> Self {
         match tlb {
             L1Tlb::Split { base, huge, giant } => {
-                Self::Split([base, huge, giant].map(TaggedEntries::new))
+                Self::Split([base, huge, giant].map(TlbEntries::new))
             }
-            L1Tlb::Shared(shape) => Self::Shared(TaggedEntries::new(shape)),
+            L1Tlb::Shared(shape) => Self::Shared(TlbEntries::new(shape)),
         }
     }
 
     /// Uses pages, moves those that missed to the front, and returns their number.
     #[inline(never)]
-    pub(super) fn filter(
+    pub(super) fn retain_l1_misses(
         &mut self,
         pages: &mut [MissedPage],
         kind: UniformKind,
@@ -42,18 +42,19 @@ impl FirstLevel {
             }
             None => match self {
                 Self::Shared(tags) => {
-                    tags.retain_missed(pages, orders, |page| page.state().entry())
+                    tags.retain_missed(pages, orders, |page| page.state().entry_size())
                 }
                 Self::Split(by_size) => retain_missed(pages, |page| {
-                    let size = page.state().entry();
-                    by_size[size.leaf() as usize].access(orders.number(page.page(), size), size)
+                    let size = page.state().entry_size();
+                    by_size[size.leaf() as usize]
+                        .access(orders.entry_number(page.page(), size), size)
                 }),
             },
         }
     }
 
     #[inline]
-    pub(in crate::mmu) fn of_size(&mut self, size: EntrySize) -> &mut TaggedEntries {
+    pub(in crate::mmu) fn of_size(&mut self, size: EntrySize) -> &mut TlbEntries {
         match self {
             Self::Split(by_size) => &mut by_size[size.leaf() as usize],
             Self::Shared(tags) => tags,
@@ -69,54 +70,54 @@ impl FirstLevel {
 }
 
 fn is_giant(page: &MissedPage) -> bool {
-    page.state().entry() == EntrySize::Giant
+    page.state().entry_size() == EntrySize::Giant
 }
 
 fn one_size(pages: &[MissedPage], kind: UniformKind) -> Option<EntrySize> {
     match kind {
-        Some((state, _)) => Some(state.entry()),
+        Some((state, _)) => Some(state.entry_size()),
         None => {
-            let size = pages.first()?.state().entry();
-            let mut others = pages.iter().map(|page| page.state().entry() != size);
+            let size = pages.first()?.state().entry_size();
+            let mut others = pages.iter().map(|page| page.state().entry_size() != size);
             (!others.any(|other| other)).then_some(size)
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::mmu) struct SecondLevel {
+pub(in crate::mmu) struct SecondLevelTlb {
     spec: L2Tlb,
-    shared: TaggedEntries,
+    shared: TlbEntries,
     /// For pages of 1 GiB, if they have their own.
-    giant: Option<TaggedEntries>,
+    giant: Option<TlbEntries>,
     /// For all but single base pages, if there is a separate part.
-    large: Option<TaggedEntries>,
+    large: Option<TlbEntries>,
 }
 
-impl SecondLevel {
+impl SecondLevelTlb {
     pub(in crate::mmu) fn new(spec: L2Tlb) -> Self {
         let giant = match spec.giant {
-            GiantPages::Own(shape) => Some(TaggedEntries::new(shape)),
+            GiantPages::Own(shape) => Some(TlbEntries::new(shape)),
             _ => None,
         };
         Self {
             spec,
-            shared: TaggedEntries::new(spec.shape),
+            shared: TlbEntries::new(spec.shape),
             giant,
-            large: spec.large.map(TaggedEntries::new),
+            large: spec.large.map(TlbEntries::new),
         }
     }
 
     /// Uses the pages of misses, moves those that missed to the front, and returns their number.
     #[inline(never)]
-    pub(super) fn filter(
+    pub(super) fn retain_l2_misses(
         &mut self,
         misses: &mut [MissedPage],
         kind: UniformKind,
         orders: EntryOrders,
     ) -> usize {
         let all_ways = self.spec.huge_ways == self.spec.shape.ways;
-        let own = |miss: MissedPage| miss.state().entry();
+        let own = |miss: MissedPage| miss.state().entry_size();
         match (one_size(misses, kind), &mut self.large) {
             (Some(EntrySize::Base), _) => {
                 let base = |_| EntrySize::Base;
@@ -144,7 +145,7 @@ impl SecondLevel {
         size: EntrySize,
         orders: EntryOrders,
     ) -> bool {
-        let number = orders.number(page, size);
+        let number = orders.entry_number(page, size);
         if let (Some(large), true) = (&mut self.large, size != EntrySize::Base) {
             return large.access(number, size);
         }
@@ -179,7 +180,7 @@ impl SecondLevel {
             Some(large) if size != EntrySize::Base => large,
             _ => &mut self.shared,
         };
-        tags.access_known(orders.number(page, size), size)
+        tags.access_known(orders.entry_number(page, size), size)
     }
 
     pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {

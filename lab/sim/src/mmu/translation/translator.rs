@@ -12,10 +12,10 @@ use super::access::Access;
 use super::batch_result::BatchResult;
 use super::counters::TranslationCounters;
 use super::mappings::Mappings;
-use super::missed_pages::{BATCH, HitWindow, MAX_WALKS, MissedPage};
+use super::missed_pages::{BATCH, LastEntryHits, MAX_WALKS, MissedPage};
 use super::sizes::{EntryOrders, EntrySize};
 use super::spec::{ProgramWork, TranslatorSpec};
-use super::tlb::{FirstLevel, SecondLevel, is_in};
+use super::tlb::{FirstLevelTlb, SecondLevelTlb, is_in};
 use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, SetShape};
 use std::ops::Range;
@@ -23,8 +23,8 @@ use std::ops::Range;
 /// One core: its TLBs, its walker and its counters.
 #[derive(Clone, Debug)]
 pub struct Translator {
-    first: FirstLevel,
-    second: SecondLevel,
+    first: FirstLevelTlb,
+    second: SecondLevelTlb,
     walker: Walker,
     l2_hit_cycles: u64,
     prefetches: bool,
@@ -72,8 +72,8 @@ impl Translator {
             ));
         }
         Ok(Self {
-            first: FirstLevel::new(processor.l1_tlb),
-            second: SecondLevel::new(processor.l2_tlb),
+            first: FirstLevelTlb::new(processor.l1_tlb),
+            second: SecondLevelTlb::new(processor.l2_tlb),
             walker: Walker::new(spec),
             l2_hit_cycles: u64::from(processor.l2_tlb.hit_cycles),
             prefetches: spec.next_page_prefetch,
@@ -92,7 +92,7 @@ impl Translator {
         work: ProgramWork,
     ) -> BatchResult {
         let mut counters = self.counters;
-        let mut window = HitWindow::NONE;
+        let mut window = LastEntryHits::NONE;
         let (mut done, mut fault) = (0, None);
         while done < accesses.len() && fault.is_none() {
             let entered = self.enter(mappings, &accesses[done..], &mut window);

@@ -42,7 +42,7 @@ impl UpperEntries {
     }
 
     /// The same for many walks, level by level: which walks access a cache depends only on the
-    /// caches below it. Skips what [`in_turn`](Self::in_turn) covers.
+    /// caches below it. Skips what [`few_serial_keys`](Self::in_turn) covers.
     #[inline(never)]
     pub(super) fn first_levels(
         &mut self,
@@ -54,7 +54,7 @@ impl UpperEntries {
     ) {
         asked.first.clear();
         asked.first.resize(walks.len(), levels);
-        let in_turn = self.in_turn().is_some();
+        let in_turn = self.few_serial_keys().is_some();
         let [pde, pdpte, pml4e] = &mut self.0;
         asked.look_up_level::<1>(kind, pde, walks, |walk| walk.page() >> 9);
         if in_turn {
@@ -69,7 +69,7 @@ impl UpperEntries {
 
     /// The PDPTEs, if they are few and no later cache exists. Each use waits for the one before, so
     /// it takes no time beside the loads of the walk, but much time on its own.
-    pub(super) fn in_turn(&mut self) -> Option<SerialKeys<'_>> {
+    pub(super) fn few_serial_keys(&mut self) -> Option<SerialKeys<'_>> {
         match &mut self.0 {
             [_, Some(KeyCache::Four([keys])), None] => Some(SerialKeys { now: *keys, keys }),
             _ => None,
@@ -139,7 +139,7 @@ impl WalkStarts {
         let asks = |walk: MissedPage, first: u8| {
             (LEVEL == 1 || first > LEVEL) & (kind.leaf(walk) < usize::from(LEVEL))
         };
-        let is_base = kind.one().is_some_and(|(leaf, _)| leaf == 0);
+        let is_base = kind.uniform_walk().is_some_and(|(leaf, _)| leaf == 0);
         match cache {
             None => {}
             Some(KeyCache::Four([keys])) => {

@@ -6,7 +6,7 @@ use super::mappings::Mappings;
 use super::missed_pages::{MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind};
 use super::sizes::LeafSize;
 use super::spec::{PageTableSetup, TranslatorSpec};
-use super::table_caches::{TableCaches, TableLine, WalkLoadCounts, WalkLoader};
+use super::table_caches::{TableCacheLine, TableCaches, WalkLoadCounts, WalkLoader};
 use super::upper_entries::{MAX_LEVELS, UpperEntries, WalkStarts};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
@@ -69,7 +69,7 @@ impl Walker {
             },
             Some(host) => self.lines.load_all(&MixedWalks, |loader| {
                 for walk in walks {
-                    mappings.fetch_mark(walk.page(), MixedWalks.leaf(*walk));
+                    mappings.prefetch_access_bit(walk.page(), MixedWalks.leaf(*walk));
                     let place = &places[chunk_of(walk.page())];
                     load_nested(loader, upper, host, *walk, place, levels);
                 }
@@ -100,7 +100,7 @@ impl Walker {
         let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
         self.upper
             .first_levels(kind, walks, places, levels as u8, asked);
-        let mut in_turn = self.upper.in_turn();
+        let mut in_turn = self.upper.few_serial_keys();
         let walks = walks.iter().zip(&asked.first);
         let loads = self.lines.load_all(kind, |loader| {
             let mut loads = 0;
@@ -109,15 +109,15 @@ impl Walker {
                 if let Some(entries) = &mut in_turn {
                     first = entries.first_level(*walk, leaf, first, levels);
                 }
-                match kind.one() {
+                match kind.uniform_walk() {
                     Some(_) => loads += first - leaf,
                     None => loader.count(kind.cause(*walk), first - leaf),
                 }
-                mappings.fetch_mark(walk.page(), leaf);
+                mappings.prefetch_access_bit(walk.page(), leaf);
                 let place = &places[chunk_of(walk.page())];
                 load(loader, kind, *walk, place, first, levels);
             }
-            if let Some((_, cause)) = kind.one() {
+            if let Some((_, cause)) = kind.uniform_walk() {
                 loader.count(cause, loads);
             }
         });
@@ -165,10 +165,10 @@ fn load(
         }
     }
     if leaf < UPPER && first > 1 {
-        loader.load(TableLine::of(1, page >> 9), cause);
+        loader.load(TableCacheLine::of(1, page >> 9), cause);
     }
     if leaf == 0 {
-        loader.load_far(TableLine::of(0, page), cause);
+        loader.load_rarely_cached(TableCacheLine::of(0, page), cause);
     }
 }
 
@@ -186,13 +186,13 @@ fn load_nested(
     let entries = [page, page >> 9, pdpte, pml4e, pml5e];
     let leaf = state.leaf() as usize;
     let first = upper.first_level(&entries, leaf, levels);
-    let mut load = |line: TableLine| {
+    let mut load = |line: TableCacheLine| {
         loader.count(cause, 1);
         loader.load(line, cause);
     };
     for level in (leaf..first).rev() {
         host.find_table(level, entries[level], &mut load);
-        load(TableLine::of(level as u32, entries[level]));
+        load(TableCacheLine::of(level as u32, entries[level]));
     }
     host.find_page(page, place, state.host().leaf(), &mut load);
 }

@@ -76,15 +76,15 @@ impl ValueChecker<'_> {
         self.require(key, range.contains(&value), allowed, value)
     }
 
-    fn time(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
+    fn require_time(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
         self.within(key, value, 0.0..=1e9, "at least 0 and at most 1e9")
     }
 
-    fn percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
+    fn require_percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
         self.within(key, value, 0.0..=100.0, "0 to 100")
     }
 
-    fn part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadSpecError> {
+    fn require_part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadSpecError> {
         let fits = from >= 0.0 && from < to && to <= 1.0;
         let shown = format!("{from} to {to}");
         self.require("part", fits, "two shares of 0-1 in ascending order", shown)
@@ -101,7 +101,7 @@ impl Process {
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
         at.within("threads", self.threads, 1..=1024, "1 to 1024")?;
         at.within("cpu_weight", self.cpu_weight, 1..=10_000, "1 to 10000")?;
-        at.time("start_s", self.start_s)?;
+        at.require_time("start_s", self.start_s)?;
         at.require("area", !self.areas.is_empty(), "given at least once", 0)?;
         let bytes: u128 = self.areas.iter().map(|a| u128::from(a.size.0)).sum();
         at.require("size", bytes <= 1 << 40, "at most 1 TiB in total", bytes)?;
@@ -134,15 +134,15 @@ impl Process {
                 ..
             } => {
                 area(name)?;
-                at.part(*part)?;
-                at.percent("waited_percent", *waited_percent)?;
+                at.require_part(*part)?;
+                at.require_percent("waited_percent", *waited_percent)?;
                 let all = 1..=PAGES_PER_REGION;
                 at.within("pages_per_region", *pages_per_region, all, "1 to 512")?;
                 let run = *pages_per_run;
                 let fits = run.is_power_of_two() && pages_per_region % run == 0;
                 let allowed = "a power of two, and a divisor of pages_per_region";
                 at.require("pages_per_run", fits, allowed, run)?;
-                at.time("page_ns", *page_ns)
+                at.require_time("page_ns", *page_ns)
             }
             Phase::Access {
                 ideal_s,
@@ -150,10 +150,10 @@ impl Process {
                 idle_ns,
                 streams,
             } => {
-                at.time("idle_ns", *idle_ns)?;
+                at.require_time("idle_ns", *idle_ns)?;
                 let given = ideal_s.is_some() != accesses.is_some();
                 at.require("ideal_s", given, "given, or else accesses", "both or none")?;
-                at.time("ideal_s", ideal_s.unwrap_or(0.0))?;
+                at.require_time("ideal_s", ideal_s.unwrap_or(0.0))?;
                 let count = accesses.unwrap_or(0.0);
                 let allowed = "at least 0 and at most 1e15";
                 at.within("accesses", count, 0.0..=1e15, allowed)?;
@@ -174,9 +174,9 @@ impl Process {
                 at.require("rounds", *rounds > 0, "1 or more", rounds)?;
                 let fits = *share > 0.0 && *share <= 1.0;
                 at.require("share", fits, "over 0 and at most 1", share)?;
-                at.time("page_ns", *page_ns)
+                at.require_time("page_ns", *page_ns)
             }
-            Phase::Wait { seconds } => at.time("seconds", *seconds),
+            Phase::Wait { seconds } => at.require_time("seconds", *seconds),
             Phase::Play(tape) => tape.check(at),
         }
     }
@@ -204,18 +204,18 @@ impl TraceReplay {
             at.within(key, cycles, 0.01..=1e6, "0.01 to 1e6")?;
         }
         at.within("scale", self.scale, 1.0..=1e9, "1 to 1e9")?;
-        at.percent("waited_percent", self.waited_percent)
+        at.require_percent("waited_percent", self.waited_percent)
     }
 }
 
 impl AccessStream {
     fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
-        at.part(self.part)?;
+        at.require_part(self.part)?;
         let weight = self.weight > 0.0 && self.weight.is_finite();
         at.require("weight", weight, "over 0 and finite", self.weight)?;
         at.within("cycles", self.cycles, 1.0..=1e6, "1 to 1e6")?;
-        at.percent("stores_percent", self.stores_percent)?;
-        at.percent("waited_percent", self.waited_percent)?;
+        at.require_percent("stores_percent", self.stores_percent)?;
+        at.require_percent("waited_percent", self.waited_percent)?;
         match self.pattern {
             StreamPattern::Random => Ok(()),
             StreamPattern::Zipf(theta) => at.within("pattern.zipf", theta, 0.0..=10.0, "0 to 10"),

@@ -1,8 +1,8 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{RunningProcess, answer_within, output_of};
-use crate::live::programs::cores::ClientServerCores;
+use crate::live::programs::child_process::{RunningProcess, command_output, poll_for_answer};
+use crate::live::programs::client_server_cores::ClientServerCores;
 use crate::live::programs::{packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -18,7 +18,7 @@ const USER: &str = "postgres";
 const START: Duration = Duration::from_secs(30);
 
 /// The folder of the newest version's programs, if one is installed.
-pub(super) fn programs() -> Option<PathBuf> {
+pub(super) fn postgres_program_folder() -> Option<PathBuf> {
     let versions = std::fs::read_dir(VERSIONS).ok()?.flatten();
     let number = |entry: &std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     versions
@@ -39,20 +39,20 @@ pub(super) struct PostgresCluster {
 
 impl PostgresCluster {
     pub(super) fn start(buffers_mib: u64) -> BenchResult<Self> {
-        packages::need("pg_ctlcluster", "postgresql")?;
+        packages::need_program("pg_ctlcluster", "postgresql")?;
         let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
         let mut cluster = Self {
-            programs: programs().ok_or_else(missing)?,
-            user: unprivileged()?,
+            programs: postgres_program_folder().ok_or_else(missing)?,
+            user: unprivileged_user()?,
             server: None,
             folder: temporary_folder()?,
         };
-        cluster.make()?;
+        cluster.initialize_cluster()?;
         cluster.start_server_process(buffers_mib)?;
         Ok(cluster)
     }
 
-    fn make(&self) -> BenchResult<()> {
+    fn initialize_cluster(&self) -> BenchResult<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
             chown(folder, Some(user.uid), Some(user.gid)).map_err(|errno| LinuxError::Call {
@@ -107,7 +107,7 @@ impl PostgresCluster {
             .server
             .insert(RunningProcess::start(&mut command, Signal::SIGQUIT)?);
         let program = self.programs.join("pg_isready");
-        let listens = answer_within(START, || {
+        let listens = poll_for_answer(START, || {
             if let Ok(Some(status)) = server.try_wait() {
                 bail!("postgres ended before it listened: {status}");
             }
@@ -135,7 +135,7 @@ impl PostgresCluster {
 
 pub(super) fn run(mut command: Command) -> BenchResult<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = output_of(&mut command)?;
+    let output = command_output(&mut command)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
@@ -163,7 +163,7 @@ fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
     command
 }
 
-fn unprivileged() -> BenchResult<Option<User>> {
+fn unprivileged_user() -> BenchResult<Option<User>> {
     if !geteuid().is_root() {
         return Ok(None);
     }

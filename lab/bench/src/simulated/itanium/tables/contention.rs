@@ -2,13 +2,13 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
-use hawkeye_itanium::workloads::{Contention, ThesisWorkload};
+use hawkeye_itanium::workloads::{ContentionWorkload, ThesisWorkload};
 
 const PROCESSES: [u32; 6] = [8, 11, 12, 13, 16, 64];
 
 fn rows() -> Vec<ThesisValue> {
     let of = |processes: u32| {
-        let workload = ThesisWorkload::Contention(Contention::of(processes));
+        let workload = ThesisWorkload::Contention(ContentionWorkload::of(processes));
         let name = format!("{processes} processes");
         let kernels = [(ThesisKernel::SF, None), (ThesisKernel::LF, None)];
         [

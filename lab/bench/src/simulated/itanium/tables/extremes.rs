@@ -2,21 +2,21 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, row};
-use hawkeye_itanium::workloads::{Linear, Sparse, ThesisWorkload};
+use hawkeye_itanium::workloads::{LinearWorkload, SparseWorkload, ThesisWorkload};
 
 pub(super) const SPARSE: ThesisTable = ThesisTable {
     name: "sparse",
     shows: "512 pages, one every 32 MiB, accessed three times (figure 4.1), and until only misses count",
     layout: TableLayout::Values,
     rows: || {
-        let thesis = ThesisWorkload::Sparse(Sparse::THESIS);
-        let aliased = ThesisWorkload::Sparse(Sparse {
+        let thesis = ThesisWorkload::Sparse(SparseWorkload::THESIS);
+        let aliased = ThesisWorkload::Sparse(SparseWorkload {
             perturbed: false,
-            ..Sparse::THESIS
+            ..SparseWorkload::THESIS
         });
-        let long = ThesisWorkload::Sparse(Sparse {
+        let long = ThesisWorkload::Sparse(SparseWorkload {
             loops: 10_000,
-            ..Sparse::THESIS
+            ..SparseWorkload::THESIS
         });
         let (sf, lf) = (ThesisKernel::SF, ThesisKernel::LF);
         let walker = [(sf, Some(0.0)), (lf, Some(1024.0))];
@@ -40,7 +40,7 @@ pub(super) const LINEAR: ThesisTable = ThesisTable {
     shows: "a GiB, page by page (table 4.2)",
     layout: TableLayout::Values,
     rows: || {
-        let linear = ThesisWorkload::Linear(Linear::THESIS);
+        let linear = ThesisWorkload::Linear(LinearWorkload::THESIS);
         let (sf, lf) = (ThesisKernel::SF, ThesisKernel::LF);
         let misses = [(sf, Some(65_619.0)), (lf, Some(65_619.0))];
         let walker = [(sf, Some(65_570.0)), (lf, Some(19.0))];

@@ -4,7 +4,7 @@
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
 use hawkeye_itanium::mmu::HashTableFill;
-use hawkeye_itanium::workloads::{ThesisWorkload, Tlbcover, Vortex};
+use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, VortexWorkload};
 
 fn rows() -> Vec<ThesisValue> {
     let fills = [
@@ -14,15 +14,15 @@ fn rows() -> Vec<ThesisValue> {
         HashTableFill::BaseOnly,
     ];
     let kernels: Vec<_> = std::iter::once(ThesisKernel::SF_LP)
-        .chain(fills.map(|fill| ThesisKernel::LF_LP.filling(fill)))
+        .chain(fills.map(|fill| ThesisKernel::LF_LP.with_fill_rule(fill)))
         .map(|kernel| (kernel, None))
         .collect();
-    let vortex = ThesisWorkload::Vortex(Vortex::THESIS);
-    let churning = ThesisWorkload::Vortex(Vortex {
+    let vortex = ThesisWorkload::Vortex(VortexWorkload::THESIS);
+    let churning = ThesisWorkload::Vortex(VortexWorkload {
         reallocated_per_million: 1000.0,
-        ..Vortex::THESIS
+        ..VortexWorkload::THESIS
     });
-    let tlbcover = ThesisWorkload::Tlbcover(Tlbcover::run(11));
+    let tlbcover = ThesisWorkload::Tlbcover(TlbcoverWorkload::run(11));
     let over = SpeedUpOver(ThesisKernel::SF);
     [
         row("vortex", vortex, WalkerPercent, &kernels),

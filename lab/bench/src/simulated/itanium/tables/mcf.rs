@@ -2,9 +2,9 @@
 
 use super::ThesisMeasure::*;
 use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_orders};
-use hawkeye_itanium::workloads::{Mcf, ThesisWorkload};
+use hawkeye_itanium::workloads::{McfWorkload, ThesisWorkload};
 
-const WORKLOAD: ThesisWorkload = ThesisWorkload::Mcf(Mcf::THESIS);
+const WORKLOAD: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
 
 pub(super) const MCF: ThesisTable = ThesisTable {
     name: "mcf",

@@ -4,7 +4,9 @@ use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue, row};
 use crate::simulated::itanium::systems::{ThesisAdvice, ThesisSystem};
 use hawkeye_itanium::PageSizeAdvice;
-use hawkeye_itanium::workloads::{Mcf, Sparse, ThesisWorkload, Tlbcover, Vortex};
+use hawkeye_itanium::workloads::{
+    McfWorkload, SparseWorkload, ThesisWorkload, TlbcoverWorkload, VortexWorkload,
+};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -19,13 +21,13 @@ const MEASURES: [ThesisMeasure; 7] = [
     LargestKib,
 ];
 
-const VORTEX: ThesisWorkload = ThesisWorkload::Vortex(Vortex::THESIS);
-const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(Vortex {
+const VORTEX: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload::THESIS);
+const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload {
     reallocated_per_million: 1000.0,
-    ..Vortex::THESIS
+    ..VortexWorkload::THESIS
 });
-const MCF: ThesisWorkload = ThesisWorkload::Mcf(Mcf::THESIS);
-const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(Tlbcover::run(8));
+const MCF: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
+const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::run(8));
 
 const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
     ThesisAdvice {
@@ -60,9 +62,9 @@ fn lines(
     ];
     let all = ThesisSystem::all(told).into_iter();
     let kernels = std::iter::once(ThesisKernel::SF)
-        .chain(all.map(|system| ThesisKernel::SF.with(system)))
+        .chain(all.map(|system| ThesisKernel::SF.with_policy_system(system)))
         .chain(std::iter::once(ThesisKernel::NONE))
-        .chain(counting.map(|system| ThesisKernel::NONE.with(system)));
+        .chain(counting.map(|system| ThesisKernel::NONE.with_policy_system(system)));
     kernels
         .flat_map(|kernel| line(of, workload, on(kernel)))
         .collect()
@@ -74,9 +76,9 @@ pub(super) const POLICIES: ThesisTable = ThesisTable {
     layout: TableLayout::Kernels,
     rows: || {
         let same = |kernel| kernel;
-        let sparse = ThesisWorkload::Sparse(Sparse {
+        let sparse = ThesisWorkload::Sparse(SparseWorkload {
             loops: 100,
-            ..Sparse::THESIS
+            ..SparseWorkload::THESIS
         });
         [
             lines("vortex", VORTEX, BLOCKS, same),
@@ -104,10 +106,14 @@ pub(super) const FRAGMENTED: ThesisTable = ThesisTable {
     rows: || {
         [
             lines("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
-                kernel.fragmented(2)
+                kernel.on_fragmented_machine(2)
             }),
-            lines("mcf, 64 KiB", MCF, ARRAYS, |kernel| kernel.fragmented(2)),
-            lines("mcf, 256 KiB", MCF, ARRAYS, |kernel| kernel.fragmented(4)),
+            lines("mcf, 64 KiB", MCF, ARRAYS, |kernel| {
+                kernel.on_fragmented_machine(2)
+            }),
+            lines("mcf, 256 KiB", MCF, ARRAYS, |kernel| {
+                kernel.on_fragmented_machine(4)
+            }),
         ]
         .concat()
     },
@@ -122,8 +128,8 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
     shows: "the same systems beside values published for other machines (tables 6.10 to 6.12)",
     layout: TableLayout::Values,
     rows: || {
-        let navarro = ThesisKernel::SF.with(ThesisSystem::navarro("Navarro", None));
-        let winwood = |told| ThesisKernel::SF.with(ThesisSystem::winwood(told));
+        let navarro = ThesisKernel::SF.with_policy_system(ThesisSystem::navarro("Navarro", None));
+        let winwood = |told| ThesisKernel::SF.with_policy_system(ThesisSystem::winwood(told));
         let limited = [
             ("to 64 KiB", 2),
             ("to 256 KiB", 4),
@@ -132,7 +138,7 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
         ]
         .map(|(name, order)| {
             (
-                ThesisKernel::SF.with(ThesisSystem::navarro(name, Some(order))),
+                ThesisKernel::SF.with_policy_system(ThesisSystem::navarro(name, Some(order))),
                 None,
             )
         });
@@ -144,14 +150,14 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
         ]
         .map(|(name, percent)| {
             (
-                ThesisKernel::NONE.with(ThesisSystem::approx_online(name, percent)),
+                ThesisKernel::NONE.with_policy_system(ThesisSystem::approx_online(name, percent)),
                 None,
             )
         });
         let over = SpeedUpOver(navarro);
-        let longer = ThesisWorkload::Tlbcover(Tlbcover {
+        let longer = ThesisWorkload::Tlbcover(TlbcoverWorkload {
             accesses: 10_000_000,
-            ..Tlbcover::run(8)
+            ..TlbcoverWorkload::run(8)
         });
         let speed_up = |of, workload, values: &[_]| row(of, workload, SpeedUp, values);
         [

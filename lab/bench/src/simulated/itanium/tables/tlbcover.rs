@@ -3,7 +3,7 @@
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::workloads::{ThesisWorkload, Tlbcover};
+use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload};
 
 /// Figure 6.4b, run 1 to 11.
 const WALKER_PERCENT: [f64; 11] = [
@@ -20,7 +20,7 @@ const SPEED_UP_16K: [f64; 11] = [
 
 fn runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
     let run = |number: u32| {
-        let tlbcover = Tlbcover::run(number);
+        let tlbcover = TlbcoverWorkload::run(number);
         let name = match tlbcover.bytes >> 20 {
             0 => format!("{number}: {} KiB", tlbcover.bytes >> 10),
             mib => format!("{number}: {mib} MiB"),
@@ -56,7 +56,7 @@ pub(super) const SPEED_UP: ThesisTable = ThesisTable {
     rows: || {
         runs(|name, workload, run| {
             let over = |base, thesis: Option<f64>| {
-                let kernel = ThesisKernel::SF.on(base);
+                let kernel = ThesisKernel::SF.on_base_page(base);
                 let measure = SpeedUpOver(kernel);
                 row(name, workload, measure, &[(kernel.large(), thesis)])
             };

@@ -2,14 +2,14 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, row};
-use hawkeye_itanium::workloads::{ThesisWorkload, Transpose};
+use hawkeye_itanium::workloads::{ThesisWorkload, TransposeWorkload};
 
 pub(super) const TRANSPOSE: ThesisTable = ThesisTable {
     name: "transpose",
     shows: "matrices, read by rows and written by columns (table 6.1)",
     layout: TableLayout::Values,
     rows: || {
-        let workload = ThesisWorkload::Transpose(Transpose {
+        let workload = ThesisWorkload::Transpose(TransposeWorkload {
             step: 128,
             pairs: 11,
         });

@@ -2,9 +2,9 @@
 
 use super::ThesisMeasure::*;
 use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_orders, row};
-use hawkeye_itanium::workloads::{ThesisWorkload, Vortex};
+use hawkeye_itanium::workloads::{ThesisWorkload, VortexWorkload};
 
-const WORKLOAD: ThesisWorkload = ThesisWorkload::Vortex(Vortex::THESIS);
+const WORKLOAD: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload::THESIS);
 
 pub(super) const VORTEX: ThesisTable = ThesisTable {
     name: "vortex",

@@ -6,7 +6,7 @@ use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
 
 /// Whether a program had only base and huge pages.
-fn is_plain(program: &ProgramFigures) -> bool {
+fn only_base_and_huge(program: &ProgramFigures) -> bool {
     let usual = [PageOrder::BASE, PageOrder::HUGE].map(PageOrder::bytes);
     let mut sizes = program.sizes.iter();
     sizes.all(|size| usual.contains(&size.page_bytes))
@@ -17,7 +17,9 @@ pub fn print(entries: &[RunResult]) {
     let rows = || {
         entries.iter().flat_map(|entry| {
             let programs = entry.run.figures.all_programs();
-            programs.filter(|p| !is_plain(p)).map(move |p| (entry, p))
+            programs
+                .filter(|p| !only_base_and_huge(p))
+                .map(move |p| (entry, p))
         })
     };
     if rows().next().is_none() {

@@ -30,9 +30,9 @@ impl Mappings {
         }
         let block = *number;
         let upper = [
-            entry(u32::from(block), address >> 30),
-            entry(self.top(address >> 48), address >> BLOCK_SHIFT),
-            entry(0, address >> 48),
+            entry_number(u32::from(block), address >> 30),
+            entry_number(self.top_table_number(address >> 48), address >> BLOCK_SHIFT),
+            entry_number(0, address >> 48),
         ];
         let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));
         self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
@@ -56,7 +56,7 @@ impl Mappings {
     }
 
     /// Number of the table under the topmost of five levels.
-    fn top(&mut self, high: u64) -> u32 {
+    fn top_table_number(&mut self, high: u64) -> u32 {
         let known = self.tops.iter().position(|top| *top == high);
         let index = known.unwrap_or_else(|| {
             self.tops.push(high);
@@ -67,6 +67,6 @@ impl Mappings {
 }
 
 /// Number of an entry over all tables of a level, given that of its table.
-fn entry(table: u32, index: u64) -> u32 {
+fn entry_number(table: u32, index: u64) -> u32 {
     (table << 9) | (index as u32 % 512)
 }

@@ -51,13 +51,13 @@ impl AccessBitMask {
 
     /// Word of the plane, and bits in it.
     #[inline(always)]
-    pub(crate) const fn place(self, number: u32) -> (usize, u64) {
+    pub(crate) const fn word_and_bits(self, number: u32) -> (usize, u64) {
         let first = number & self.first;
         ((first / 64) as usize, self.bits << (first % 64))
     }
 
     pub(crate) fn clear(self, plane: &mut [u64], number: usize) {
-        let (word, bits) = self.place(number as u32);
+        let (word, bits) = self.word_and_bits(number as u32);
         plane[word] &= !bits;
     }
 }
@@ -91,7 +91,7 @@ impl Mappings {
             // The pages now share one access bit: set if any of theirs was.
             let mut new = self.grouped[index] & !before;
             while new != 0 {
-                let (word, bits) = members(group, new.trailing_zeros());
+                let (word, bits) = group_pages(group, new.trailing_zeros());
                 let accessed = &mut self.accessed[index * WORDS + word];
                 *accessed |= if *accessed & bits == 0 { 0 } else { bits };
                 new &= new - 1;
@@ -137,12 +137,12 @@ impl Mappings {
     /// Whether a group of huge pages maps a region.
     pub fn is_in_huge_group(&self, region: RegionAddr) -> bool {
         let state = self.states[self.index(region.start())];
-        state.size().is_some() && state.own() == EntrySize::HugeGroup
+        state.size().is_some() && state.own_entry_size() == EntrySize::HugeGroup
     }
 
     pub(super) fn end_huge_group(&mut self, index: usize) {
         let state = self.states[index];
-        if state.size().is_some() && state.own() == EntrySize::HugeGroup {
+        if state.size().is_some() && state.own_entry_size() == EntrySize::HugeGroup {
             let neighbours = self.regions_of(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
                 *state =
@@ -170,7 +170,7 @@ impl Mappings {
             TlbGroupCondition::Marked => groups,
             TlbGroupCondition::Contiguous => {
                 let accessed = words(&self.accessed, index);
-                groups & of_groups(group, |word, bits| accessed[word] & bits == bits)
+                groups & groups_that_hold(group, |word, bits| accessed[word] & bits == bits)
             }
         };
         let all = u128::MAX >> (128 - (PAGES_PER_REGION >> group.order));
@@ -208,7 +208,7 @@ impl Mappings {
     }
 
     /// After a page's access bit was set: whether the processor now sees its group as one.
-    pub(in crate::mmu::translation) fn completes(&mut self, page: u32) -> bool {
+    pub(in crate::mmu::translation) fn completes_group(&mut self, page: u32) -> bool {
         let seen = self.membership(page) == GroupMembership::Member;
         if seen {
             self.update_state(region_of(page));
@@ -224,7 +224,7 @@ impl Mappings {
 
     fn groups_of_like_pages(&self, index: usize, group: TlbPageGroup) -> u128 {
         let (present, protected) = (words(&self.present, index), words(&self.protected, index));
-        of_groups(group, |word, bits| {
+        groups_that_hold(group, |word, bits| {
             let protected = protected[word] & bits;
             present[word] & bits == bits && (protected == 0 || protected == bits)
         })
@@ -232,16 +232,16 @@ impl Mappings {
 }
 
 /// The groups of a region for which `holds` is true of all pages, given by their word and bits.
-fn of_groups(group: TlbPageGroup, holds: impl Fn(usize, u64) -> bool) -> u128 {
+fn groups_that_hold(group: TlbPageGroup, holds: impl Fn(usize, u64) -> bool) -> u128 {
     let groups = 0..(PAGES_PER_REGION >> group.order) as u32;
     groups.fold(0, |all, number| {
-        let (word, bits) = members(group, number);
+        let (word, bits) = group_pages(group, number);
         all | u128::from(holds(word, bits)) << number
     })
 }
 
 /// The base pages of a group of a region: word and bits.
-fn members(group: TlbPageGroup, number: u32) -> (usize, u64) {
+fn group_pages(group: TlbPageGroup, number: u32) -> (usize, u64) {
     let first = number << group.order;
     (
         (first / 64) as usize,

@@ -2,9 +2,9 @@
 
 use super::Translator;
 use crate::mmu::translation::access::Access;
-use crate::mmu::translation::batch_result::{Fault, check};
+use crate::mmu::translation::batch_result::{AccessFault, check_access};
 use crate::mmu::translation::mappings::{GroupMembership, Mappings};
-use crate::mmu::translation::missed_pages::{HitWindow, MissedPage};
+use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage};
 use crate::mmu::translation::sizes::EntrySize;
 use crate::mmu::translation::table_caches::WalkCause;
 
@@ -15,7 +15,7 @@ impl Translator {
         &mut self,
         mappings: &Mappings,
         accesses: &[Access],
-        window: &mut HitWindow,
+        window: &mut LastEntryHits,
     ) -> EnteredBatch {
         let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
         let mut entered = EnteredBatch::default();
@@ -59,7 +59,7 @@ impl Translator {
 pub(super) struct EnteredBatch {
     pub(super) accesses: usize,
     pub(super) pages: usize,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<AccessFault>,
     /// Whether its only page is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,
 }
@@ -72,7 +72,7 @@ fn enter_whole(
     blocks: &[u16],
     entries: &[u64; 5],
     accesses: &[Access],
-    (misses, window): (&mut [MissedPage], &mut HitWindow),
+    (misses, window): (&mut [MissedPage], &mut LastEntryHits),
     entered: &mut EnteredBatch,
 ) {
     let (mut now, mut pages) = (*window, entered.pages);
@@ -83,7 +83,7 @@ fn enter_whole(
     while let Some(access) = ahead.as_slice().first() {
         if !now.holds(*access) {
             // Most accesses are in the block of the one before.
-            if !block.has(access.address()) {
+            if !block.has_address(access.address()) {
                 block = mappings.block(blocks, access.address());
             }
             let page = block.page(access.address());
@@ -93,9 +93,9 @@ fn enter_whole(
             };
             *miss = MissedPage::new(page, state, cause(*access));
             if last != Some(state) {
-                (last, entry) = (Some(state), entries[state.entry() as usize]);
+                (last, entry) = (Some(state), entries[state.entry_size() as usize]);
             }
-            now = HitWindow::new(*access, entry, true);
+            now = LastEntryHits::new(*access, entry, true);
             pages += 1;
         }
         ahead.next();
@@ -107,7 +107,7 @@ fn enter_whole(
 
 pub(super) struct EnteredPage {
     pub(super) miss: MissedPage,
-    pub(super) window: HitWindow,
+    pub(super) window: LastEntryHits,
     /// Whether it is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,
 }
@@ -117,10 +117,10 @@ pub(super) fn find(
     mappings: &Mappings,
     blocks: &[u16],
     access: Access,
-) -> Result<EnteredPage, Fault> {
+) -> Result<EnteredPage, AccessFault> {
     let page = mappings.page_in(blocks, access.address());
     let mut state = mappings.state(page);
-    let writable = state.is_whole() || check(mappings, page, state, access)?;
+    let writable = state.is_whole() || check_access(mappings, page, state, access)?;
     let mut seeming = false;
     if state.has_some_groups() {
         match mappings.membership(page) {
@@ -129,10 +129,10 @@ pub(super) fn find(
             GroupMembership::Seeming => seeming = state.host() > EntrySize::Base,
         }
     }
-    let entry = mappings.l1_entries[state.entry() as usize];
+    let entry = mappings.l1_entries[state.entry_size() as usize];
     Ok(EnteredPage {
         miss: MissedPage::new(page, state, cause(access)),
-        window: HitWindow::new(access, entry, writable),
+        window: LastEntryHits::new(access, entry, writable),
         seeming,
     })
 }

@@ -22,24 +22,28 @@ impl Translator {
         let orders = mappings.orders;
         let kind = one_kind(&self.misses[..pages]);
         let entered = &mut self.misses[..pages];
-        let missed = self.first.filter(entered, kind, mappings.l1_orders);
+        let missed = self
+            .first
+            .retain_l1_misses(entered, kind, mappings.l1_orders);
         counters.l1_misses += missed as u64;
         let kind = kind.or_else(|| one_kind(&self.misses[..missed]));
         let (walks, kind) = if self.prefetches {
             self.walks.clear();
             for index in 0..missed {
                 let miss = self.misses[index];
-                let size = miss.state().entry();
+                let size = miss.state().entry_size();
                 if !self.second.access(miss.page(), size, orders) {
                     self.walks.push(miss);
                 }
                 if size == EntrySize::Base {
-                    self.prefetch(mappings, miss.page());
+                    self.prefetch_next_page(mappings, miss.page());
                 }
             }
             (&self.walks[..], one_kind(&self.walks))
         } else {
-            let missed = self.second.filter(&mut self.misses[..missed], kind, orders);
+            let missed = self
+                .second
+                .retain_l2_misses(&mut self.misses[..missed], kind, orders);
             let walks = &self.misses[..missed];
             (walks, kind.or_else(|| one_kind(walks)))
         };
@@ -62,7 +66,7 @@ impl Translator {
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
         if sizes
             .iter()
-            .any(|size| first.access_known(l1_orders.number(page, *size), *size))
+            .any(|size| first.access_known(l1_orders.entry_number(page, *size), *size))
         {
             return;
         }
@@ -74,8 +78,8 @@ impl Translator {
             let loads = self.walker.walk(&[miss], one_kind(&[miss]), mappings);
             count_loads(&self.walker, &loads, counters);
             let mark = mappings.marks[EntrySize::Base as usize];
-            counters.first_touches += mappings.mark_each([(page, 0, mark)].into_iter());
-            let size = if mappings.completes(page) {
+            counters.first_touches += mappings.mark_pages_accessed([(page, 0, mark)].into_iter());
+            let size = if mappings.completes_group(page) {
                 EntrySize::BaseGroup
             } else {
                 EntrySize::Base
@@ -84,11 +88,11 @@ impl Translator {
             self.second.access(page, size, orders);
             size
         });
-        first.access(l1_orders.number(page, size), size);
+        first.access(l1_orders.entry_number(page, size), size);
     }
 
     /// Walks for the page after two misses on neighbours, if it is mapped and not in the TLB.
-    fn prefetch(&mut self, mappings: &Mappings, page: u32) {
+    fn prefetch_next_page(&mut self, mappings: &Mappings, page: u32) {
         let follows = self.missed_last.wrapping_add(1) == page;
         self.missed_last = page;
         let next = page.wrapping_add(1);
@@ -109,7 +113,7 @@ impl Translator {
         let orders = mappings.orders;
         if mapped
             && alone
-            && state.entry() == EntrySize::Base
+            && state.entry_size() == EntrySize::Base
             && !self.second.access(next, EntrySize::Base, orders)
         {
             self.walks
@@ -134,19 +138,25 @@ fn set_access_bits(
 ) {
     match kind {
         Some((state, cause)) if cause != WalkCause::Prefetch => {
-            counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
-            let (mark, single) = (mappings.marks[state.own() as usize], |_| {
+            counters.walks_by_size[state.entry_size() as usize] += walks.len() as u64;
+            let (mark, single) = (mappings.marks[state.own_entry_size() as usize], |_| {
                 AccessBitMask::SINGLE
             });
-            counters.first_touches += match state.own() {
-                EntrySize::Base => mark_each(&UniformWalks::<0>(cause), walks, mappings, single),
-                EntrySize::Huge => mark_each(&UniformWalks::<1>(cause), walks, mappings, single),
-                EntrySize::Giant => mark_each(&UniformWalks::<2>(cause), walks, mappings, single),
+            counters.first_touches += match state.own_entry_size() {
+                EntrySize::Base => {
+                    mark_batch_accessed(&UniformWalks::<0>(cause), walks, mappings, single)
+                }
+                EntrySize::Huge => {
+                    mark_batch_accessed(&UniformWalks::<1>(cause), walks, mappings, single)
+                }
+                EntrySize::Giant => {
+                    mark_batch_accessed(&UniformWalks::<2>(cause), walks, mappings, single)
+                }
                 EntrySize::BaseGroup => {
-                    mark_each(&UniformWalks::<0>(cause), walks, mappings, |_| mark)
+                    mark_batch_accessed(&UniformWalks::<0>(cause), walks, mappings, |_| mark)
                 }
                 EntrySize::HugeGroup => {
-                    mark_each(&UniformWalks::<1>(cause), walks, mappings, |_| mark)
+                    mark_batch_accessed(&UniformWalks::<1>(cause), walks, mappings, |_| mark)
                 }
             };
         }
@@ -155,18 +165,18 @@ fn set_access_bits(
                 if walk.cause() == WalkCause::Prefetch {
                     counters.prefetches += 1;
                 } else {
-                    counters.walks_by_size[walk.state().entry() as usize] += 1;
+                    counters.walks_by_size[walk.state().entry_size() as usize] += 1;
                 }
             }
             let marks = mappings.marks;
-            let mark = |walk: MissedPage| marks[walk.state().own() as usize];
-            counters.first_touches += mark_each(&MixedWalks, walks, mappings, mark);
+            let mark = |walk: MissedPage| marks[walk.state().own_entry_size() as usize];
+            counters.first_touches += mark_batch_accessed(&MixedWalks, walks, mappings, mark);
         }
     }
 }
 
 #[inline(never)]
-fn mark_each(
+fn mark_batch_accessed(
     kind: &impl WalkKind,
     walks: &[MissedPage],
     mappings: &mut Mappings,
@@ -175,5 +185,5 @@ fn mark_each(
     let made = walks
         .iter()
         .filter(|walk| kind.cause(**walk) != WalkCause::Prefetch);
-    mappings.mark_each(made.map(|walk| (walk.page(), kind.leaf(*walk), mark(*walk))))
+    mappings.mark_pages_accessed(made.map(|walk| (walk.page(), kind.leaf(*walk), mark(*walk))))
 }

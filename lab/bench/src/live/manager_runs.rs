@@ -1,0 +1,117 @@
+//! Manages processes within an experiment.
+
+use super::host::BenchHost;
+use super::programs::MeasuredProgram;
+use super::scale::TurnSizes;
+use crate::error::{BenchError, BenchResult};
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget};
+use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
+use hawkeye_policy::policies;
+use hawkeye_policy::{CpuBudget, Rate};
+use std::time::Duration;
+
+/// What management cost and did.
+pub struct ManagerRun {
+    /// All events.
+    pub journal: Journal,
+    /// The manager's CPU time.
+    pub cpu: Duration,
+    /// How long it managed.
+    pub wall: Duration,
+    /// The longest call into the process.
+    pub longest_call: Duration,
+}
+
+impl ManagerRun {
+    /// CPU time in per cent of a core.
+    pub fn cpu_percent(&self) -> f64 {
+        self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64()
+    }
+
+    /// Regions of a process that were promoted.
+    pub fn promoted_of(&self, pid: u32) -> u64 {
+        let promoted = self.journal.entries().filter(
+            |entry| matches!(&entry.event, Event::Promoted { process, .. } if process.pid == pid),
+        );
+        promoted.count() as u64
+    }
+}
+
+/// The policies to compare, the most promising first.
+pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
+
+/// Period of [`promote_half_the_regions`], shorter than the default: a run lasts seconds.
+pub(super) const PERIOD: Duration = Duration::from_secs(5);
+
+/// Promotes as many regions as one of two programs of this size has, in seconds, without CPU limit.
+pub(super) fn promote_half_the_regions<'a>(
+    host: &BenchHost,
+    policy: &str,
+    programs: impl IntoIterator<Item = &'a mut Box<dyn MeasuredProgram>>,
+    sizes: TurnSizes,
+) -> BenchResult<ManagerRun> {
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    let pids: Vec<u32> = programs.iter().map(|program| program.pid()).collect();
+    let budget = sizes.mib / 2;
+    let settings = Settings {
+        period: PERIOD,
+        max_promotions: Some(budget),
+        cpu: CpuBudget::new(100.0)?,
+        // khugepaged's pace would take minutes for the same regions.
+        rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
+        ..Settings::default()
+    };
+    let means = host.new_kernel_backend()?;
+    programs.iter_mut().try_for_each(|program| program.go())?;
+    let done = manage_processes(means, &pids, policy, settings, sizes.at_most, |journal| {
+        journal.totals().promoted >= budget
+    });
+    programs.iter_mut().try_for_each(|program| program.stop())?;
+    done
+}
+
+/// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.
+pub fn manage_process(
+    means: KernelBackend,
+    pid: u32,
+    policy: &str,
+    settings: Settings,
+    at_most: Duration,
+    enough: impl FnMut(&Journal) -> bool,
+) -> BenchResult<ManagerRun> {
+    manage_processes(means, &[pid], policy, settings, at_most, enough)
+}
+
+/// Manages several processes, which arrive in the order given, until `enough` returns true, for at
+/// most `at_most`. Nothing is managed while `enough` runs.
+pub fn manage_processes(
+    means: KernelBackend,
+    pids: &[u32],
+    policy: &str,
+    settings: Settings,
+    at_most: Duration,
+    mut enough: impl FnMut(&Journal) -> bool,
+) -> BenchResult<ManagerRun> {
+    let policy = policies::by_name(policy, &settings.policy_settings())
+        .map_err(|error| BenchError::Impossible(error.to_string()))?;
+    let handles: BenchResult<Vec<_>, _> =
+        pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
+    let scope = ManagedTarget::Processes(handles?);
+    let before = hawkeye_linux::processes::process::own_cpu();
+    let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
+    let mut manager = Manager::new(machine, policy, settings)?;
+    while manager.run_due_work() != LoopWakeReason::Stop {
+        if enough(manager.journal()) || manager.machine().now() >= at_most {
+            break;
+        }
+    }
+    let (machine, journal) = manager.finish();
+    Ok(ManagerRun {
+        cpu: machine.own_costs().cpu.saturating_sub(before),
+        wall: machine.now(),
+        longest_call: machine.own_costs().longest_call,
+        journal,
+    })
+}

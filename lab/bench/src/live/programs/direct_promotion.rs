@@ -1,0 +1,112 @@
+//! Makes a whole program huge, and measures how much of it is.
+
+use crate::live::prelude::*;
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::promote::process_madvise::CollapseRetry;
+use hawkeye_linux::sample::pagemap;
+use hawkeye_policy::RegionSample;
+use std::ops::Range;
+
+/// Pages that were just touched may not be on the LRU list yet, so a refused promotion may succeed.
+const TRIES: usize = 3;
+
+/// Promotes every populated region of a process that can be huge, including memory that it shares
+/// with other processes. Returns the share of its memory under huge pages afterwards, in per cent.
+pub fn promote_whole_process(pid: u32) -> BenchResult<f64> {
+    let process = ProcessHandle::open(pid)?;
+    for _ in 0..TRIES {
+        for region in collapsible_regions(pid)?
+            .into_iter()
+            .filter(|region| !region.is_huge())
+        {
+            // The result includes refusals; a process that is gone causes an error below.
+            let mut insisting = CollapseRetry::default();
+            loop {
+                let begun = Instant::now();
+                let result = process_madvise::collapse(&process, region.region);
+                if !insisting.should_retry(&result, begun.elapsed()) {
+                    break;
+                }
+            }
+        }
+    }
+    huge_percent(pid)
+}
+
+/// Collapses every region of `range` without pauses, with as many tries as it takes; returns the
+/// duration.
+pub fn collapse_range(process: &ProcessHandle, range: Range<u64>) -> BenchResult<Duration> {
+    const MAX_TRIES: u32 = 5;
+    let begun = Instant::now();
+    for start in range.step_by(HUGE_PAGE_BYTES as usize) {
+        let region = RegionAddr::containing(start);
+        let mut tries = 0;
+        while let Err(error) = process_madvise::collapse(process, region) {
+            tries += 1;
+            if tries == MAX_TRIES {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+/// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
+pub fn huge_percent(pid: u32) -> BenchResult<f64> {
+    let (mut huge, mut all) = (0, 0);
+    for region in collapsible_regions(pid)? {
+        all += u64::from(region.present) * BASE_PAGE_BYTES;
+        huge += if region.is_huge() { HUGE_PAGE_BYTES } else { 0 };
+    }
+    Ok(huge as f64 * 100.0 / all.max(1) as f64)
+}
+
+fn collapsible_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
+    let eligible = mappings::eligible(&pagemap::mappings(pid)?);
+    let mut regions = pagemap::population(pid, &eligible.ranges)?;
+    regions.extend(pagemap::population(pid, &shared_ranges_of(pid)?)?);
+    Ok(regions)
+}
+
+/// The manager skips such memory, for example PostgreSQL's buffers.
+fn shared_ranges_of(pid: u32) -> BenchResult<Vec<Range<u64>>> {
+    let path = format!("/proc/{pid}/maps");
+    let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
+    Ok(maps.lines().filter_map(shared_regions).collect())
+}
+
+fn shared_regions(line: &str) -> Option<Range<u64>> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let writable_and_shared = words.next()? == "rw-s";
+    let name = words.nth(3)?;
+    if !writable_and_shared || name != "/dev/zero" {
+        return None;
+    }
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    let mapping = mappings::Mapping {
+        range: address(start)?..address(end)?,
+        flags: 0,
+        file_backed: true,
+    };
+    Some(mapping.regions()).filter(|regions| !regions.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_anonymous_memory_counts_as_shared() {
+        let regions = |line: &str| shared_regions(line);
+        let buffers = "7f0000100000-7f0000700000 rw-s 00000000 00:01 1055 /dev/zero (deleted)";
+        assert_eq!(regions(buffers), Some(0x7f00_0020_0000..0x7f00_0060_0000));
+        let small = "7f0000100000-7f0000200000 rw-s 00000000 00:01 1055 /dev/zero (deleted)";
+        assert_eq!(regions(small), None);
+        let file = "7f0000100000-7f0000700000 rw-s 00000000 fd:01 77 /var/lib/some-file";
+        assert_eq!(regions(file), None);
+        let private = "7f0000100000-7f0000700000 rw-p 00000000 00:00 0";
+        assert_eq!(regions(private), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Key-value servers, each with a client of ours on a unix socket.
+
+use super::child_process::{RunningProcess, poll_for_answer};
+use super::client_server_cores::ClientServerCores;
+use super::protocol_program::ProtocolProgram;
+use super::{packages, temporary_folder};
+use crate::live::prelude::*;
+use hawkeye_workload::HotKeys;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use tempfile::TempDir;
+
+/// The pause of a client between its requests, for little load.
+pub(super) const LIGHT_LOAD: Duration = Duration::from_millis(50);
+
+const REDIS_VALUE_BYTES: u64 = 4096;
+const MEMCACHED_VALUE_BYTES: u64 = 1024;
+const START: Duration = Duration::from_secs(10);
+
+/// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
+pub(super) fn start_redis(
+    client: Command,
+    mib: u64,
+    hot: HotKeys,
+    pause: Duration,
+) -> BenchResult<ProtocolProgram> {
+    packages::need_program("redis-server", "redis-server")?;
+    let folder = temporary_folder()?;
+    let command = redis_command(folder.path());
+    let mut asking = client_with_options(client, "redis", mib, REDIS_VALUE_BYTES, hot);
+    asking.args(["--pause-ms", &pause.as_millis().to_string()]);
+    start_server(command, folder, asking)
+}
+
+pub(in crate::live) fn redis_command(folder: &Path) -> Command {
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--port", "0", "--save", "", "--appendonly", "no"])
+        // Redis must not opt out of huge pages. It gets them only by promotion.
+        .args(["--disable-thp", "no", "--unixsocket"])
+        .arg(folder.join("socket"));
+    command
+}
+
+/// memcached with values of 1 KiB and one thread.
+pub(super) fn start_memcached(
+    client: Command,
+    mib: u64,
+    hot: HotKeys,
+) -> BenchResult<ProtocolProgram> {
+    packages::need_program("memcached", "memcached")?;
+    let folder = temporary_folder()?;
+    let mut command = Command::new("memcached");
+    // Twice the memory of the values, so that none is evicted.
+    command
+        .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
+        .arg(folder.path().join("socket"));
+    let asking = client_with_options(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
+    start_server(command, folder, asking)
+}
+
+fn client_with_options(
+    mut client: Command,
+    dialect: &str,
+    mib: u64,
+    value_bytes: u64,
+    hot: HotKeys,
+) -> Command {
+    let keys = ((mib << 20) / value_bytes).to_string();
+    let [hot_keys, hot_questions] = hot.words();
+    client
+        .args(["--dialect", dialect, "--keys", &keys])
+        .args(["--value-bytes", &value_bytes.to_string()])
+        .args(["--hot-keys-percent", &hot_keys])
+        .args(["--hot-questions-percent", &hot_questions]);
+    client
+}
+
+fn start_server(
+    mut command: Command,
+    folder: TempDir,
+    mut client: Command,
+) -> BenchResult<ProtocolProgram> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    prepare_for_background(&mut command);
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.server.restrict_command(&mut command);
+        cores.client.restrict_command(&mut client);
+    }
+    let mut process = RunningProcess::start(&mut command, Signal::SIGKILL)?;
+    let socket = folder.path().join("socket");
+    let listens = poll_for_answer(START, || {
+        if let Ok(Some(status)) = process.try_wait() {
+            bail!("{name} ended before it listened: {status}");
+        }
+        Ok(UnixStream::connect(&socket).ok())
+    })?;
+    if listens.is_none() {
+        bail!("{name} did not listen within {} s", START.as_secs());
+    }
+    client.arg("--socket").arg(&socket);
+    ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)
+}
+
+pub(in crate::live) fn prepare_for_background(command: &mut Command) {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    hawkeye_linux::stop::unblock_signals(command);
+    end_with_parent_thread(command);
+}
+
+/// Even if that thread is killed: the server holds gigabytes.
+pub(super) fn end_with_parent_thread(command: &mut Command) {
+    // SAFETY: the closure makes only one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::programs::testing::{TENTH, skip_without, works};
+    use hawkeye_test_support::this_test;
+    use hawkeye_workload::RequestSchedule;
+
+    /// The workload `ask`, which is this program ([`super::super::testing`]).
+    fn client() -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("is known"));
+        command.args(["workload", "ask"]);
+        command
+    }
+
+    fn try_out(mut server: ProtocolProgram) {
+        works(&mut server);
+        let pace = RequestSchedule {
+            length: Duration::from_millis(200),
+            questions_per_s: 200,
+            writes_percent: 50,
+        };
+        for _ in 0..2 {
+            let answers = server.latencies(pace).expect("answers").expect("can");
+            assert_eq!(answers.questions, 40);
+            assert!((1..40).contains(&answers.inserted), "{answers:?}");
+        }
+        works(&mut server);
+    }
+
+    #[test]
+    fn redis_answers() {
+        if !packages::is_there("redis-server") {
+            return skip_without(this_test!(), "Redis");
+        }
+        try_out(start_redis(client(), 4, TENTH, Duration::ZERO).expect("starts"));
+    }
+
+    #[test]
+    fn memcached_answers() {
+        if !packages::is_there("memcached") {
+            return skip_without(this_test!(), "memcached");
+        }
+        try_out(start_memcached(client(), 4, TENTH).expect("starts"));
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_an_error() {
+        let folder = temporary_folder().expect("is created");
+        let started = start_server(Command::new("false"), folder, client());
+        let error = started.map(drop).expect_err("there is no server");
+        assert!(error.to_string().starts_with("false ended"), "{error}");
+    }
+}

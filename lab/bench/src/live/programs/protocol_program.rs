@@ -1,0 +1,107 @@
+//! Programs that use the workloads' line protocol: our workloads, scripts, and the clients of
+//! servers.
+
+use super::child_process::RunningProcess;
+use crate::live::prelude::*;
+use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
+use std::ffi::OsStr;
+use tempfile::TempDir;
+
+const ANSWER: Duration = Duration::from_secs(30);
+
+pub(super) struct ProtocolProgram {
+    // Dropped first: a client must not outlive its server.
+    workload: WorkloadProcess,
+    pid: u32,
+    /// How long a piece of work may take, for a program that reads requests only between two.
+    pub(super) last_piece: Option<Duration>,
+    /// The measured server and its folder, if the workload is a client.
+    server: Option<(RunningProcess, TempDir)>,
+}
+
+/// Makes one of our workloads report its count at this interval, and wait for a request before it
+/// works.
+pub(super) const COUNTING: &str = "--report-ms 20 --wait";
+
+pub(super) fn start(host: &BenchHost, words: &str, mib: u64) -> BenchResult<ProtocolProgram> {
+    let words = format!("{words} --mib {mib} --pages base {COUNTING}");
+    ProtocolProgram::ready(host.start_workload(&words)?)
+}
+
+pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    hawkeye_linux::stop::unblock_signals(&mut command);
+    command
+}
+
+impl ProtocolProgram {
+    /// Waits until the program has its data; it must not start to work by itself.
+    pub(super) fn ready(mut workload: WorkloadProcess) -> BenchResult<Self> {
+        let pid = workload.wait_ready()?.pid;
+        Ok(Self::started(workload, pid))
+    }
+
+    /// Wraps a program that is known to have its data.
+    pub(super) fn started(workload: WorkloadProcess, pid: u32) -> Self {
+        Self {
+            workload,
+            pid,
+            last_piece: None,
+            server: None,
+        }
+    }
+
+    pub(super) fn client_of(
+        server: RunningProcess,
+        folder: TempDir,
+        client: WorkloadProcess,
+    ) -> BenchResult<Self> {
+        Ok(Self {
+            pid: server.id(),
+            server: Some((server, folder)),
+            ..Self::ready(client)?
+        })
+    }
+}
+
+impl MeasuredProgram for ProtocolProgram {
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn go(&mut self) -> BenchResult<()> {
+        Ok(self.workload.send_request(WorkloadRequest::Go)?)
+    }
+
+    fn stop(&mut self) -> BenchResult<()> {
+        self.workload.send_request(WorkloadRequest::Stop)?;
+        if let Some(at_most) = self.last_piece {
+            // The program answers as soon as it has paused.
+            self.workload
+                .request_and_wait(WorkloadRequest::Rss, at_most)?;
+        }
+        Ok(())
+    }
+
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
+        Ok(self.workload.measure_rate_marked(length, mark)?)
+    }
+
+    fn works_in_one_thread(&self) -> bool {
+        self.server.is_some()
+    }
+
+    fn latencies(&mut self, pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
+        if self.server.is_none() {
+            return Ok(None);
+        }
+        let at_most = pace.answers_time_limit() + ANSWER;
+        match self
+            .workload
+            .request_and_wait(WorkloadRequest::Latencies(pace), at_most)?
+        {
+            WorkloadEvent::Answered(latencies) => Ok(Some(latencies)),
+            other => Err(WorkloadProcessError::Protocol(format!("{other:?}")).into()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Costs of clearing and reading access bits.
+
+use super::prelude::*;
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+
+/// Memory that is cleared and read: much more than the rest of this process.
+const REGIONS: usize = 256;
+
+/// Measures, for a region each: clearing access bits of base pages and of a huge page, and reading
+/// them. Reading needs privileges.
+pub fn measure() -> [CostResult; 4] {
+    [
+        measure_bit_clearing(PageAdvice::Base),
+        measure_bit_clearing(PageAdvice::Huge),
+        measure_bit_reading(PageAdvice::Base),
+        measure_bit_reading(PageAdvice::Huge),
+    ]
+}
+
+fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
+    let pid = std::process::id();
+    let once = || {
+        let begun = Instant::now();
+        clear_refs::clear(pid).map(|()| nanoseconds(begun))
+    };
+    let [cleared] = measure_turns(|| {
+        let alone = once()?;
+        let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
+        let together = once()?;
+        drop(memory);
+        Ok([((together - alone) / REGIONS as f64).max(0.0)])
+    })?;
+    Ok(cleared)
+}
+
+fn measure_bit_reading(pages: PageAdvice) -> CostResult {
+    let mut tables = PageTableReader::load()?;
+    let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
+    let range = memory.address()..memory.address() + memory.bytes() as u64;
+    let target = tables.bind(std::process::id())?;
+    let [walked] = measure_turns(|| {
+        let mut regions = Vec::new();
+        let begun = Instant::now();
+        tables.walk(
+            &target,
+            std::slice::from_ref(&range),
+            WalkDetail::Regions,
+            &mut regions,
+            |_| {},
+        )?;
+        let took = nanoseconds(begun);
+        if regions.len() < REGIONS / 2 {
+            return Err::<_, LinuxError>(not_measured(
+                "the walk of page tables found too few regions",
+            ));
+        }
+        Ok([took / regions.len() as f64])
+    })?;
+    Ok(walked)
+}

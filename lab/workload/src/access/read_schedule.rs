@@ -1,0 +1,102 @@
+//! The times to read, to report and to end.
+
+use super::{AccessArgs, BATCH};
+use crate::prelude::*;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ReaderNextStep {
+    /// Make this number of reads, then call again.
+    Read(usize),
+    End,
+}
+
+/// Counts reads and listens to requests between them.
+pub(super) struct ReadSchedule {
+    report: Option<Duration>,
+    end_after: Option<Duration>,
+    end_at: Option<u64>,
+    running: bool,
+    begun: Option<Instant>,
+    /// Reads so far, including the current batch.
+    accesses: u64,
+    /// Start of the current reporting interval, and the reads before it.
+    interval: (Instant, u64),
+}
+
+impl ReadSchedule {
+    pub(super) fn new(args: &AccessArgs) -> Self {
+        Self {
+            report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
+            end_after: args
+                .seconds
+                .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
+            end_at: args.accesses,
+            running: !args.wait,
+            begun: None,
+            accesses: 0,
+            interval: (Instant::now(), 0),
+        }
+    }
+
+    /// Called between batches of reads.
+    pub(super) fn next_step_after_batch(
+        &mut self,
+        console: &mut Console,
+    ) -> WorkloadResult<ReaderNextStep> {
+        while let Some(input) = if self.running {
+            console.poll()
+        } else {
+            Some(console.next_request())
+        } {
+            match input {
+                ConsoleInput::Request(WorkloadRequest::Go) if self.running => {}
+                ConsoleInput::Request(WorkloadRequest::Go) => {
+                    self.running = true;
+                    self.interval = (Instant::now(), self.accesses);
+                }
+                ConsoleInput::Request(WorkloadRequest::Stop) => self.running = false,
+                ConsoleInput::Request(WorkloadRequest::Quit) => return self.end(console),
+                ConsoleInput::End if self.running && self.ends_by_itself() => break,
+                ConsoleInput::End => return self.end(console),
+                other => console.report_invalid_request(other)?,
+            }
+        }
+        let now = Instant::now();
+        let elapsed = now - *self.begun.get_or_insert(now);
+        let left = self
+            .end_at
+            .map_or(u64::MAX, |end| end.saturating_sub(self.accesses));
+        if left == 0 || self.end_after.is_some_and(|end| elapsed >= end) {
+            return self.end(console);
+        }
+        let interval = now - self.interval.0;
+        if self.report.is_some_and(|report| interval >= report) {
+            let accesses_per_s = (self.accesses - self.interval.1) as f64 / interval.as_secs_f64();
+            let (elapsed_s, accesses) = (elapsed.as_secs_f64(), self.accesses);
+            console.emit(&WorkloadEvent::Rate {
+                elapsed_s,
+                accesses,
+                accesses_per_s,
+            })?;
+            self.interval = (now, self.accesses);
+        }
+        let count = left.min(BATCH as u64);
+        self.accesses += count;
+        Ok(ReaderNextStep::Read(count as usize))
+    }
+
+    fn ends_by_itself(&self) -> bool {
+        self.end_after.is_some() || self.end_at.is_some()
+    }
+
+    fn end(&self, console: &mut Console) -> WorkloadResult<ReaderNextStep> {
+        let elapsed_s = self
+            .begun
+            .map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        console.emit(&WorkloadEvent::Finished {
+            elapsed_s,
+            accesses: self.accesses,
+        })?;
+        Ok(ReaderNextStep::End)
+    }
+}

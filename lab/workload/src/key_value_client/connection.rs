@@ -1,0 +1,129 @@
+//! A connection to a key-value server.
+
+use super::hot_keys::HotKeys;
+use super::request_schedule::SILENCE;
+use super::server_protocol::ServerProtocol;
+use crate::prelude::*;
+use std::io::{BufReader, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestMix {
+    pub dialect: ServerProtocol,
+    /// Keys below this number are stored.
+    pub keys: u64,
+    pub value_bytes: usize,
+    /// The choice of keys to request.
+    pub hot: HotKeys,
+}
+
+/// Values stored at a time.
+const FILL_BATCH: u64 = 64;
+
+#[derive(Clone, Copy, Debug)]
+enum PendingRequest {
+    Value(u64),
+    Storing,
+}
+
+pub(super) struct ServerConnection {
+    stream: UnixStream,
+    answers: BufReader<UnixStream>,
+    questions: RequestMix,
+    value: Vec<u8>,
+    requests: Vec<u8>,
+    asked: Vec<PendingRequest>,
+}
+
+impl ServerConnection {
+    pub(super) fn open(socket: &Path, questions: RequestMix) -> WorkloadResult<Self> {
+        let open = || {
+            let stream = UnixStream::connect(socket)?;
+            stream.set_read_timeout(Some(SILENCE))?;
+            stream.set_write_timeout(Some(SILENCE))?;
+            let answers = BufReader::with_capacity(1 << 17, stream.try_clone()?);
+            Ok((stream, answers))
+        };
+        let (stream, answers) = open().map_err(|error: std::io::Error| {
+            let socket = socket.display();
+            WorkloadError::Server(format!("connecting to {socket}: {error}"))
+        })?;
+        Ok(Self {
+            stream,
+            answers,
+            questions,
+            value: vec![b'x'; questions.value_bytes],
+            requests: Vec::new(),
+            asked: Vec::new(),
+        })
+    }
+
+    pub(super) fn send_requests(
+        &mut self,
+        count: usize,
+        rng: &mut WorkloadRng,
+    ) -> WorkloadResult<()> {
+        let RequestMix {
+            dialect, keys, hot, ..
+        } = self.questions;
+        for _ in 0..count {
+            let key = hot.pick(keys, rng);
+            dialect.write_get(key, &mut self.requests);
+            self.asked.push(PendingRequest::Value(key));
+        }
+        self.send()
+    }
+
+    pub(super) fn store(&mut self, key: u64) -> WorkloadResult<()> {
+        let dialect = self.questions.dialect;
+        dialect.write_set(key, &self.value, &mut self.requests);
+        self.asked.push(PendingRequest::Storing);
+        self.send()
+    }
+
+    pub(super) fn read_answers(&mut self) -> WorkloadResult<u64> {
+        let RequestMix {
+            dialect,
+            value_bytes,
+            ..
+        } = self.questions;
+        for asked in &self.asked {
+            match *asked {
+                PendingRequest::Value(key) => {
+                    dialect.expect_value(key, value_bytes, &mut self.answers)?
+                }
+                PendingRequest::Storing => dialect.expect_stored(&mut self.answers)?,
+            }
+        }
+        let answered = self.asked.len() as u64;
+        self.asked.clear();
+        Ok(answered)
+    }
+
+    pub(super) fn fill(&mut self) -> WorkloadResult<()> {
+        let RequestMix { dialect, keys, .. } = self.questions;
+        for first in (0..keys).step_by(FILL_BATCH as usize) {
+            for key in first..keys.min(first + FILL_BATCH) {
+                dialect.write_set(key, &self.value, &mut self.requests);
+                self.asked.push(PendingRequest::Storing);
+            }
+            self.send()?;
+            self.read_answers()?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> WorkloadResult<()> {
+        let sent = self.stream.write_all(&self.requests);
+        self.requests.clear();
+        sent.map_err(|error| WorkloadError::Server(format!("sending to the server: {error}")))
+    }
+}
+
+impl AsFd for ServerConnection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

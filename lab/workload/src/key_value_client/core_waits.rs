@@ -1,0 +1,142 @@
+//! Times at which a server or its client waited for a core. On a machine without spare cores, other
+//! programs' work adds milliseconds to the tail of the latencies, independent of memory.
+
+use hawkeye_linux::processes::schedstat::SchedStat;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Shorter waits are the scheduler's own doing.
+const LEAST: Duration = Duration::from_micros(100);
+/// Least time between two reads of the threads' waits.
+const DISTANCE: Duration = Duration::from_micros(500);
+/// Threads are also read whenever an answer took longer than this.
+const SLOW: Duration = Duration::from_micros(250);
+
+/// The time in which a thread may have had no core, or been behind because of that. `waited` is the
+/// increase of its waiting time between two reads.
+///
+/// The kernel counts a wait when it is over, so it may have begun before the first read. Requests
+/// that came meanwhile take no longer than the wait where a server is not always busy.
+fn possible_wait(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
+    before.min(now.saturating_sub(waited))..now + waited
+}
+
+/// Whether the ranges share a point in time, including their ends.
+pub(super) fn overlap(a: &Range<Duration>, b: &Range<Duration>) -> bool {
+    a.start <= b.end && b.start <= a.end
+}
+
+pub(super) struct CoreWaits {
+    threads: Vec<(File, Duration)>,
+    looked: Duration,
+    seen: Vec<Range<Duration>>,
+}
+
+impl CoreWaits {
+    /// Observes the peer of a unix socket, and the calling thread. `None` where the kernel does not
+    /// count the waits of threads (`CONFIG_SCHED_INFO`).
+    pub(super) fn of_peer(socket: &impl AsFd) -> Option<Self> {
+        let peer = getsockopt(socket, PeerCredentials).ok()?.pid();
+        let tasks = fs::read_dir(format!("/proc/{peer}/task")).ok()?;
+        let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+        let all = tasks.chain(["/proc/thread-self".into()]);
+        let opened = all.map(|task| {
+            let file = File::open(task.join("schedstat")).ok()?;
+            let waited = thread_wait_time(&file)?;
+            Some((file, waited))
+        });
+        Some(Self {
+            threads: opened.collect::<Option<_>>()?,
+            looked: Duration::ZERO,
+            seen: Vec::new(),
+        })
+    }
+
+    pub(super) fn read_waits(&mut self, now: Duration, longest: Duration) {
+        if now < self.looked + DISTANCE && longest < SLOW {
+            return;
+        }
+        let mut most = Duration::ZERO;
+        for (file, before) in &mut self.threads {
+            // A thread that has ended waits no more.
+            if let Some(waited) = thread_wait_time(file) {
+                most = most.max(waited.saturating_sub(*before));
+                *before = waited;
+            }
+        }
+        if most >= LEAST {
+            self.seen.push(possible_wait(self.looked, now, most));
+        }
+        self.looked = now;
+    }
+
+    pub(super) fn into_seen(self) -> Vec<Range<Duration>> {
+        self.seen
+    }
+}
+
+/// Time for which a thread was ready to run and did not.
+fn thread_wait_time(schedstat: &File) -> Option<Duration> {
+    let mut line = [0; 96];
+    let length = schedstat.read_at(&mut line, 0).ok()?;
+    let line = std::str::from_utf8(&line[..length]).ok()?;
+    Some(SchedStat::parse(line)?.waited)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_set::CoreSet;
+    use hawkeye_test_support::this_test;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    const fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn a_wait_reaches_back_and_holds_up_what_follows() {
+        assert_eq!(possible_wait(ms(10), ms(11), ms(4)), ms(7)..ms(15));
+        assert_eq!(possible_wait(ms(10), ms(20), ms(4)), ms(10)..ms(24));
+        assert_eq!(possible_wait(ms(0), ms(1), ms(4)).start, ms(0));
+    }
+
+    #[test]
+    fn a_wait_meets_what_overlaps_it() {
+        let wait = possible_wait(ms(10), ms(11), ms(4));
+        let meets = |from, to| overlap(&wait, &(ms(from)..ms(to)));
+        assert!(meets(15, 16) && meets(6, 7));
+        assert!(meets(0, 20) && meets(8, 8));
+        assert!(!meets(0, 6) && !meets(16, 20));
+    }
+
+    /// Two threads that want the same core wait for it.
+    #[test]
+    fn a_wait_for_a_core_is_seen() {
+        let first = *CoreSet::allowed().first().expect("it runs somewhere");
+        let one = CoreSet::of(&[first]).expect("there is one");
+        let begun = Instant::now();
+        let looking = std::thread::spawn(move || {
+            let _stay = one.restrict_thread();
+            let (here, _there) = UnixStream::pair().expect("sockets");
+            let Some(mut waits) = CoreWaits::of_peer(&here) else {
+                return this_test!().skip("this kernel does not count how long threads wait");
+            };
+            while begun.elapsed() < ms(200) {
+                waits.read_waits(begun.elapsed(), Duration::ZERO);
+            }
+            assert!(!waits.into_seen().is_empty());
+        });
+        let busy = std::thread::spawn(move || {
+            let _stay = one.restrict_thread();
+            while begun.elapsed() < ms(200) {}
+        });
+        busy.join().expect("ends");
+        looking.join().expect("has seen it");
+    }
+}

@@ -1,0 +1,213 @@
+//! Latency of a server for single requests at a fixed pace. Requests do not wait for the answers to
+//! earlier ones.
+
+use super::connection::{RequestMix, ServerConnection};
+use super::core_waits::{CoreWaits, overlap};
+use super::request_schedule::{AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswers};
+use crate::prelude::*;
+use hdrhistogram::Histogram;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Each with one request in flight. Without a free one, due requests wait here.
+const CONNECTIONS: usize = 32;
+const DIGITS: u8 = 3;
+
+/// Keys from `questions.keys` on are inserted.
+///
+/// # Errors
+/// The server can't keep the pace, or gives an invalid answer.
+pub(super) fn measure_latencies(
+    socket: &Path,
+    questions: RequestMix,
+    pace: RequestSchedule,
+) -> WorkloadResult<AnswerLatencies> {
+    LatencyClient::new(socket, questions, pace)?.run()
+}
+
+struct LatencyClient {
+    questions: RequestMix,
+    pace: RequestSchedule,
+    connections: Vec<ServerConnection>,
+    free: Vec<usize>,
+    /// Indexes of connections that wait for an answer, and the time at which their request was due.
+    busy: Vec<(usize, Duration)>,
+    rng: WorkloadRng,
+    inserted: u64,
+    answers: Vec<AnswerTimes>,
+    waits: Option<CoreWaits>,
+}
+
+/// Time at which the request was due, and that of the answer, since the first request was due.
+type AnswerTimes = Range<Duration>;
+
+impl LatencyClient {
+    fn new(socket: &Path, questions: RequestMix, pace: RequestSchedule) -> WorkloadResult<Self> {
+        let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
+            .map(|_| ServerConnection::open(socket, questions))
+            .collect();
+        let connections = connections?;
+        Ok(Self {
+            questions,
+            pace,
+            waits: CoreWaits::of_peer(&connections[0]),
+            connections,
+            free: (0..CONNECTIONS).collect(),
+            busy: Vec::new(),
+            rng: WorkloadRng::new(2, 0),
+            inserted: 0,
+            answers: Vec::with_capacity(pace.count() as usize),
+        })
+    }
+
+    fn run(mut self) -> WorkloadResult<AnswerLatencies> {
+        let questions_per_s = self.pace.questions_per_s;
+        let at_most = self.pace.answers_time_limit();
+        let count = self.pace.count();
+        let begun = Instant::now();
+        let due =
+            |question: u64| Duration::from_secs_f64(question as f64 / f64::from(questions_per_s));
+        let mut asked = 0;
+        while asked < count || !self.busy.is_empty() {
+            let now = begun.elapsed();
+            if now > at_most {
+                return Err(WorkloadError::Server(format!(
+                    "the server does not keep up with {questions_per_s} requests per second"
+                )));
+            }
+            while asked < count && due(asked) <= now {
+                let Some(connection) = self.free.pop() else {
+                    break;
+                };
+                self.ask(connection)?;
+                self.busy.push((connection, due(asked)));
+                asked += 1;
+            }
+            let next = (asked < count && !self.free.is_empty()).then(|| due(asked));
+            self.wait(begun, next)?;
+        }
+        let waits = self.waits.map(CoreWaits::into_seen);
+        latencies_of(&self.answers, self.inserted, waits.as_deref())
+    }
+
+    fn ask(&mut self, connection: usize) -> WorkloadResult<()> {
+        let connection = &mut self.connections[connection];
+        if self.rng.draw_below(100) < usize::from(self.pace.writes_percent) {
+            self.inserted += 1;
+            connection.store(self.questions.keys + self.inserted - 1)
+        } else {
+            connection.send_requests(1, &mut self.rng)
+        }
+    }
+
+    /// Waits until a request is due or there are answers, and counts these.
+    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> WorkloadResult<()> {
+        let most = next.map_or(SILENCE, |due| due.saturating_sub(begun.elapsed()));
+        let mut polled: Vec<_> = self
+            .busy
+            .iter()
+            .map(|(at, _)| PollFd::new(self.connections[*at].as_fd(), PollFlags::POLLIN))
+            .collect();
+        let ready = ppoll(&mut polled, Some(TimeSpec::from_duration(most)), None);
+        let ready = ready
+            .map_err(std::io::Error::from)
+            .map_err(WorkloadError::system("waiting for answers"))?;
+        if ready == 0 && next.is_none() {
+            let silence = SILENCE.as_secs();
+            let message = format!("the server did not answer for {silence} s");
+            return Err(WorkloadError::Server(message));
+        }
+        let answered: Vec<bool> = polled
+            .iter()
+            .map(|one| one.any().unwrap_or(false))
+            .collect();
+        let mut waiting = Vec::with_capacity(self.busy.len());
+        let mut longest = Duration::ZERO;
+        for ((at, due), answered) in std::mem::take(&mut self.busy).into_iter().zip(answered) {
+            if answered {
+                self.connections[at].read_answers()?;
+                let came = begun.elapsed();
+                longest = longest.max(came - due);
+                self.answers.push(due..came);
+                self.free.push(at);
+            } else {
+                waiting.push((at, due));
+            }
+        }
+        self.busy = waiting;
+        if let Some(waits) = &mut self.waits {
+            waits.read_waits(begun.elapsed(), longest);
+        }
+        Ok(())
+    }
+}
+
+fn latencies_of(
+    answers: &[AnswerTimes],
+    inserted: u64,
+    waits: Option<&[Range<Duration>]>,
+) -> WorkloadResult<AnswerLatencies> {
+    let all = histogram(answers.iter())?;
+    let us = |of: &Histogram<u64>, share| of.value_at_quantile(share) as f64 / 1e3;
+    let with_cores = match waits {
+        None => None,
+        Some(waits) => {
+            let met = |answer: &&AnswerTimes| waits.iter().any(|wait| overlap(wait, answer));
+            let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
+            Some(UndelayedAnswers {
+                percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,
+                p999_us: us(&with_cores, 0.999),
+            })
+        }
+    };
+    Ok(AnswerLatencies {
+        questions: answers.len() as u64,
+        inserted,
+        p50_us: us(&all, 0.5),
+        p99_us: us(&all, 0.99),
+        p999_us: us(&all, 0.999),
+        longest_us: all.max() as f64 / 1e3,
+        with_cores,
+    })
+}
+
+fn histogram<'a>(answers: impl Iterator<Item = &'a AnswerTimes>) -> WorkloadResult<Histogram<u64>> {
+    let mut nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
+    for answer in answers {
+        let took = (answer.end - answer.start).as_nanos() as u64;
+        nanoseconds
+            .record(took)
+            .map_err(WorkloadError::uncountable)?;
+    }
+    Ok(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_met_a_wait_are_left_out() {
+        let ms = Duration::from_millis;
+        let answers: Vec<AnswerTimes> = (0..100)
+            .map(|n| {
+                // Requests that are due from 200 ms on wait until 300 ms.
+                let held = if (20..30).contains(&n) { 300 } else { 0 };
+                ms(10 * n)..ms((10 * n + 1).max(held))
+            })
+            .collect();
+        let waits = ms(195)..ms(299);
+        let latencies = latencies_of(&answers, 0, Some(&[waits])).unwrap();
+        let with_cores = latencies.with_cores.unwrap();
+        assert_eq!(with_cores.percent, 90.0);
+        assert!(
+            latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3,
+            "{latencies:?}"
+        );
+        let unknown = latencies_of(&answers, 0, None).unwrap();
+        assert_eq!(unknown.with_cores, None);
+    }
+}

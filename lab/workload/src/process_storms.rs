@@ -1,0 +1,264 @@
+//! Processes that are hard to watch: threads and children without end, exec, early exit.
+
+use crate::prelude::*;
+use crate::process::{self, ForkedChild, exit_code};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+
+/// Options of `thread-storm`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ThreadStormArgs {
+    /// Threads at a time.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// Memory and duration.
+    #[command(flatten)]
+    pub hold: HoldArgs,
+}
+
+/// Options of `fork-storm`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ForkStormArgs {
+    /// Children at a time.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub children: u16,
+    /// Memory and duration.
+    #[command(flatten)]
+    pub hold: HoldArgs,
+}
+
+/// Options of `exec-self`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExecArgs {
+    /// Delay before each exec, in milliseconds.
+    #[arg(long, default_value_t = 500)]
+    pub ms: u64,
+    /// How often.
+    #[arg(long, default_value_t = 1)]
+    pub times: u32,
+    /// Memory and duration; the duration counts from the last exec.
+    #[command(flatten)]
+    pub hold: HoldArgs,
+}
+
+/// Options of `exit-after`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExitArgs {
+    /// Delay, in milliseconds.
+    #[arg(long, default_value_t = 500)]
+    pub ms: u64,
+    /// Exit status.
+    #[arg(long, default_value_t = 0)]
+    pub status: u8,
+    /// Memory to touch, in MiB.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub mib: u64,
+    /// Pages to start with.
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
+    pub pages: RequestedPageKind,
+}
+
+/// Memory that a storm holds, and how long it lasts.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HoldArgs {
+    /// Memory to touch, in MiB.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub mib: u64,
+    /// Pages to start with.
+    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
+    pub pages: RequestedPageKind,
+    /// End after N seconds instead of at the end of standard input.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+}
+
+/// Counts the times that `exec-self` has executed itself.
+const EXECS_VARIABLE: &str = "HAWKEYE_WORKLOAD_EXECS";
+const PAGES_WRITTEN: usize = 64;
+/// Time between two checks of the clock and of standard input while idle.
+const IDLE: Duration = Duration::from_millis(50);
+const PROGRESS: Duration = Duration::from_secs(1);
+
+pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+    run_storm_rounds(memory, &args.hold, console, |_, _| {
+        let started: WorkloadResult<Vec<_>, _> = (0..args.threads)
+            .map(|_| thread::Builder::new().spawn(thread_body))
+            .collect();
+        let threads = started.map_err(WorkloadError::system("starting a thread"))?;
+        for thread in threads {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(args.threads.into())
+    })
+}
+
+fn thread_body() -> WorkloadResult<()> {
+    WorkloadMemory::private(REGION, RequestedPageKind::Default, |memory| {
+        for page in 0..PAGES_WRITTEN {
+            memory.write(page * PAGE, 1);
+        }
+    })?;
+    Ok(())
+}
+
+pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+    run_storm_rounds(memory, &args.hold, console, |memory, rng| {
+        let mut children = Vec::with_capacity(args.children.into());
+        for _ in 0..args.children {
+            let first = rng.draw_below(memory.pages().saturating_sub(PAGES_WRITTEN).max(1));
+            // SAFETY: the child only writes to memory.
+            let child = unsafe { ForkedChild::fork(|| child_body(memory, first)) };
+            children.push(child.map_err(WorkloadError::system("fork"))?);
+        }
+        for child in children {
+            let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
+            if exit_code(status) != Some(0) {
+                return Err(WorkloadError::Child(status));
+            }
+        }
+        Ok(args.children.into())
+    })
+}
+
+fn child_body(memory: &mut WorkloadMemory, first: usize) -> u8 {
+    let end = memory.pages().min(first + PAGES_WRITTEN);
+    for page in first..end {
+        memory.write(page * PAGE, page as u64);
+    }
+    let kept = (first..end).all(|page| memory.read(page * PAGE) == page as u64);
+    u8::from(!kept)
+}
+
+pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResult<()> {
+    let count = std::env::var(EXECS_VARIABLE)
+        .ok()
+        .and_then(|count| count.parse().ok());
+    let execs = count.unwrap_or(0);
+    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+    if execs < args.times {
+        ready(&memory, execs, console)?;
+        // Standard input is not read before the last exec: input read now would be lost.
+        thread::sleep(Duration::from_millis(args.ms));
+        let error = Command::new("/proc/self/exe")
+            .args(std::env::args_os().skip(1))
+            .env(EXECS_VARIABLE, (execs + 1).to_string())
+            .exec();
+        return Err(WorkloadError::System {
+            what: "exec",
+            source: error,
+        });
+    }
+    ready(&memory, execs, console)?;
+    let mut clock = StormEndCondition::new(&args.hold);
+    while clock.goes_on(console, IDLE)? {}
+    Ok(())
+}
+
+pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = hold_memory(args.mib, args.pages)?;
+    ready(&memory, 0, console)?;
+    thread::sleep(Duration::from_millis(args.ms));
+    std::process::exit(args.status.into())
+}
+
+pub(super) fn hold_memory(mib: u64, pages: RequestedPageKind) -> WorkloadResult<WorkloadMemory> {
+    let memory = WorkloadMemory::private((mib << 20) as usize, pages, |memory| {
+        for page in 0..memory.pages() {
+            memory.write(page * PAGE, page as u64 + 1);
+        }
+    })?;
+    Ok(memory)
+}
+
+pub(super) fn ready(
+    memory: &WorkloadMemory,
+    execs: u32,
+    console: &mut Console,
+) -> WorkloadResult<()> {
+    let (start, bytes) = (memory.start(), memory.bytes() as u64);
+    console.emit(&WorkloadEvent::Ready(WorkloadReady {
+        execs,
+        ..process::ready_report(start, bytes, start + bytes)
+    }))
+}
+
+/// `round` returns the number of tasks that it started.
+fn run_storm_rounds(
+    mut memory: WorkloadMemory,
+    args: &HoldArgs,
+    console: &mut Console,
+    mut round: impl FnMut(&mut WorkloadMemory, &mut WorkloadRng) -> WorkloadResult<u64>,
+) -> WorkloadResult<()> {
+    ready(&memory, 0, console)?;
+    let mut rng = WorkloadRng::new(1, 0);
+    let mut clock = StormEndCondition::new(args);
+    let (mut operations, mut reported) = (0, Instant::now());
+    while clock.goes_on(console, Duration::ZERO)? {
+        operations += round(&mut memory, &mut rng)?;
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
+            console.emit(&WorkloadEvent::Progress {
+                elapsed_s: clock.elapsed_s(),
+                operations,
+            })?;
+        }
+    }
+    let elapsed_s = clock.elapsed_s();
+    console.emit(&WorkloadEvent::Done(TortureTotals {
+        elapsed_s,
+        operations,
+        ..Default::default()
+    }))
+}
+
+pub(super) struct StormEndCondition {
+    begin: Instant,
+    period: Option<Duration>,
+    input_ended: bool,
+}
+
+impl StormEndCondition {
+    pub(super) fn new(args: &HoldArgs) -> Self {
+        let period = args
+            .seconds
+            .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
+        Self {
+            begin: Instant::now(),
+            period,
+            input_ended: false,
+        }
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Checks the clock and standard input, and waits for the latter at most `wait`.
+    pub(super) fn goes_on(
+        &mut self,
+        console: &mut Console,
+        wait: Duration,
+    ) -> WorkloadResult<bool> {
+        if self.input_ended {
+            thread::sleep(wait);
+        } else {
+            match console.wait(wait) {
+                Some(ConsoleInput::End) if self.period.is_none() => return Ok(false),
+                Some(ConsoleInput::End) => self.input_ended = true,
+                Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) => {
+                    return Ok(false);
+                }
+                Some(other) => console.report_invalid_request(other)?,
+                None => {}
+            }
+        }
+        Ok(self
+            .period
+            .is_none_or(|period| self.begin.elapsed() < period))
+    }
+}

@@ -1,0 +1,205 @@
+//! The operations of a torture thread.
+
+use super::operation::TortureOperation;
+use super::shadow_pages::ExpectedPage;
+use super::shadowed_mapping::ShadowedMapping;
+use super::snapshot::SnapshotChecker;
+use super::torture_thread::TortureThread;
+use crate::prelude::*;
+
+/// Largest number of mappings of one thread; beyond it the smallest one is unmapped.
+const MOST_PIECES: usize = 48;
+/// Writes that the parent makes while a child checks its snapshot.
+const WRITES_DURING_FORK: usize = 24;
+
+impl TortureThread {
+    /// Gives a range new contents of the kind of the current operation.
+    pub(super) fn write(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        if self.rng.one_in(2) {
+            self.check(at, range.clone())?;
+        }
+        for page in range {
+            // A sparse write skips most pages of its range, so that zero pages lie among used ones.
+            if self.during == TortureOperation::Sparse && !self.rng.one_in(8) {
+                continue;
+            }
+            self.write_page(at, page);
+        }
+        Ok(())
+    }
+
+    fn write_page(&mut self, at: usize, page: usize) {
+        self.generation += 1;
+        let generation = self.generation;
+        let contents = match self.during {
+            TortureOperation::Zero => ExpectedPage::Zero,
+            TortureOperation::Sparse => {
+                let byte = if self.rng.one_in(4) {
+                    PAGE - 1
+                } else {
+                    self.rng.draw_below(PAGE)
+                };
+                ExpectedPage::Sparse(generation, byte as u16)
+            }
+            _ => ExpectedPage::Full(generation),
+        };
+        self.pieces[at].write(page, contents);
+        self.totals.written_bytes += PAGE as u64;
+    }
+
+    pub(super) fn verify(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        self.check(at, range)
+    }
+
+    pub(super) fn discard(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        if self.rng.one_in(2) {
+            self.check(at, range.clone())?;
+        }
+        self.pieces[at].discard(range.clone())?;
+        self.totals.discards += 1;
+        if self.rng.one_in(2) {
+            self.check(at, range)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Forbids writes, or all accesses, for a moment.
+    pub(super) fn protect(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        let forbidden = self.during == TortureOperation::Forbid;
+        let protection = if forbidden {
+            Protection::Nothing
+        } else {
+            Protection::Read
+        };
+        self.pieces[at].protect(range.clone(), protection)?;
+        let seen = if forbidden {
+            Ok(())
+        } else {
+            self.check(at, range.clone())
+        };
+        // Nothing of this mapping can be written before this call has succeeded.
+        let restored = self.pieces[at].protect(range.clone(), Protection::ReadWrite);
+        restored.map_err(|error| WorkloadError::System {
+            what: error.call,
+            source: error.source,
+        })?;
+        self.totals.protections += 1;
+        seen?;
+        self.check(at, range)
+    }
+
+    pub(super) fn relocate(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        let shift = if self.rng.one_in(2) {
+            0
+        } else {
+            self.rng.draw_below(REGION_PAGES)
+        };
+        self.pieces[at].relocate(shift)?;
+        self.totals.remaps += 1;
+        self.check(at, range)
+    }
+
+    pub(super) fn resize(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        let before = self.pieces[at].pages();
+        let free = self.most_pages.saturating_sub(self.mapped);
+        let after = if free > 0 && !self.rng.one_in(4) {
+            before + 1 + self.rng.draw_below(free.min(4 * REGION_PAGES))
+        } else {
+            before - self.rng.draw_below(before)
+        };
+        self.pieces[at].resize(after)?;
+        self.mapped = self.mapped - before + after;
+        self.totals.remaps += 1;
+        self.check(at, range.start.min(after)..range.end.min(after))?;
+        self.check(at, before.min(after)..after.min(before + REGION_PAGES))
+    }
+
+    pub(super) fn unmap_range(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_range();
+        self.check(at, range.clone())?;
+        self.mapped -= range.len();
+        let piece = self.pieces.swap_remove(at);
+        self.pieces.extend(piece.unmap(range));
+        self.totals.unmaps += 1;
+        if self.pieces.len() > MOST_PIECES {
+            self.unmap_smallest()
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn unmap(&mut self) -> WorkloadResult<()> {
+        let at = self.rng.draw_below(self.pieces.len());
+        self.unmap_piece(at)
+    }
+
+    fn unmap_smallest(&mut self) -> WorkloadResult<()> {
+        let pages = |at: &usize| self.pieces[*at].pages();
+        let smallest = (0..self.pieces.len()).min_by_key(pages);
+        smallest.map_or(Ok(()), |at| self.unmap_piece(at))
+    }
+
+    fn unmap_piece(&mut self, at: usize) -> WorkloadResult<()> {
+        self.check(at, 0..self.pieces[at].pages())?;
+        self.mapped -= self.pieces.swap_remove(at).pages();
+        self.totals.unmaps += 1;
+        Ok(())
+    }
+
+    pub(super) fn map(&mut self) -> WorkloadResult<()> {
+        let free = self.most_pages.saturating_sub(self.mapped) / REGION_PAGES;
+        if free == 0 {
+            return Ok(());
+        }
+        let regions = 1 + self.rng.draw_below(free.min(8));
+        let huge = self.rng.one_in(2);
+        let kind = self.kind.unwrap_or(if huge {
+            RequestedPageKind::Huge
+        } else {
+            RequestedPageKind::Default
+        });
+        let memory = WorkloadMemory::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
+        self.mapped += memory.pages();
+        self.pieces
+            .push(ShadowedMapping::new(memory, self.next_tag));
+        self.next_tag += 1;
+        self.totals.maps += 1;
+        Ok(())
+    }
+
+    /// Forks a child that checks a snapshot of a mapping while this thread goes on writing.
+    pub(super) fn fork_snapshot_checker(&mut self) -> WorkloadResult<()> {
+        let (at, _) = self.pick_range();
+        let most = 8 * REGION_PAGES;
+        let first = self.rng.draw_below(self.pieces[at].pages());
+        let range = first..self.pieces[at].pages().min(first + most);
+        let turn = SnapshotChecker::lock_children();
+        let Some(child) = self.snapshots.fork(&mut self.pieces[at], range.clone())? else {
+            self.totals.refused += 1;
+            return Ok(());
+        };
+        self.totals.forks += 1;
+        self.during = TortureOperation::Write;
+        for _ in 0..WRITES_DURING_FORK {
+            self.write()?;
+        }
+        for page in range.clone().step_by(3) {
+            self.write_page(at, page);
+        }
+        self.during = TortureOperation::Fork;
+        let seen = self.snapshots.wait(child)?;
+        drop(turn);
+        self.totals.verified_bytes += (range.len() * PAGE) as u64;
+        if let Err(mismatch) = seen {
+            return Err(self.wrong_word_error(at, mismatch, true));
+        }
+        self.check(at, range)
+    }
+}
