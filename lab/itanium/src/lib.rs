@@ -20,12 +20,12 @@
 //! definition of each value names its source.
 //!
 //! ```
-//! use hawkeye_itanium::workloads::{Linear, ThesisWorkload};
+//! use hawkeye_itanium::workloads::{LinearWorkload, ThesisWorkload};
 //! use hawkeye_itanium::{MachineSettings, simulate};
 //!
 //! // A GiB, page by page, is 65,536 misses. The walker fills all but the first miss of each page
 //! // of the page table.
-//! let workload = ThesisWorkload::Linear(Linear::THESIS);
+//! let workload = ThesisWorkload::Linear(LinearWorkload::THESIS);
 //! let figures = simulate(&MachineSettings::default(), &workload, 1)?;
 //! assert_eq!((figures.counters.walker, figures.counters.nested), (65_504, 32));
 //! # Ok::<(), hawkeye_itanium::ItaniumError>(())

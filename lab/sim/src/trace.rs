@@ -16,10 +16,10 @@
 //! traces are not read either, because their records are longer.
 //!
 //! ```
-//! use hawkeye_sim::trace::{AccessKind, BadRecords, Trace, TraceFormat};
+//! use hawkeye_sim::trace::{AccessKind, BadRecords, TraceReader, TraceFormat};
 //!
 //! let text = "I  0023c790,2\n S 1ffefffb8,8\n M 0421f000,4\n";
-//! let trace = Trace::new(TraceFormat::Lackey, text.as_bytes(), BadRecords::Fail);
+//! let trace = TraceReader::new(TraceFormat::Lackey, text.as_bytes(), BadRecords::Fail);
 //! let accesses = trace.collect::<Result<Vec<_>, _>>()?;
 //! assert_eq!((accesses[1].kind, accesses[1].address), (AccessKind::Store, 0x1_ffef_ffb8));
 //! # Ok::<(), hawkeye_sim::trace::TraceError>(())
