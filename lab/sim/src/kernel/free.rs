@@ -1,7 +1,7 @@
 //! Freeing: a program gives memory back.
 
 use super::costs::times;
-use super::reclaim::huge_run;
+use super::region::huge_run;
 use super::space::{RegionId, cut_at_regions, first_page, pages_of};
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;

@@ -4,8 +4,8 @@ mod multi_region;
 mod sub_region;
 
 use super::costs::times;
-use super::reclaim::huge_run;
 use super::region::RegionMapping;
+use super::region::huge_run;
 use super::space::RegionId;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;

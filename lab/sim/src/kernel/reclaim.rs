@@ -61,11 +61,6 @@ impl SimulatedKernel {
     }
 }
 
-pub(crate) fn huge_run(block: u32) -> ValueRun {
-    let frames = FrameRun::of_block(block);
-    ValueRun::new(0, frames.count as u16, frames.first.into())
-}
-
 /// The regions that one page of this size maps, including this one.
 pub(crate) fn regions_around(region: u64, order: PageOrder) -> Range<u64> {
     let first = region & !(order.regions() - 1);

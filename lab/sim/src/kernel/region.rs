@@ -1,7 +1,6 @@
 //! The mappings of one region: 2 MiB of an address space.
 
 use super::folios::Folios;
-use super::reclaim::huge_run;
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, RunLengthMap, ValueRun};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
@@ -53,6 +52,11 @@ pub(crate) struct RegionMapping {
     pub(crate) reservation: Option<Reservation>,
     /// Its number on reclaim's lists.
     pub(crate) listed: Option<u64>,
+}
+
+pub(crate) fn huge_run(block: u32) -> ValueRun {
+    let frames = FrameRun::of_block(block);
+    ValueRun::new(0, frames.count as u16, frames.first.into())
 }
 
 impl RegionMapping {

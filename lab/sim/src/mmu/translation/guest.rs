@@ -2,10 +2,11 @@
 
 use super::chunk_tables::ChunkTables;
 use super::key_cache::KeyCache;
+use super::missed_pages::MAX_LEVELS;
 use super::sizes::LeafSize;
 use super::spec::PageTableLevels;
 use super::table_caches::TableCacheLine;
-use super::upper_entries::{MAX_LEVELS, UpperEntries};
+use super::upper_entries::UpperEntries;
 use crate::mmu::NestedCaches;
 
 /// Kinds of lines: the tables of an address space or guest, those of the host for the guest's

@@ -2,7 +2,16 @@
 
 use super::access::{Access, STORE};
 use super::state::RegionTranslation;
-use super::table_caches::WalkCause;
+
+/// Levels of tables, from the lowest: PTE, PDE, PDPTE, PML4E, PML5E.
+pub(in crate::mmu) const MAX_LEVELS: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WalkCause {
+    Load = 0,
+    Store = 1,
+    Prefetch = 2,
+}
 
 /// Most pages in a batch: amortises the work per batch, and fits the simulating core's caches.
 pub(super) const BATCH: usize = 1024;

@@ -1,8 +1,7 @@
 //! Where the lines of page tables are: second-level cache, last level, or memory.
 
-use super::missed_pages::{MAX_WALKS, WalkKind};
+use super::missed_pages::{MAX_LEVELS, MAX_WALKS, WalkCause, WalkKind};
 use super::spec::TranslatorSpec;
-use super::upper_entries::MAX_LEVELS;
 use crate::mmu::vectors::EMPTY;
 use crate::mmu::vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
@@ -37,13 +36,6 @@ impl TableCacheLine {
 /// Most loads of a batch. A walk loads tables of the guest; before each, and for the page itself,
 /// it loads those of the host.
 const MAX_LOADS: usize = MAX_WALKS * ((MAX_LEVELS + 1) * (MAX_LEVELS + 1) - 1);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WalkCause {
-    Load = 0,
-    Store = 1,
-    Prefetch = 2,
-}
 
 /// Numbers of loads of walks, by their cause and by where the lines were.
 pub(super) type WalkLoadCounts = [[u64; 3]; 3];

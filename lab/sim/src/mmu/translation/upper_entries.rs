@@ -2,15 +2,13 @@
 
 use super::chunk_tables::{ChunkTables, chunk_of};
 use super::key_cache::KeyCache;
-use super::missed_pages::{MissedPage, WalkKind};
+use super::missed_pages::{MAX_LEVELS, MissedPage, WalkKind};
 use crate::mmu::WalkCacheSizes;
 use crate::mmu::vectors::touch_in_turn;
 use wide::u32x4;
 
 /// Pairs of walks that are compared to decide whether walks repeat.
 const LOOKED_AT: usize = 64;
-/// Levels of tables, from the lowest: PTE, PDE, PDPTE, PML4E, PML5E.
-pub(in crate::mmu) const MAX_LEVELS: usize = 5;
 
 /// Caches of upper entries, by level from the page directory up; `None` where there is no cache.
 #[derive(Clone, Debug)]

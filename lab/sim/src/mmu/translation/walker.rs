@@ -3,11 +3,13 @@
 use super::chunk_tables::{ChunkTables, chunk_of};
 use super::guest::HostWalker;
 use super::mappings::Mappings;
-use super::missed_pages::{MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind};
+use super::missed_pages::{
+    MAX_LEVELS, MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind,
+};
 use super::sizes::LeafSize;
 use super::spec::{PageTableSetup, TranslatorSpec};
 use super::table_caches::{TableCacheLine, TableCaches, WalkLoadCounts, WalkLoader};
-use super::upper_entries::{MAX_LEVELS, UpperEntries, WalkStarts};
+use super::upper_entries::{UpperEntries, WalkStarts};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]

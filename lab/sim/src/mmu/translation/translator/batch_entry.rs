@@ -4,9 +4,8 @@ use super::Translator;
 use crate::mmu::translation::access::Access;
 use crate::mmu::translation::batch_result::{AccessFault, check_access};
 use crate::mmu::translation::mappings::{GroupMembership, Mappings};
-use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage};
+use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage, WalkCause};
 use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::translation::table_caches::WalkCause;
 
 impl Translator {
     /// Makes the accesses that the window holds, and collects the pages of the others for the first

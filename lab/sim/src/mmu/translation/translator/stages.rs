@@ -5,10 +5,10 @@ use crate::mmu::translation::chunk_tables::chunk_of;
 use crate::mmu::translation::counters::TranslationCounters;
 use crate::mmu::translation::mappings::{AccessBitMask, GroupMembership, Mappings};
 use crate::mmu::translation::missed_pages::{
-    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind, one_kind,
+    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, one_kind,
 };
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
-use crate::mmu::translation::table_caches::{WalkCause, WalkLoadCounts};
+use crate::mmu::translation::table_caches::WalkLoadCounts;
 use crate::mmu::translation::walker::Walker;
 
 impl Translator {
