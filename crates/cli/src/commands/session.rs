@@ -118,15 +118,15 @@ impl PreparedSession {
                 );
             }
         }
-        let mut means = lease.kernel_backend()?;
+        let mut backend = lease.kernel_backend()?;
         if policy.sample_kinds().overhead() {
-            means
+            backend
                 .prepare_overhead(&state_dir(), config.counters)
                 .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
         }
         // Before the filler starts: it changes settings that this check depends on.
         let sizes = page_size_options::offer_sizes(config.small_pages, lease.settings())?;
-        let filling =
+        let prefault =
             PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
         let recording = match config.recording.clone() {
             None => None,
@@ -149,8 +149,8 @@ impl PreparedSession {
             lease,
             policy,
             settings,
-            backend: means,
-            prefault: filling,
+            backend,
+            prefault,
             sizes,
             learned: config.learn.then(open_profiles).flatten(),
         })
@@ -191,13 +191,13 @@ impl PreparedSession {
         let cpu_before = hawkeye_linux::processes::process::own_cpu();
         let ActiveSession {
             mut manager,
-            prefault: mut filling,
+            mut prefault,
             mut recording,
             mut lease,
         } = self.into_manager(scope)?;
         let mut progress = ProgressLine::new();
         while manager.run_due_work() != LoopWakeReason::Stop && step(manager.machine().now()) {
-            filling.update(&manager, lease.settings());
+            prefault.update(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);
             }
@@ -225,7 +225,7 @@ impl PreparedSession {
                     .into(),
             );
         }
-        let filled = machine.prefault_statistics().unwrap_or_default();
+        let prefaulted = machine.prefault_statistics().unwrap_or_default();
         let latest = journal.latest();
         let totals = journal.totals().clone();
         let summary = Summary {
@@ -237,8 +237,8 @@ impl PreparedSession {
             promoted: totals.promoted,
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
-            filled_ahead_bytes: filled.filled * HUGE_PAGE_BYTES,
-            fill_cpu_s: filled.cpu.as_secs_f64(),
+            filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
+            fill_cpu_s: prefaulted.cpu.as_secs_f64(),
             freed_candidates: totals.freed,
             shared_candidates: totals.shared,
             scanned: totals.scanned,

@@ -61,8 +61,8 @@ impl<M: Machine> Manager<M> {
     /// When the CPU budget has room for promotions again, if it has none now. Its last third is
     /// kept for recovery.
     pub fn promotions_wait_for_cpu(&self, now: Duration) -> Option<Duration> {
-        let exhausted = self.cpu.cpu_reserve_reached(now, KEPT_FOR_RECOVERY);
-        exhausted.then(|| self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY))
+        let ready_at = self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY);
+        (ready_at > now).then_some(ready_at)
     }
 
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
