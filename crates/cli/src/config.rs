@@ -248,6 +248,7 @@ fn sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
 
 fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.cpu = s.or_default("cpu_percent", settings.cpu);
+    settings.promotion_return = s.or_default("promotion_return_percent", settings.promotion_return);
     settings.max_promotions = s.optional("max_promotions");
     settings.rate = s.optional("promotions_per_s");
 }

@@ -9,7 +9,7 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, SettingError, Watermarks,
+    BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, ReturnShare, SettingError, Watermarks,
 };
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -60,6 +60,13 @@ pub struct ManageOptions {
     /// The share that the manager may use over a minute. It does less work to stay within it.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = checked(CpuBudget::new))]
     cpu: CpuBudget,
+
+    /// Let promotions use PERCENT of the CPU time that they save, beyond --cpu; 0: nothing.
+    ///
+    /// Counts what promotions have saved and, by the estimate, will save in 5 minutes. They use at
+    /// most half of a core.
+    #[arg(long, value_name = "PERCENT", default_value = "25", hide_short_help = true, value_parser = checked(ReturnShare::new))]
+    promotion_return: ReturnShare,
 
     /// Recover bloat over HIGH %, to LOW %.
     ///
@@ -169,6 +176,7 @@ impl ManageOptions {
             max_promotions: self.max_promotions,
             rate: self.rate,
             cpu: self.cpu,
+            promotion_return: self.promotion_return,
             watermarks: self.watermarks,
             bloat: self.bloat_threshold,
             ..Settings::default()

@@ -1,6 +1,7 @@
 //! Lines on a terminal that show the progress of a command.
 
 use crate::text_format;
+use crate::view::BudgetWaitStatus;
 use hawkeye_manager::{Machine, Manager};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -60,9 +61,12 @@ impl ProgressLine {
         self.next = now + Duration::from_secs(1);
         let latest = manager.journal().latest();
         let totals = manager.journal().totals();
-        let held = manager
-            .promotion_held_by()
-            .map_or_else(String::new, |hold| format!("; promotion held: {hold}"));
+        let wait = manager.promotion_state().waits().current(now);
+        let held = match (manager.promotion_held_by(), wait) {
+            (Some(hold), _) => format!("; promotion held: {hold}"),
+            (None, Some(wait)) => format!("; {}", BudgetWaitStatus::new(&wait, now)),
+            (None, None) => String::new(),
+        };
         self.line.show(&format!(
             "hawkeye {:>4.0} s  {} resident, {} huge; promoted {}, split {}{held}",
             now.as_secs_f64(),

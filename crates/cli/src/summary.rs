@@ -3,7 +3,7 @@
 use crate::program_use::ProgramUse;
 use crate::text_format;
 use hawkeye_linux::page_sizes::ObservedSizes;
-use hawkeye_manager::{Event, FootprintPoint, Journal};
+use hawkeye_manager::{Event, FootprintPoint, Journal, Machine, Manager};
 use hawkeye_policy::Errno;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -111,6 +111,20 @@ pub fn notes(journal: &Journal) -> Vec<String> {
     const SHOWN: usize = 3;
     notes.extend(troubles.into_iter().take(SHOWN));
     notes
+}
+
+/// How long promotion waited for its budget, and when it would have continued.
+pub fn budget_waits(manager: &Manager<impl Machine>) -> Option<String> {
+    let now = manager.machine().now();
+    let waits = manager.promotion_state().waits();
+    let (waited, budget) = waits.so_far(now)?;
+    let waited = text_format::short_duration(waited.as_secs_f64());
+    let mut note = format!("promotion waited {waited} in all for a budget: {budget}");
+    if let Some(wait) = waits.current(now) {
+        let left = text_format::short_duration(wait.until.saturating_sub(now).as_secs_f64());
+        note += &format!("; it would have continued in {left}");
+    }
+    Some(note)
 }
 
 impl fmt::Display for Summary {

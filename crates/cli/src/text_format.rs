@@ -31,6 +31,15 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// A wait: tenths of a second below ten seconds, `0.3 s`.
+pub fn short_duration(seconds: f64) -> String {
+    if seconds < 10.0 {
+        format!("{seconds:.1} s")
+    } else {
+        duration(seconds)
+    }
+}
+
 /// Wraps a text at spaces into lines of at most `width` characters; all except the first line are
 /// indented. Control characters are replaced, because the text may contain names that users chose.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
@@ -127,6 +136,12 @@ mod tests {
         assert_eq!(duration(3600.0 * 3.5), "3 h 30 min");
         assert_eq!(duration(86_400.0 * 2.25), "2 days 6 h");
         assert_eq!(duration(-1.0), "0 s");
+    }
+
+    #[test]
+    fn short_times_have_tenths() {
+        assert_eq!(short_duration(0.26), "0.3 s");
+        assert_eq!(short_duration(12.3), "12 s");
     }
 
     #[test]

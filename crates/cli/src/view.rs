@@ -8,10 +8,12 @@ mod strip;
 pub use status::ManagerView;
 pub use strip::{AddressStrip, StripColumn, strip};
 
-use hawkeye_manager::{JournalTotals, RecentRates};
+use crate::text_format;
+use hawkeye_manager::{BudgetWait, ExhaustedBudget, JournalTotals, RecentRates};
 use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ManagerStatus {
@@ -21,6 +23,9 @@ pub struct ManagerStatus {
     pub paused: bool,
     /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
     pub held: Option<String>,
+    /// Work that a budget holds back at the moment.
+    #[serde(default)]
+    pub budget_waits: Vec<BudgetWaitStatus>,
     pub memory: Option<MemoryStatus>,
     /// The manager's own CPU time over the last minute, in per cent of one core. In the first
     /// minute: over the time since management began.
@@ -45,6 +50,60 @@ impl ManagerStatus {
     /// Processes in a status at most, which bounds its size.
     pub const MOST_PROCESSES: usize = 256;
     pub const MOST_DECISIONS: usize = 16;
+
+    /// How promotions wait for a budget at the moment, if they do.
+    pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
+        let mut waits = self.budget_waits.iter();
+        waits.find(|wait| wait.work == WaitingWork::Promotion)
+    }
+}
+
+/// Work that a budget holds back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetWaitStatus {
+    pub work: WaitingWork,
+    /// The budget that is used up, as a clause.
+    pub budget: String,
+    /// When the work continues at the latest.
+    pub continues_in_s: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitingWork {
+    Promotion,
+    Sampling,
+}
+
+impl fmt::Display for WaitingWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Promotion => "promotion",
+            Self::Sampling => "sampling",
+        })
+    }
+}
+
+impl BudgetWaitStatus {
+    pub fn new(wait: &BudgetWait, now: Duration) -> Self {
+        let work = match wait.budget {
+            ExhaustedBudget::Sampling(_) => WaitingWork::Sampling,
+            _ => WaitingWork::Promotion,
+        };
+        Self {
+            work,
+            budget: wait.budget.to_string(),
+            continues_in_s: wait.until.saturating_sub(now).as_secs_f64(),
+        }
+    }
+}
+
+impl fmt::Display for BudgetWaitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (work, budget) = (self.work, &self.budget);
+        let left = text_format::short_duration(self.continues_in_s);
+        write!(f, "{budget}; {work} continues in {left}")
+    }
 }
 
 /// A decision or an action, without the address of the region.

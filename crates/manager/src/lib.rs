@@ -36,5 +36,5 @@ pub use machine::{
     SliceProgress, TimedOutCallResults, TimedOutPromotionResult, UnresponsiveProcess,
     ZeroScanResult,
 };
-pub use manager::{LastSample, LastSamples, Manager};
+pub use manager::{BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager};
 pub use settings::Settings;

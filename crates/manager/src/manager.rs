@@ -4,6 +4,7 @@
 //! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered.rs`.
 //! `Manager::dispatch` sends events to all parts.
 
+mod budget_wait;
 mod fault_sizes;
 mod last_samples;
 mod memory;
@@ -15,6 +16,7 @@ mod slice_queue;
 mod slowdown;
 mod unanswered_calls;
 
+pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 pub use last_samples::{LastSample, LastSamples};
 pub use promotion::PromotionPacing;
 use unanswered_calls::UnansweredTargetCalls;
@@ -81,7 +83,10 @@ impl<M: Machine> Manager<M> {
             memory: MemoryWatch::new(guard),
             limits: PromotionLimits::new(settings.bloat),
             sampling: SamplingSchedule::new(&settings),
-            promotion: PromotionPacing::new(PromotionBudget::new(settings.max_promotions, rate)),
+            promotion: PromotionPacing::new(
+                PromotionBudget::new(settings.max_promotions, rate),
+                settings.promotion_return,
+            ),
             recovery: RecoveryPacing::new(settings.bloat),
             last_seen: LastSamples::default(),
             journal: Journal::default(),
@@ -106,7 +111,7 @@ impl<M: Machine> Manager<M> {
         let now = self.machine.now();
         self.finish_late_calls(now);
         self.refresh_if_due(now);
-        self.cpu.update(now, self.machine.own_costs().cpu);
+        self.update_cpu(now);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
             return self.wait_until(self.refresh.due());
@@ -122,9 +127,14 @@ impl<M: Machine> Manager<M> {
         wake_at = next_look.map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them.
         let hands_off = self.paused || self.settings.measure_only;
+        let mut promote_at = None;
         if !hands_off && !self.sampling.in_window() {
-            let again = [self.recover_batch(), self.promote_batch()];
-            wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
+            let recover_at = self.recover_batch();
+            promote_at = self.promote_batch();
+            wake_at = [recover_at, Some(self.sampling.due())]
+                .into_iter()
+                .flatten()
+                .fold(wake_at, Duration::min);
         }
         let now = self.machine.now();
         if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
@@ -132,7 +142,15 @@ impl<M: Machine> Manager<M> {
             let looks = looks.unwrap_or(self.refresh.next);
             wake_at = self.refresh.due().min(looks).max(now);
         }
-        self.wait_until(wake_at)
+        // Savings may pay for promotions although the budget is used up.
+        self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
+    }
+
+    /// Takes in the manager's own CPU time. Promotions that savings paid for don't count.
+    fn update_cpu(&mut self, now: Duration) {
+        let paid = self.promotion.paid_by_savings();
+        let own = self.machine.own_costs().cpu.saturating_sub(paid);
+        self.cpu.update(now, own);
     }
 
     fn dispatch(&mut self, now: Duration, event: Event) {
@@ -229,6 +247,13 @@ impl<M: Machine> Manager<M> {
     /// The pace of promotion.
     pub fn promotion_state(&self) -> &PromotionPacing {
         &self.promotion
+    }
+
+    /// Work that waits for a budget at the moment: promotion, sampling.
+    pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
+        let now = self.machine.now();
+        let promotion = self.promotion.waits().current(now);
+        promotion.into_iter().chain(self.sampling.budget_wait(now))
     }
 
     /// The last sample of each process.

@@ -2,8 +2,8 @@
 
 use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, SamplingPace, SettingError,
-    Watermarks,
+    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReturnShare, SamplingPace,
+    SettingError, Watermarks,
 };
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// The budget of the manager's own CPU time.
     pub cpu: CpuBudget,
+    /// What promotions may use of the CPU time that they save, beyond that budget.
+    pub promotion_return: ReturnShare,
     /// Shares of memory in use between which bloat is recovered.
     pub watermarks: Watermarks,
     /// Whether short memory also holds back promotion of regions that are fully present. Such a
@@ -48,6 +50,7 @@ impl Default for Settings {
             max_promotions: None,
             rate: None,
             cpu: CpuBudget::default(),
+            promotion_return: ReturnShare::default(),
             watermarks: Watermarks::default(),
             hold_full: true,
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,

@@ -1,12 +1,14 @@
 //! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotions` uses the token bucket in `rate`; `cpu` counts seconds of CPU time by itself.
+//! `promotions` and `returns` use the reserves in `rate`; `cpu` counts seconds of CPU time by itself.
 
 mod cpu;
 mod promotions;
 mod rate;
+mod returns;
 
 pub use cpu::CpuBudget;
 pub use promotions::{PromotionBudget, PromotionBudgetExhausted};
 pub(crate) use rate::TokenReserve;
 pub use rate::{Rate, TokenBucket};
+pub use returns::{ReturnBudget, ReturnDecision, ReturnShare};

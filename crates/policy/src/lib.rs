@@ -73,7 +73,10 @@ pub mod watermarks;
 pub use access_map::{AccessMap, WaitingMapRegion};
 pub use average::CoverageAverage;
 pub use backoff::{BatchDecision, CallBatchBackoff};
-pub use budget::{CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, TokenBucket};
+pub use budget::{
+    CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, ReturnBudget, ReturnDecision,
+    ReturnShare, TokenBucket,
+};
 pub use cooldown::RefusalCooldown;
 pub use errno::Errno;
 pub use error::SettingError;

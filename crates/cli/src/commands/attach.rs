@@ -14,7 +14,7 @@ use std::process::ExitCode;
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 `hawkeye help attach` describes all options in full, and also --average,
---kernel-split, --fill-rate and --fill-threads.",
+--promotion-return, --kernel-split, --fill-rate and --fill-threads.",
     after_long_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."

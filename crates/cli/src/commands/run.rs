@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 `hawkeye help run` describes all options in full, and also --average,
---kernel-split, --fill-rate and --fill-threads.",
+--promotion-return, --kernel-split, --fill-rate and --fill-threads.",
     after_long_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."

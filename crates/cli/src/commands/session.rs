@@ -208,10 +208,12 @@ impl PreparedSession {
             recording.write_new_rows(&mut manager);
         }
         let policy = manager.policy().name();
+        let waited = summary::budget_waits(&manager);
         let (mut machine, journal) = manager.finish();
         machine.read_sizes_now();
         machine.save_profiles();
         let mut notes = summary::notes(&journal);
+        notes.extend(waited);
         let refused = machine.excluded_bytes();
         if refused > 0 {
             notes.push(format!(

@@ -39,6 +39,9 @@ impl fmt::Display for StatusText<'_> {
             (None, _) => "active",
         };
         write_row(f, "promotion", promotion)?;
+        for wait in &status.budget_waits {
+            write_row(f, "waits", &wait.to_string())?;
+        }
         if let Some(memory) = &status.memory {
             write_memory(f, memory)?;
         }
@@ -259,6 +262,7 @@ mod tests {
         }
         for part in [
             "promotion tasks waited",
+            "waits     promotions use at most 50 % of one core; promotion",
             "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",
             "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
             ">= 100.0 %",

@@ -73,6 +73,11 @@ fn encode_manager(
     status: &ManagerStatus,
     slow_calls: u64,
 ) -> fmt::Result {
+    let waits = status.budget_waits.iter();
+    let waits: Vec<_> = waits
+        .map(|wait| (wait.work.to_string(), wait.continues_in_s))
+        .collect();
+    let waits = waits.iter().map(|(work, s)| ([("work", &**work)], *s));
     write_metrics! { out,
         gauge "uptime_seconds" = status.uptime_s,
             "Time since the daemon began to manage processes.";
@@ -80,6 +85,8 @@ fn encode_manager(
             "1 while the daemon is paused (`hawkeye pause`) and changes no process.";
         gauge "promotion_held" = bool_value(status.held.is_some()),
             "1 while nothing is promoted because memory is short or tasks wait for memory.";
+        gauges "budget_wait_seconds" = waits,
+            "Time until work that waits for a budget continues.";
         gauge "managed_processes" = status.managed as f64,
             "Processes that the daemon manages.";
         gauge "not_answering_processes" = status.not_answering as f64,

@@ -1,8 +1,8 @@
 //! Explains the treatment of a process or of a region of it.
 
 use super::{
-    Explanation, JournalEntryView, ManagerView, ProcessExplanation, ProcessStatus,
-    RegionExplanation, RegionState, SampleStatus,
+    BudgetWaitStatus, Explanation, JournalEntryView, ManagerView, ProcessExplanation,
+    ProcessStatus, RegionExplanation, RegionState, SampleStatus, WaitingWork,
 };
 use hawkeye_manager::{Event, Journal, JournalEntry, LastSample, Machine, Manager, RecentRates};
 use hawkeye_policy::access_map::bucket_of;
@@ -158,13 +158,12 @@ fn promotion_obstacles(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
-    if let Some(ready_at) = manager.promotions_wait_for_cpu(now) {
-        let percent = manager.cpu().percent();
-        let left = ready_at.saturating_sub(now).as_secs_f64();
-        kept_by.push(format!(
-            "the manager has used the CPU time that promotions may use in a minute, two thirds of {percent} % of one core; it promotes again in {left:.0} s"
-        ));
-    }
+    let unsampled = manager.last_samples().sample(process).is_none();
+    let waits = manager
+        .budget_waits()
+        .map(|it| BudgetWaitStatus::new(&it, now));
+    let holds_it_up = |wait: &BudgetWaitStatus| wait.work == WaitingWork::Promotion || unsampled;
+    kept_by.extend(waits.filter(holds_it_up).map(|wait| wait.to_string()));
     if !manager.promotion_state().backoff().ready(now) {
         let left = manager
             .promotion_state()

@@ -1,7 +1,10 @@
 //! The state of management.
 
 use super::explanation::state_of;
-use super::{DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus, RegionState};
+use super::{
+    BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
+    RegionState,
+};
 use hawkeye_manager::{Event, Machine, Manager, RecentRates};
 use hawkeye_policy::{ProcessId, RegionSample, expected_gain_percent};
 use std::cmp::Reverse;
@@ -53,6 +56,10 @@ impl ManagerView {
             uptime_s: now.as_secs_f64(),
             paused: manager.is_paused(),
             held: manager.promotion_held_by().map(ToString::to_string),
+            budget_waits: manager
+                .budget_waits()
+                .map(|wait| BudgetWaitStatus::new(&wait, now))
+                .collect(),
             memory: memory(manager),
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,

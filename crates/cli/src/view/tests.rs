@@ -165,7 +165,11 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
         panic!("one reason, not {:?}", why.kept_by);
     };
     assert!(reason.contains("two thirds of 1 % of one core"), "{reason}");
-    assert!(reason.contains("again in "), "{reason}");
+    assert!(reason.contains("promotion continues in "), "{reason}");
+    let status = status(&manager);
+    let wait = status.promotion_wait().expect("it waits");
+    assert!((1.0..60.0).contains(&wait.continues_in_s), "{wait:?}");
+    assert_eq!(&wait.to_string(), reason);
 }
 
 #[test]

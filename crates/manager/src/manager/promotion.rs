@@ -1,11 +1,13 @@
 //! Carries out promotions within all limits.
 
+use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
 use hawkeye_policy::limits::added_pages;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, Promotion, PromotionBudget,
-    PromotionBudgetExhausted, PromotionEffect,
+    BatchDecision, CallBatchBackoff, Errno, Event, Observation, ProcessId, Promotion,
+    PromotionBudget, PromotionBudgetExhausted, PromotionEffect, ReturnBudget, ReturnDecision,
+    ReturnShare,
 };
 use std::time::Duration;
 
@@ -19,14 +21,26 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// The pace of promotion.
 pub struct PromotionPacing {
     budget: PromotionBudget,
+    returns: ReturnBudget,
+    waits: BudgetWaits,
     backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
 }
 
+/// What pays for a promotion's CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PaidBy {
+    CpuBudget,
+    /// What promotions save.
+    Savings,
+}
+
 impl PromotionPacing {
-    pub(super) fn new(budget: PromotionBudget) -> Self {
+    pub(super) fn new(budget: PromotionBudget, share: ReturnShare) -> Self {
         Self {
             budget,
+            returns: ReturnBudget::new(share),
+            waits: BudgetWaits::default(),
             backoff: CallBatchBackoff::default(),
             postponed: None,
         }
@@ -35,6 +49,27 @@ impl PromotionPacing {
     /// The budget, which counts the promotions taken.
     pub fn budget(&self) -> &PromotionBudget {
         &self.budget
+    }
+
+    /// CPU time of the promotions that savings paid for.
+    pub fn paid_by_savings(&self) -> Duration {
+        self.returns.spent()
+    }
+
+    /// How promotions wait for budgets.
+    pub fn waits(&self) -> &BudgetWaits {
+        &self.waits
+    }
+
+    pub(super) fn observe(&mut self, observation: &Observation) {
+        for sample in &observation.processes {
+            self.returns
+                .observe(observation.at, sample.process, sample.cpu_cores);
+        }
+    }
+
+    pub(super) fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
+        self.returns.retain_processes(now, is_there);
     }
 
     /// The pause after calls that took long, or for which no huge page was available.
@@ -58,17 +93,38 @@ struct NextPromotion {
 }
 
 impl<M: Machine> Manager<M> {
-    /// When the CPU budget has room for promotions again, if it has none now. Its last third is
-    /// kept for recovery.
-    pub fn promotions_wait_for_cpu(&self, now: Duration) -> Option<Duration> {
-        let ready_at = self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY);
-        (ready_at > now).then_some(ready_at)
+    /// What pays for a promotion, or how long it waits because nothing does. The last third of the
+    /// CPU budget is kept for recovery.
+    fn payment(
+        &mut self,
+        now: Duration,
+        saved_us_per_s: Option<f64>,
+    ) -> Result<PaidBy, BudgetWait> {
+        let returns = &mut self.promotion.returns;
+        match saved_us_per_s.map(|saved| returns.decide(now, saved)) {
+            Some(ReturnDecision::Pays) => return Ok(PaidBy::Savings),
+            Some(ReturnDecision::Wait { until }) => {
+                let budget = ExhaustedBudget::PromotionCores;
+                return Err(BudgetWait { budget, until });
+            }
+            Some(ReturnDecision::TooLittle) | None => {}
+        }
+        let until = self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY);
+        if until <= now {
+            return Ok(PaidBy::CpuBudget);
+        }
+        let budget = ExhaustedBudget::PromotionCpu {
+            percent: self.cpu.percent(),
+            returns: saved_us_per_s.is_some(),
+        };
+        Err(BudgetWait { budget, until })
     }
 
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
+        self.promotion.waits.end(begun);
         // No process may be promoted in: leave the waiting list as it is.
         if self.is_promotion_blocked() {
             return None;
@@ -79,47 +135,49 @@ impl<M: Machine> Manager<M> {
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.cpu.update(now, self.machine.own_costs().cpu);
-            if let Some(ready_at) = self.promotions_wait_for_cpu(now) {
-                break Some(ready_at);
-            }
+            self.update_cpu(now);
             if now >= begun + BATCH || self.is_promotion_blocked() {
                 break Some(now);
             }
             match self.promotion.budget.take_promotion(now) {
                 Ok(()) => {}
                 Err(PromotionBudgetExhausted::Total) => break None,
-                Err(PromotionBudgetExhausted::Rate { ready_at }) => break Some(ready_at),
+                Err(PromotionBudgetExhausted::Rate { ready_at }) => {
+                    let budget = ExhaustedBudget::PromotionRate;
+                    break Some(self.wait_for_budget(
+                        now,
+                        BudgetWait {
+                            budget,
+                            until: ready_at,
+                        },
+                    ));
+                }
             }
-            let again = self.promotion.postponed.take();
-            let next = again.or_else(|| {
-                let promotion = self.policy.next_promotion(now)?;
-                Some(NextPromotion {
-                    promotion,
-                    shortages: 0,
-                })
-            });
-            // Policies that don't estimate what a promotion saves are sampled once a period.
-            let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
-            if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
-                self.sampling
-                    .record_best_saving(now, saved_us_per_s, &self.settings);
-            }
-            let Some(next) = next else {
+            let Some(next) = self.take_next_promotion(now) else {
                 self.promotion.budget.give_back_promotion();
-                break Some(self.sampling.due());
+                break None;
             };
             let Promotion {
-                process, region, ..
+                process,
+                region,
+                saved_us_per_s,
+                ..
             } = next.promotion;
             if !self.is_promotion_allowed(&next.promotion, now) {
                 self.promotion.budget.give_back_promotion();
                 self.policy.on_promotion_result(process, region, None);
                 continue;
             }
+            let paid_by = match self.payment(now, saved_us_per_s) {
+                Ok(paid_by) => paid_by,
+                Err(wait) => {
+                    self.promotion.budget.give_back_promotion();
+                    self.promotion.postponed = Some(next);
+                    break Some(self.wait_for_budget(now, wait));
+                }
+            };
             called = true;
-            let stop = self.promote(next, now);
-            if stop == BatchDecision::StopBatch {
+            if self.promote_paid(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
@@ -129,6 +187,53 @@ impl<M: Machine> Manager<M> {
         }
         let ready = self.promotion.backoff.ready_at();
         more.map(|at| if called { at.max(ready) } else { at })
+    }
+
+    /// Returns when to ask the budget again.
+    fn wait_for_budget(&mut self, now: Duration, wait: BudgetWait) -> Duration {
+        self.promotion.waits.begin(now, wait);
+        wait.until
+    }
+
+    /// The postponed promotion, or the policy's next one.
+    fn take_next_promotion(&mut self, now: Duration) -> Option<NextPromotion> {
+        let again = self.promotion.postponed.take();
+        let next = again.or_else(|| {
+            let promotion = self.policy.next_promotion(now)?;
+            Some(NextPromotion {
+                promotion,
+                shortages: 0,
+            })
+        });
+        // Policies that don't estimate what a promotion saves are sampled once a period.
+        let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
+        if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
+            self.sampling
+                .record_best_saving(now, saved_us_per_s, &self.settings);
+        }
+        next
+    }
+
+    /// Makes one region huge and charges what it cost; returns whether the batch may go on.
+    fn promote_paid(
+        &mut self,
+        next: NextPromotion,
+        now: Duration,
+        paid_by: PaidBy,
+    ) -> BatchDecision {
+        let (process, saved) = (next.promotion.process, next.promotion.saved_us_per_s);
+        let before = (self.machine.own_costs().cpu, self.journal.totals().promoted);
+        let stop = self.promote(next, now);
+        let cost = self.machine.own_costs().cpu.saturating_sub(before.0);
+        let done = self.journal.totals().promoted > before.1;
+        let returns = &mut self.promotion.returns;
+        if done {
+            returns.record_promotion(now, process, saved.unwrap_or(0.0), cost);
+        }
+        if paid_by == PaidBy::Savings {
+            returns.pay(now, cost);
+        }
+        stop
     }
 
     /// Drops the promotion to try again, because a policy is about to see a new observation.

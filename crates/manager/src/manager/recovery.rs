@@ -53,7 +53,7 @@ impl<M: Machine> Manager<M> {
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.cpu.update(now, self.machine.own_costs().cpu);
+            self.update_cpu(now);
             if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
                 break Some(self.cpu.ready_at(now));
             }

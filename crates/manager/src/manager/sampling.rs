@@ -1,6 +1,7 @@
 //! When to sample, and what happens with a sample.
 
 use super::Manager;
+use super::budget_wait::{BudgetWait, ExhaustedBudget};
 use super::slice_queue::SliceQueue;
 use super::slowdown::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
@@ -25,6 +26,8 @@ pub(super) struct SamplingSchedule {
     look_cost: Duration,
     saved: MeanSaving,
     stretched: Option<StretchReason>,
+    /// Why the next window is later than the settings ask for, if it is.
+    delayed: Option<StretchReason>,
     /// Windows opened so far.
     windows: usize,
 }
@@ -105,6 +108,7 @@ impl SamplingSchedule {
             look_cost: Duration::ZERO,
             saved: MeanSaving::default(),
             stretched: None,
+            delayed: None,
             windows: 0,
         }
     }
@@ -119,6 +123,18 @@ impl SamplingSchedule {
                 .map(|(_, due)| *due)
                 .fold(*until, Duration::min),
         }
+    }
+
+    /// The wait for the next window, if a budget delays it.
+    pub(super) fn budget_wait(&self, now: Duration) -> Option<BudgetWait> {
+        let WindowState::Idle { next } = self.state else {
+            return None;
+        };
+        let budget = ExhaustedBudget::Sampling(self.delayed?);
+        (next > now).then_some(BudgetWait {
+            budget,
+            until: next,
+        })
     }
 
     /// Whether a window is open, which our own calls must not disturb.
@@ -254,6 +270,7 @@ impl<M: Machine> Manager<M> {
 
     fn postpone_window(&mut self, now: Duration, until: Duration, because: StretchReason) {
         self.record_stretched(now, because);
+        self.sampling.delayed = Some(because);
         if let WindowState::Idle { next } = &mut self.sampling.state {
             *next = (*next).max(until);
         }
@@ -499,8 +516,10 @@ impl<M: Machine> Manager<M> {
             .settings
             .pace
             .period_for_manager(cost, self.cpu.percent());
-        if own > base {
-            self.record_stretched(now, StretchReason::ManagerCpu);
+        let delayed = (own > base).then_some(StretchReason::ManagerCpu);
+        self.sampling.delayed = delayed;
+        if let Some(because) = delayed {
+            self.record_stretched(now, because);
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
@@ -536,6 +555,7 @@ impl<M: Machine> Manager<M> {
         self.recovery.observe(&observation);
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
+        self.promotion.observe(&observation);
         let worth = ProcessSample::needs_another_sample;
         let more_to_see = observation.processes.iter().any(worth);
         self.last_seen.store(observation);

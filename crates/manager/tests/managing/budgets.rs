@@ -1,7 +1,7 @@
 //! Limits on the work done.
 
 use hawkeye_manager::Machine;
-use hawkeye_policy::Errno;
+use hawkeye_policy::{Errno, ReturnShare};
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
@@ -66,4 +66,60 @@ fn windows_move_apart_where_first_touches_would_cost_too_much() {
     assert!(manager.journal().totals().samples > 3);
     let most = done < alone && done > 0.98 * alone;
     assert!(most, "{done} of {alone} accesses/s");
+}
+
+/// 4,000 promotions cost 1.6 s, and the CPU budget leaves 0.8 s a minute to promotion. They save
+/// 0.46 cores, so they pay for themselves within seconds.
+#[test]
+fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
+    let huge_after = |share: f64, seconds| {
+        let mut settings = frequent_sampling();
+        settings.promotion_return = ReturnShare::new(share).expect("in range");
+        let mut machine = machine(16 * GIB);
+        machine.start(walking_program(4000, 1.0));
+        let manager = managed(machine, "hawkeye", settings, s(seconds));
+        (promoted(&manager).len(), manager)
+    };
+    // A window shows 1,000 regions or more, and the next comes soon.
+    let (with, manager) = huge_after(25.0, 30.0);
+    assert!(with >= 3900, "{with}");
+    let first = first_promotion(&manager);
+    let own = manager.machine().own_costs().cpu;
+    let seconds = manager.machine().now().saturating_sub(first).as_secs_f64();
+    let most_s = 1.2 + 0.25 * 0.46 * seconds.max(300.0);
+    assert!(own.as_secs_f64() < most_s, "{own:?} of {most_s} s");
+    let (without, manager) = huge_after(0.0, 30.0);
+    assert!((1..2500).contains(&without), "{without}");
+    let wait = manager.budget_waits().next().expect("promotion waits");
+    assert!(wait.until > manager.machine().now());
+    assert!(
+        wait.budget.to_string().contains("two thirds of 2 %"),
+        "{wait:?}"
+    );
+}
+
+/// Promotions that savings pay for must not use up what recovery and sampling may use.
+#[test]
+fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
+    let mut machine = machine(16 * GIB);
+    machine.start(walking_program(4000, 1.0));
+    let mut manager = manager_of(machine, "hawkeye", frequent_sampling());
+    run_watching(&mut manager, s(60.0), |manager| {
+        assert!(!manager.cpu().exhausted(manager.machine().now()));
+    });
+    let paid = manager.promotion_state().paid_by_savings();
+    assert!(paid > s(1.2), "{paid:?}");
+    assert!(manager.journal().totals().samples > 3);
+}
+
+/// Policies that don't say what a promotion saves stay within the CPU budget.
+#[test]
+fn promotions_without_a_known_saving_are_not_paid_from_savings() {
+    for policy in ["hawkeye-g", "ingens", "linux"] {
+        let machine = running(16 * GIB, &[base(0, 4000, 1.0)]);
+        let manager = managed(machine, policy, frequent_sampling(), s(60.0));
+        let paid = manager.promotion_state().paid_by_savings();
+        assert_eq!(paid, Duration::ZERO, "{policy}");
+        assert!(!promoted(&manager).is_empty());
+    }
 }

@@ -10,7 +10,10 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
     let held = match (&manager.held, manager.paused) {
         (_, true) => "PAUSED; `hawkeye resume` resumes it".to_owned(),
         (Some(held), _) => format!("promotion held: {held}"),
-        (None, _) => "promotion active".to_owned(),
+        (None, _) => match manager.promotion_wait() {
+            Some(wait) => wait.to_string(),
+            None => "promotion active".to_owned(),
+        },
     };
     let stuck = match manager.not_answering {
         0 => String::new(),

@@ -1,5 +1,6 @@
 use super::super::protocol::JournalStatus;
 use super::*;
+use crate::view::{BudgetWaitStatus, WaitingWork};
 use hawkeye_policy::{Errno, Overhead, OverheadSource};
 
 fn redis() -> ProcessStatus {
@@ -25,6 +26,11 @@ pub(crate) fn status() -> DaemonStatus {
             uptime_s: 90.5,
             paused: true,
             held: None,
+            budget_waits: vec![BudgetWaitStatus {
+                work: WaitingWork::Promotion,
+                budget: "promotions use at most 50 % of one core".into(),
+                continues_in_s: 0.25,
+            }],
             memory: Some(MemoryStatus {
                 used_bytes: 3 << 30,
                 total_bytes: 4 << 30,

@@ -1,0 +1,123 @@
+//! Work that a budget holds back, and when it continues.
+
+use hawkeye_policy::{ReturnBudget, StretchReason};
+use std::fmt;
+use std::time::Duration;
+
+/// Work that waits for a budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetWait {
+    /// The budget.
+    pub budget: ExhaustedBudget,
+    /// When the work continues at the latest, on the machine's clock.
+    pub until: Duration,
+}
+
+/// A budget that is used up. Its text is a clause that names it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExhaustedBudget {
+    /// The manager's own CPU time, of which recovery keeps a third.
+    PromotionCpu {
+        /// The budget, in per cent of one core.
+        percent: f64,
+        /// Whether savings could pay for more promotions.
+        returns: bool,
+    },
+    /// The share of a core that promotions paid from savings may use.
+    PromotionCores,
+    /// Promotions per second.
+    PromotionRate,
+    /// What sampling may cost.
+    Sampling(StretchReason),
+}
+
+impl fmt::Display for ExhaustedBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PromotionCpu { percent, returns } => {
+                let unpaid = match returns {
+                    true => ", and what they save does not pay for more",
+                    false => "",
+                };
+                write!(
+                    f,
+                    "the manager has used the CPU time that promotions may use in a minute, two thirds of {percent} % of one core{unpaid}"
+                )
+            }
+            Self::PromotionCores => write!(
+                f,
+                "promotions use at most {:.0} % of one core",
+                ReturnBudget::MOST_CORES * 100.0
+            ),
+            Self::PromotionRate => f.write_str("the limit of promotions per second is reached"),
+            Self::Sampling(because) => because.fmt(f),
+        }
+    }
+}
+
+/// The wait of one kind of work, and the time spent in such waits.
+#[derive(Debug, Default)]
+pub struct BudgetWaits {
+    current: Option<(BudgetWait, Duration)>,
+    last: Option<ExhaustedBudget>,
+    waited: Duration,
+}
+
+impl BudgetWaits {
+    /// The current wait, if any.
+    pub fn current(&self, now: Duration) -> Option<BudgetWait> {
+        let (wait, _) = self.current?;
+        (wait.until > now).then_some(wait)
+    }
+
+    /// The time spent in waits, and the budget that was the last reason.
+    pub fn so_far(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
+        let current = self
+            .current
+            .map(|(wait, since)| wait.until.min(now).saturating_sub(since));
+        Some((self.waited + current.unwrap_or_default(), self.last?))
+    }
+
+    /// Begins a wait, or continues the one that lasts.
+    pub(super) fn begin(&mut self, now: Duration, wait: BudgetWait) {
+        let since = self.current.map_or(now, |(_, since)| since);
+        self.current = Some((wait, since));
+        self.last = Some(wait.budget);
+    }
+
+    /// The work continues.
+    pub(super) fn end(&mut self, now: Duration) {
+        if let Some((_, since)) = self.current.take() {
+            self.waited += now.saturating_sub(since);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_summed_and_the_current_one_ends_at_its_time() {
+        let at = Duration::from_secs;
+        let wait = |until| BudgetWait {
+            budget: ExhaustedBudget::PromotionRate,
+            until: at(until),
+        };
+        let mut waits = BudgetWaits::default();
+        assert_eq!((waits.current(at(1)), waits.so_far(at(1))), (None, None));
+        waits.begin(at(1), wait(4));
+        waits.begin(at(2), wait(5));
+        assert_eq!(waits.current(at(2)), Some(wait(5)));
+        assert_eq!(waits.current(at(5)), None);
+        waits.end(at(5));
+        waits.begin(at(10), wait(12));
+        let so_far = waits.so_far(at(11));
+        assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
+        assert!(
+            ExhaustedBudget::PromotionCores
+                .to_string()
+                .contains("50 % of one core")
+        );
+    }
+}
