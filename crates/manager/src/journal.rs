@@ -80,6 +80,8 @@ pub struct Journal {
     /// Only every n-th footprint is kept; this is n.
     thinning: u64,
     footprints_seen: u64,
+    /// Time of the last footprint that counted, in seconds.
+    footprint_at_s: Option<f64>,
     totals: JournalTotals,
     by_process: HashMap<ProcessId, ProcessTotals>,
     last_trouble: Option<(Duration, String)>,
@@ -170,10 +172,18 @@ impl Journal {
             .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN)
     }
 
-    /// Adds a footprint.
+    /// Adds a footprint. Of those within a second only the first is kept, so that the row is even.
     pub fn add_footprint(&mut self, point: FootprintPoint) {
+        const APART_S: f64 = 0.9;
         self.latest = point;
         self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
+        if self
+            .footprint_at_s
+            .is_some_and(|last| point.at_s < last + APART_S)
+        {
+            return;
+        }
+        self.footprint_at_s = Some(point.at_s);
         if self.footprints_seen % self.thinning.max(1) == 0 {
             if self.footprints.len() == MAX_FOOTPRINTS {
                 let mut keep = false;

@@ -5,6 +5,7 @@
 //! `Manager::dispatch` sends events to all parts.
 
 mod budget_wait;
+mod early_looks;
 mod fault_sizes;
 mod last_samples;
 mod memory;

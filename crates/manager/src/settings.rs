@@ -36,6 +36,10 @@ pub struct Settings {
     pub bloat: BloatThreshold,
     /// What sampling may cost the program.
     pub pace: SamplingPace,
+    /// Whether a program whose memory grows is sampled before its turn, also while it grows. The
+    /// papers' kernels sample by the clock; for those a program is only sampled early when the
+    /// memory of all programs has settled.
+    pub early_looks: bool,
     /// Only accesses are measured: no promotion, no recovery, no choice of page sizes.
     pub measure_only: bool,
 }
@@ -56,6 +60,7 @@ impl Default for Settings {
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
             pace: SamplingPace::default(),
+            early_looks: true,
             measure_only: false,
         }
     }

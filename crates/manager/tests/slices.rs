@@ -61,7 +61,8 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     let machine = manager.machine();
     let reaction = machine.last_huge_page_listing() - from;
     assert!(machine.abandoned(), "the window is given up");
-    assert!(reaction <= 50 * MS, "{reaction:?}");
+    // The time between two reads of memory, and a slice of 8 ms of other work.
+    assert!(reaction <= 58 * MS, "{reaction:?}");
     assert_reads_in_time(machine);
 }
 

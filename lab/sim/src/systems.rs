@@ -9,8 +9,8 @@ use crate::mmu::ProcessorSpec;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
 use hawkeye_policy::{
-    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, SettingError,
-    Watermarks,
+    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, ReturnShare,
+    SettingError, Watermarks,
 };
 use std::time::Duration;
 use thiserror::Error;
@@ -247,6 +247,8 @@ impl SimulatedSystem {
         };
         if !self.budgeted {
             settings.cpu = CpuBudget::new(100.0)?;
+            settings.promotion_return = ReturnShare::new(0.0)?;
+            settings.early_looks = false;
             // In the paper the watermarks are those of recovery alone (section 3.2).
             settings.hold_full = false;
         }

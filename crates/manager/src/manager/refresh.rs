@@ -30,6 +30,7 @@ pub(super) struct RefreshSchedule {
 #[derive(Debug)]
 struct FootprintRead {
     slices: SliceQueue,
+    cpu_before: Duration,
     sum: FootprintPoint,
 }
 
@@ -102,11 +103,13 @@ impl<M: Machine> Manager<M> {
 
     fn begin_refresh(&mut self, now: Duration) {
         self.refresh.next = now + LOOK_EVERY;
+        let cpu_before = self.machine.own_costs().cpu;
         self.list_processes();
         self.forget_ended(now);
         // A look that takes longer than the interval is not started anew.
         self.refresh.under_way.get_or_insert_with(|| FootprintRead {
             slices: SliceQueue::new(self.processes.iter().copied(), now),
+            cpu_before,
             sum: FootprintPoint {
                 at_s: now.as_secs_f64(),
                 ..Default::default()
@@ -125,6 +128,7 @@ impl<M: Machine> Manager<M> {
         let is_there = |process| there.contains(&process);
         self.limits.retain_processes(now, is_there);
         self.promotion.retain_processes(now, is_there);
+        self.sampling.early.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.last_seen.retain_processes(is_there);
         self.fault_sizes.retain(|process, _| is_there(*process));
@@ -149,6 +153,7 @@ impl<M: Machine> Manager<M> {
             };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
+            self.sampling.early.record(now, process, rss_bytes);
             let event = Event::Measured {
                 process,
                 rss_bytes,
@@ -163,10 +168,14 @@ impl<M: Machine> Manager<M> {
         // The last look before the end finds no process, which is no footprint of theirs.
         if look.sum.rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
-            let again = self
-                .sampling
-                .record_growth(now, look.sum.rss_bytes, &self.settings);
-            self.refresh.next = again.unwrap_or(self.refresh.next);
+            let again = if self.settings.early_looks {
+                self.sampling.plan_early_window(now);
+                let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
+                self.sampling.early.next_look(now, cost)
+            } else {
+                (self.sampling).record_growth(now, look.sum.rss_bytes, &self.settings)
+            };
+            self.refresh.next = again.map_or(self.refresh.next, |at| at.min(self.refresh.next));
         }
     }
 }

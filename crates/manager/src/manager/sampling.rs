@@ -2,6 +2,7 @@
 
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget};
+use super::early_looks::EarlyLooks;
 use super::slice_queue::SliceQueue;
 use super::slowdown::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
@@ -22,6 +23,9 @@ pub(super) struct SamplingSchedule {
     rss_now: u64,
     rss_at: Duration,
     last_window: Option<Duration>,
+    pub(super) early: EarlyLooks,
+    /// The only programs in the next window, if it is early, and when the regular one is due.
+    early_window: Option<(Vec<ProcessId>, Duration)>,
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
     saved: MeanSaving,
@@ -105,6 +109,8 @@ impl SamplingSchedule {
             rss_now: 0,
             rss_at: Duration::ZERO,
             last_window: None,
+            early: EarlyLooks::default(),
+            early_window: None,
             look_cost: Duration::ZERO,
             saved: MeanSaving::default(),
             stretched: None,
@@ -183,6 +189,23 @@ impl SamplingSchedule {
         (first && grown).then(|| now + SOON)
     }
 
+    /// Opens a window soon for programs whose memory has grown.
+    pub(super) fn plan_early_window(&mut self, now: Duration) {
+        let WindowState::Idle { next } = &mut self.state else {
+            return;
+        };
+        let at = now.max(self.not_before);
+        let grown = self.early.grown(now);
+        if !grown.is_empty() && at < *next {
+            let regular = self
+                .early_window
+                .take()
+                .map_or(*next, |(_, regular)| regular);
+            self.early_window = Some((grown, regular));
+            *next = at;
+        }
+    }
+
     pub(super) fn apply(&mut self, event: &Event) {
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
@@ -258,7 +281,7 @@ impl<M: Machine> Manager<M> {
         if self.sampling.last_window.is_none() {
             return self.open_when_ready(now);
         }
-        let all = self.processes.clone();
+        let all = self.processes_in_window();
         let observation = self.begin_observation(now, &all);
         self.sampling.state = WindowState::Reading(SampleReading {
             slices: SliceQueue::new(all, now),
@@ -266,6 +289,15 @@ impl<M: Machine> Manager<M> {
             purpose: ReadPurpose::CountTouches,
         });
         self.continue_reading_samples(now);
+    }
+
+    /// The processes of the next window.
+    fn processes_in_window(&self) -> Vec<ProcessId> {
+        let mut processes = self.processes.clone();
+        if let Some((grown, _)) = &self.sampling.early_window {
+            processes.retain(|process| grown.contains(process));
+        }
+        processes
     }
 
     fn postpone_window(&mut self, now: Duration, until: Duration, because: StretchReason) {
@@ -284,7 +316,7 @@ impl<M: Machine> Manager<M> {
 
     fn open_when_ready(&mut self, now: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
-        match self.processes.iter().map(ready).min() {
+        match self.processes_in_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
@@ -299,7 +331,7 @@ impl<M: Machine> Manager<M> {
         // Clearing takes longer than reading, so the process cleared first is exposed longest.
         // Processes take turns at being first.
         self.sampling.slowdown.retain_processes(&self.processes);
-        let mut processes = self.processes.clone();
+        let mut processes = self.processes_in_window();
         processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
@@ -512,6 +544,7 @@ impl<M: Machine> Manager<M> {
         } else {
             self.settings.period
         };
+        let regular = self.sampling.early_window.take();
         let own = self
             .settings
             .pace
@@ -523,8 +556,10 @@ impl<M: Machine> Manager<M> {
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
+        let next = opened + base.max(own);
+        let regular = regular.map_or(next, |(_, at)| at.max(opened + own));
         self.sampling.state = WindowState::Idle {
-            next: opened + base.max(own),
+            next: next.min(regular),
         };
         self.sampling.rss_then = self.sampling.rss_now;
         self.sampling.last_window = Some(now);
@@ -544,6 +579,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch(now, event);
+            self.sampling.early.on_sampled(now, sample.process);
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();

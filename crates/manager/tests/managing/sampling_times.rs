@@ -50,3 +50,37 @@ fn where_nothing_is_found_the_period_stands() {
     let looked = sampling_times(&looking(0.0, s(25.0)));
     assert_eq!(looked.len(), 1, "{looked:?}");
 }
+
+/// A program that fills 1 GiB in half a second, and reads it from then on.
+#[test]
+fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
+    let mut machine = machine(16 * GIB);
+    let mut spec = walking_program(512, 1.0);
+    spec.arrives = s(10.0);
+    machine.start(spec);
+    let manager = managed(machine, "hawkeye", Settings::default(), s(20.0));
+    let first = first_promotion(&manager);
+    assert!((s(10.0)..s(11.5)).contains(&first), "{first:?}");
+}
+
+/// One that was there before does not have to wait for a window of the new program.
+#[test]
+fn an_early_window_does_not_put_off_the_regular_one() {
+    let regular = |with_new: bool| {
+        let mut machine = machine(16 * GIB);
+        let old = machine.start(walking_program(64, 0.0));
+        if with_new {
+            let mut spec = walking_program(64, 0.0);
+            spec.arrives = s(20.0);
+            machine.start(spec);
+        }
+        let manager = managed(machine, "hawkeye", Settings::default(), s(40.0));
+        let entries = manager.journal().entries();
+        let of_old = entries.filter(|entry| {
+            let sampled = matches!(entry.event, Event::Sampled { .. });
+            sampled && entry.event.process() == Some(old)
+        });
+        of_old.map(|entry| entry.at.as_secs()).collect::<Vec<_>>()
+    };
+    assert_eq!(regular(true), regular(false));
+}

@@ -49,6 +49,19 @@ impl RegionProbeSettings {
     }
 }
 
+impl RegionProbeSettings {
+    /// About a third of the rounds, for the first window of a process. A third of a second shows
+    /// whether promotion pays at all, and the next window is soon where it does.
+    #[must_use]
+    pub fn for_first_window(self) -> Self {
+        Self {
+            rate_rounds: (self.rate_rounds / 2).max(1),
+            ranking_rounds: self.ranking_rounds / 4,
+            ..self
+        }
+    }
+}
+
 /// Times of the reads of a round's regions, counted from their clear. The first read is for
 /// programs that touch everything within a millisecond, the last for those that touch a few pages.
 pub const READS_AFTER: [Duration; 7] = [

@@ -144,7 +144,11 @@ impl AccessBitBackend {
         let settings = if needs.coverage() {
             BESIDE_COVERAGE
         } else {
-            RegionProbeSettings::for_first_touch(self.first_touch_cost)
+            let settings = RegionProbeSettings::for_first_touch(self.first_touch_cost);
+            match watched.walks.any_window() {
+                true => settings,
+                false => settings.for_first_window(),
+            }
         };
         if let (Some(counters), None) = (&self.counters, &watched.counters) {
             // A process that cannot be counted is estimated, as on machines without counters.

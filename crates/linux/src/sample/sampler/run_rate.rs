@@ -84,6 +84,11 @@ pub struct AppliedRegionWalks {
 const REMEMBERED_WINDOWS: u64 = 16;
 
 impl WalkHistory {
+    /// Whether a window has ended.
+    pub fn any_window(&self) -> bool {
+        self.windows > 0
+    }
+
     /// Seed for the order of the next window's regions: another one each time.
     pub fn next_seed(&self) -> u64 {
         self.windows

@@ -1,0 +1,176 @@
+//! Which programs are sampled before their turn, because their memory has grown.
+
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Interval of looks at the size of programs that may grow.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The interval is at least this many times the CPU time of a look.
+const INTERVAL_PER_COST: u32 = 100;
+/// Looks stay frequent for this long after a program was last seen to grow.
+const WATCHED: Duration = Duration::from_secs(5);
+/// A program that grows for longer than this is sampled while it grows.
+const KEEPS_GROWING: Duration = Duration::from_secs(1);
+/// Growth that justifies a sample: by half, and at least by this much.
+const GROWTH_BYTES: u64 = 32 << 20;
+/// A program has stopped growing when it grows by at most this share of itself per second.
+const GROWS_PER_S: f64 = 1.0 / 64.0;
+
+/// The sizes of programs, and how they grow.
+#[derive(Debug, Default)]
+pub(super) struct EarlyLooks {
+    programs: HashMap<ProcessId, ProgramGrowth>,
+    watched_until: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ProgramGrowth {
+    /// Resident memory at the last sample; 0 before the first.
+    sampled_bytes: u64,
+    /// Resident memory at the last look, and the time of that look.
+    bytes: u64,
+    at: Duration,
+    phase: GrowthPhase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum GrowthPhase {
+    /// One look says nothing about growth.
+    SeenOnce,
+    Grows {
+        since: Duration,
+    },
+    Settled,
+}
+
+impl EarlyLooks {
+    /// Takes in a program's resident memory.
+    pub(super) fn record(&mut self, now: Duration, process: ProcessId, rss_bytes: u64) {
+        let new = ProgramGrowth {
+            sampled_bytes: 0,
+            bytes: 0,
+            at: now,
+            phase: GrowthPhase::SeenOnce,
+        };
+        let known = self.programs.contains_key(&process);
+        let program = self.programs.entry(process).or_insert(new);
+        if known {
+            let since_s = now.saturating_sub(program.at).as_secs_f64();
+            let more_bytes = rss_bytes.saturating_sub(program.bytes) as f64;
+            let grows = more_bytes > rss_bytes as f64 * GROWS_PER_S * since_s;
+            program.phase = match (grows, program.phase) {
+                (true, GrowthPhase::Grows { since }) => GrowthPhase::Grows { since },
+                (true, _) => GrowthPhase::Grows { since: program.at },
+                (false, _) => GrowthPhase::Settled,
+            };
+        }
+        (program.bytes, program.at) = (rss_bytes, now);
+        if program.phase != GrowthPhase::Settled {
+            self.watched_until = self.watched_until.max(now + WATCHED);
+        }
+    }
+
+    /// Programs that have grown much since their last sample. One that grows is left alone at
+    /// first: its accesses would only show what is being filled.
+    pub(super) fn grown(&self, now: Duration) -> Vec<ProcessId> {
+        let wants_sample = |program: &ProgramGrowth| {
+            let before = program.sampled_bytes;
+            let grown = program.bytes > before + before / 2 + GROWTH_BYTES;
+            grown
+                && match program.phase {
+                    GrowthPhase::SeenOnce => false,
+                    GrowthPhase::Grows { since } => now >= since + KEEPS_GROWING,
+                    GrowthPhase::Settled => true,
+                }
+        };
+        let programs = self.programs.iter();
+        let grown = programs.filter(|(_, program)| wants_sample(program));
+        let mut grown: Vec<ProcessId> = grown.map(|(process, _)| *process).collect();
+        grown.sort_unstable();
+        grown
+    }
+
+    /// A sample of a program was taken.
+    pub(super) fn on_sampled(&mut self, now: Duration, process: ProcessId) {
+        if let Some(program) = self.programs.get_mut(&process) {
+            program.sampled_bytes = program.bytes;
+            if let GrowthPhase::Grows { since } = &mut program.phase {
+                *since = now;
+            }
+        }
+    }
+
+    pub(super) fn retain_processes(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        self.programs.retain(|process, _| is_there(*process));
+    }
+
+    /// When to look at sizes again, if that should be soon. The last look took `cost` of CPU time.
+    pub(super) fn next_look(&self, now: Duration, cost: Duration) -> Option<Duration> {
+        let next = now + INTERVAL.max(cost.saturating_mul(INTERVAL_PER_COST));
+        (now < self.watched_until).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::events::process;
+
+    const MIB: u64 = 1 << 20;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Looks every 200 ms at a program of these sizes in MiB; returns the times, in ms, at which it
+    /// was sampled.
+    fn samples(sizes_mib: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut looks = EarlyLooks::default();
+        let mut sampled = Vec::new();
+        for (n, size) in (0..).zip(sizes_mib) {
+            let now = ms(n * 200);
+            looks.record(now, process(1), size * MIB);
+            if looks.grown(now) == [process(1)] {
+                looks.on_sampled(now, process(1));
+                sampled.push(n * 200);
+            }
+        }
+        sampled
+    }
+
+    #[test]
+    fn a_program_that_was_there_before_is_sampled_at_the_second_look() {
+        assert_eq!(samples([1000; 50]), [200]);
+    }
+
+    #[test]
+    fn a_program_is_sampled_as_soon_as_it_stops_growing() {
+        assert_eq!(samples([1, 200, 400, 600, 600, 600, 600]), [800]);
+        // Too little growth.
+        assert!(samples([1, 20, 30, 32, 32, 32]).is_empty());
+    }
+
+    #[test]
+    fn a_program_that_keeps_growing_is_sampled_each_time_it_has_grown_by_half() {
+        let times = samples((0..300).map(|n| n * 20));
+        assert_eq!(times[0], 1000);
+        assert!((6..12).contains(&times.len()), "{times:?}");
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 1000));
+    }
+
+    #[test]
+    fn looks_are_frequent_only_after_growth_and_within_their_cost() {
+        let mut looks = EarlyLooks::default();
+        assert_eq!(looks.next_look(ms(0), ms(0)), None);
+        looks.record(ms(0), process(1), MIB);
+        assert_eq!(looks.next_look(ms(0), ms(1)), Some(ms(200)));
+        assert_eq!(looks.next_look(ms(0), ms(5)), Some(ms(500)));
+        looks.record(ms(4000), process(1), 100 * MIB);
+        looks.record(ms(8900), process(1), 100 * MIB);
+        assert_eq!(looks.next_look(ms(8900), ms(0)), Some(ms(9100)));
+        assert_eq!(looks.next_look(ms(9000), ms(0)), None);
+        looks.retain_processes(|_| false);
+        assert!(looks.grown(ms(9000)).is_empty());
+    }
+}
