@@ -31,7 +31,7 @@ use hawkeye_manager::{
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION,
-    PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr, RegionSample, Rules,
+    PageOrder, ProcessId, ProcessRules, ProcessSample, ProcessSelection, RegionAddr, RegionSample, Rules,
     SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
@@ -194,6 +194,22 @@ impl LinuxMachine {
         slice.map_err(|error| error.for_process(process))
     }
 
+    /// A sample of a process that is not promoted: its huge pages, which recovery needs. It costs
+    /// the process nothing.
+    fn sample_for_recovery(
+        &mut self,
+        process: ProcessId,
+        terms: ProcessRules,
+        until: Duration,
+    ) -> Partial<ProcessSample> {
+        let huge = self.huge_pages(process, until)?;
+        Ok(huge.map(|regions| ProcessSample {
+            terms,
+            age: process::age(process),
+            ..ProcessSample::population(process, regions)
+        }))
+    }
+
     /// Adds to the record of a process, if one is kept.
     fn update_profile(&mut self, process: ProcessId, change: impl FnOnce(&mut ProgramProfile)) {
         let recorder = self.profile_recorder.as_mut();
@@ -211,6 +227,10 @@ impl LinuxMachine {
         expected_present: u16,
     ) -> Called<Option<PromotionResult>> {
         let member = self.members.get_mut(process)?;
+        // Rules may have changed since it was proposed.
+        if !member.terms.promotes {
+            return Ok(Some(PromotionResult::NotCandidate));
+        }
         let found = self
             .sampler
             .read_region(member, region)
@@ -472,7 +492,10 @@ impl Machine for LinuxMachine {
     }
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
-        let counted = self.run_slice(process, until, |sampler, member, turn| {
+        let counted = self.run_slice(process, until, |        self.run_slice(process, until, |sampler, member, turn| match member.terms.promotes {
+            true => ,
+            false => Ok(SliceProgress::Done(())),
+        })| {
             sampler.huge_bytes(member, turn.deadline)
         })?;
         let huge_bytes = match counted {
@@ -525,6 +548,10 @@ impl Sampling for LinuxMachine {
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+        let terms = self.members.get_mut(process)?.terms;
+        if !terms.promotes {
+            return self.sample_for_recovery(process, terms, until);
+        }
         let sampled = self.run_slice(process, until, |sampler, member, turn| {
             sampler.sample(member, turn)
         })?;

@@ -4,8 +4,12 @@ mod common;
 
 use common::{machine, start, workloads};
 use hawkeye_linux::{LinuxMachine, ManagedProcessView};
-use hawkeye_manager::{LoopWakeReason, Machine, MachineError, Sampling, SliceProgress};
-use hawkeye_policy::{ProcessId, ProcessRules, ProcessSample, ProcessSelection, RuleAction};
+use hawkeye_manager::{
+    LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
+};
+use hawkeye_policy::{
+    PageOrder, ProcessId, ProcessRules, ProcessSample, ProcessSelection, Profile, RuleAction,
+};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -78,6 +82,17 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert_eq!(same.terms.weight, 3.0);
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!(sampled.terms, same.terms);
+    let first = sampled.regions.first().expect("it has memory").region;
+
+    let guarded = ProcessRules::default().with_profile(Profile::Guard);
+    machine.set_rules(
+        workloads(RuleAction::Include(guarded)),
+        ProcessSelection::default(),
+    );
+    let sampled = sample(&mut machine, same.process).unwrap();
+    assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));
+    let refused = machine.promote(same.process, first, PageOrder::HUGE, 512);
+    assert_eq!(refused, Ok(PromotionResult::NotCandidate));
 
     machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
     assert!(member(&mut machine, large.pid()).is_none());

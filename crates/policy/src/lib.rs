@@ -54,6 +54,7 @@ pub mod prefault;
 pub mod prezeroing;
 pub mod process_rules;
 mod process_states;
+pub mod profile;
 pub mod ranking;
 pub mod reason;
 pub mod recovered_regions;
@@ -97,6 +98,7 @@ pub use page::{
 pub use policies::{PolicySettings, UnknownPolicy};
 pub use policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 pub use process_rules::ProcessRules;
+pub use profile::Profile;
 pub use ranking::{CpuUse, SlotCandidate};
 pub use reason::Reason;
 pub use recovered_regions::RecoveredRegions;

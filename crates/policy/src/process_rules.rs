@@ -2,6 +2,7 @@
 
 use crate::error::{SettingError, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
+use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 
 /// What the rules set for a process that is managed.
@@ -18,6 +19,12 @@ pub struct ProcessRules {
     /// Memory that is zeroed and mapped as soon as the process starts, in bytes (prefault). `None`:
     /// it is not known to touch all of its memory.
     pub warm_bytes: Option<u64>,
+    /// Whether its memory is promoted. If not, only its bloat is recovered.
+    #[serde(default = "yes")]
+    pub promotes: bool,
+    /// Whether its memory is prefaulted, where prefault runs.
+    #[serde(default = "yes")]
+    pub prefaults: bool,
     /// The rule that it falls under, by its index.
     pub rule: Option<usize>,
 }
@@ -28,6 +35,15 @@ impl ProcessRules {
 
     /// Minimum overhead for promotions where no rule sets one, in per cent (paper, section 4).
     pub const MIN_OVERHEAD_PERCENT: f64 = 2.0;
+
+    /// These rules with the behaviour of a profile.
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self {
+            promotes: profile.promotes(),
+            prefaults: profile.huge_first_touch() || self.warm_bytes.is_some(),
+            ..self
+        }
+    }
 
     /// Overhead below which nothing is promoted, in per cent.
     pub fn least_gain_percent(self) -> f64 {
@@ -68,6 +84,11 @@ impl ProcessRules {
     pub const WARM: &'static str = "warm-start memory (bytes)";
 }
 
+/// What daemons older than these fields did.
+fn yes() -> bool {
+    true
+}
+
 impl Default for ProcessRules {
     fn default() -> Self {
         Self {
@@ -75,6 +96,8 @@ impl Default for ProcessRules {
             min_gain_percent: None,
             max_huge_bytes: None,
             warm_bytes: None,
+            promotes: true,
+            prefaults: true,
             rule: None,
         }
     }
@@ -115,5 +138,23 @@ mod tests {
             ..usual
         };
         assert_eq!(refused(warm), Some(ProcessRules::WARM));
+    }
+
+    #[test]
+    fn a_profile_decides_unless_the_rule_has_a_warm_start() {
+        let usual = ProcessRules::default();
+        let warm = ProcessRules {
+            warm_bytes: Some(HUGE_PAGE_BYTES),
+            ..usual
+        };
+        for (rules, profile, expected) in [
+            (usual, Profile::Guard, (false, false)),
+            (usual, Profile::Balanced, (true, false)),
+            (usual, Profile::Speed, (true, true)),
+            (warm, Profile::Balanced, (true, true)),
+        ] {
+            let rules = rules.with_profile(profile);
+            assert_eq!((rules.promotes, rules.prefaults), expected, "{profile}");
+        }
     }
 }

@@ -242,12 +242,26 @@ pub enum RuleVerdict {
 pub struct Rules {
     rules: Vec<Rule>,
     unmatched: UnmatchedAction,
+    /// Rules for processes that no rule matches, if these are managed.
+    default_rules: ProcessRules,
 }
 
 impl Rules {
     /// The first rule that applies decides; `unmatched` where none does.
     pub fn new(rules: Vec<Rule>, unmatched: UnmatchedAction) -> Self {
-        Self { rules, unmatched }
+        Self {
+            rules,
+            unmatched,
+            default_rules: ProcessRules::default(),
+        }
+    }
+
+    /// The same, with these rules for processes that no rule matches.
+    pub fn with_default_rules(self, default_rules: ProcessRules) -> Self {
+        Self {
+            default_rules,
+            ..self
+        }
     }
 
     /// Whether a process is managed, and under which rules.
@@ -270,7 +284,7 @@ impl Rules {
                 ..terms
             }),
             (Some(RuleAction::Exclude), _) => RuleVerdict::Exclude { rule: first },
-            (None, UnmatchedAction::Include) => RuleVerdict::Include(ProcessRules::default()),
+            (None, UnmatchedAction::Include) => RuleVerdict::Include(self.default_rules),
             (None, UnmatchedAction::Exclude) => RuleVerdict::Exclude { rule: None },
         }
     }
@@ -278,6 +292,17 @@ impl Rules {
     /// Number of rules.
     pub fn count(&self) -> usize {
         self.rules.len()
+    }
+
+    /// The process rules of all rules that include processes, and of unmatched ones that are
+    /// managed.
+    pub fn process_rules(&self) -> impl Iterator<Item = ProcessRules> {
+        let unmatched = self.unmatched == UnmatchedAction::Include;
+        let included = self.rules.iter().filter_map(|rule| match rule.action {
+            RuleAction::Include(rules) => Some(rules),
+            RuleAction::Exclude => None,
+        });
+        included.chain(unmatched.then_some(self.default_rules))
     }
 
     /// Whether some rule asks for warm starts.
@@ -306,6 +331,7 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::identity::Pod;
+    use crate::profile::Profile;
     use proptest::prelude::*;
 
     impl RuleConditions {
@@ -528,6 +554,33 @@ mod tests {
         assert!(!some.may_want_warm_start("redis-server"));
         let cut_off = some.may_want_warm_start("a-name-that-is-");
         assert!(cut_off);
+    }
+
+    #[test]
+    fn processes_without_a_rule_get_the_default_rules() {
+        let guarded = ProcessRules::default().with_profile(Profile::Guard);
+        let rules = Rules::new(
+            vec![include(
+                "redis",
+                RuleConditions {
+                    command: pattern("redis-server"),
+                    ..any()
+                },
+                2.0,
+            )],
+            UnmatchedAction::Include,
+        );
+        let rules = rules.with_default_rules(guarded);
+        let other = ProcessIdentity {
+            command: "java".into(),
+            executable: None,
+            ..redis()
+        };
+        assert_eq!(rules.evaluate(&other), RuleVerdict::Include(guarded));
+        let promotes: Vec<bool> = rules.process_rules().map(|rules| rules.promotes).collect();
+        assert_eq!(promotes, [true, false]);
+        let excluded = Rules::new(Vec::new(), UnmatchedAction::Exclude);
+        assert_eq!(excluded.process_rules().count(), 0);
     }
 
     #[test]

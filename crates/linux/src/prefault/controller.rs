@@ -23,7 +23,8 @@ impl PrefaultController {
         }
     }
 
-    /// Follows the processes that are managed now and may have huge pages. `started`: processes
+    /// Follows the processes that are managed now, may have huge pages, and have rules that allow
+    /// prefault. `started`: processes
     /// that have just started another program. `recorder`: what is known of programs.
     pub(crate) fn update(
         &self,
@@ -34,7 +35,11 @@ impl PrefaultController {
         for process in started {
             self.filler.unfollow(*process);
         }
-        let may_be_huge = |id: &ProcessId| members.get(*id).is_some_and(|m| !m.thp_disabled);
+        let may_be_huge = |id: &ProcessId| {
+            members
+                .get(*id)
+                .is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
+        };
         let order = members.order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
         let followed: HashSet<ProcessId> = self.filler.followed().into_iter().collect();

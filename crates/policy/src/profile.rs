@@ -1,0 +1,61 @@
+//! Profiles: one word for a behaviour. Individual settings override parts of it.
+
+use serde::{Deserialize, Serialize};
+
+/// What HawkEye does for a program. Every profile recovers bloat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Profile {
+    /// Nothing is promoted.
+    Guard,
+    /// What pays for itself is promoted. First touches are left to the kernel.
+    #[default]
+    Balanced,
+    /// The same, and memory is huge at its first touch wherever that can be arranged for the
+    /// managed program alone.
+    Speed,
+}
+
+impl Profile {
+    /// All profiles, by how much they do.
+    pub const ALL: [Self; 3] = [Self::Guard, Self::Balanced, Self::Speed];
+
+    /// Name of the policy that the profile implies.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Self::Guard => "none",
+            Self::Balanced | Self::Speed => "hawkeye",
+        }
+    }
+
+    /// Whether memory is promoted.
+    pub fn promotes(self) -> bool {
+        self != Self::Guard
+    }
+
+    /// Whether memory is to be huge at its first touch: by prefault where a core is spare, and by
+    /// switches of the program's allocator.
+    pub fn huge_first_touch(self) -> bool {
+        self == Self::Speed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::{self, PolicySettings};
+
+    #[test]
+    fn a_profile_implies_an_existing_policy_that_promotes_if_the_profile_does() {
+        for profile in Profile::ALL {
+            let policy = policies::by_name(profile.policy(), &PolicySettings::default());
+            let kinds = policy.expect("an existing policy").sample_kinds();
+            assert_eq!(kinds.overhead(), profile.promotes(), "{profile}");
+            assert!(
+                profile.promotes() || !profile.huge_first_touch(),
+                "{profile}"
+            );
+        }
+    }
+}
