@@ -18,7 +18,7 @@ pub mod demo;
 pub mod doctor;
 mod page_size_options;
 pub mod pause_resume;
-mod prefault_options;
+pub mod prefault_options;
 mod prezeroing;
 pub mod record;
 pub mod report;

@@ -28,7 +28,8 @@ use hawkeye_policy::policies::{
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::prezeroing::ZeroingBounds;
 use hawkeye_policy::{
-    MemoryGuard, ProcessSelection, Rate, Rules, SamplingPace, UnmatchedAction, Watermarks,
+    MemoryGuard, ProcessRules, ProcessSelection, Profile, Rate, Rules, SamplingPace,
+    UnmatchedAction, Watermarks,
 };
 use section::ConfigTable;
 use std::fs::File;
@@ -39,11 +40,12 @@ use std::time::Duration;
 pub use value::KeywordValue;
 use value::MemorySize;
 
-pub const DEFAULT_POLICY: &str = "hawkeye";
-
 /// The daemon's settings. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// The behaviour of processes for which no rule sets another, where no key below overrides it.
+    pub profile: Profile,
+    /// The policy, for all processes whose rules let them be promoted.
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
@@ -83,9 +85,33 @@ impl KeywordValue for ThpMode {
     ];
 }
 
+/// Whether memory is prefaulted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefaultMode {
+    /// `run` and `attach` fail where it is impossible.
+    On,
+    #[default]
+    Off,
+    /// Where a core is spare, without a change to settings of the machine.
+    Auto,
+}
+
+impl KeywordValue for PrefaultMode {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("on", Self::On), ("off", Self::Off), ("auto", Self::Auto)];
+}
+
+impl KeywordValue for Profile {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("guard", Self::Guard),
+        ("balanced", Self::Balanced),
+        ("speed", Self::Speed),
+    ];
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PrefaultSettings {
-    pub fault_ahead: bool,
+    pub mode: PrefaultMode,
     /// Regions per second at most; `None`: no limit.
     pub rate: Option<Rate>,
     /// Number of threads; `None`: the number of spare cores.
@@ -171,9 +197,12 @@ impl Config {
 /// Reads everything. A default replaces each wrong value, but a configuration with mistakes is
 /// never used.
 fn read(top: &mut ConfigTable<'_, '_>) -> Config {
-    let policy: String = top.or_default("policy", DEFAULT_POLICY.into());
-    if let Err(error) = policies::by_name(&policy, &PolicySettings::default()) {
-        top.report_problem("policy", format!("can't be used: {error}"));
+    let profile = top.or_default("profile", Profile::default());
+    let policy: Option<String> = top.optional("policy");
+    if let Some(name) = &policy {
+        if let Err(error) = policies::by_name(name, &PolicySettings::default()) {
+            top.report_problem("policy", format!("can't be used: {error}"));
+        }
     }
     let socket: PathBuf = top.or_default("socket", DEFAULT_SOCKET.into());
     if socket.as_os_str().len() > LONGEST_SOCKET_BYTES {
@@ -191,13 +220,23 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
     let ingens = top.section("ingens", ingens);
     let mut unmatched = UnmatchedAction::default();
     let selection = top.section("selection", |s| selection(s, &mut unmatched));
-    let rules = Rules::new(rules::read(top), unmatched);
-    let fill = top.section("fault_ahead", prefault);
-    if rules.want_warm_starts() && !fill.fault_ahead {
-        let why = "uses `warm`, which needs mode = \"on\" under [fault_ahead]";
+    let (mode, mut fill) = top.section("fault_ahead", prefault);
+    // A key of its own overrides the profile.
+    let default_rules = ProcessRules {
+        promotes: policy.is_some() || profile.promotes(),
+        prefaults: mode.is_some() || profile.huge_first_touch(),
+        ..ProcessRules::default()
+    };
+    let rules = Rules::new(rules::read(top, default_rules), unmatched);
+    let rules = rules.with_default_rules(default_rules);
+    let policy = policy.unwrap_or_else(|| implied_policy(&rules).to_owned());
+    fill.mode = mode.unwrap_or_else(|| implied_prefault(&rules));
+    if rules.want_warm_starts() && fill.mode == PrefaultMode::Off {
+        let why = "uses `warm`, for which mode under [fault_ahead] must not be \"off\"";
         top.report_problem("rule", why.into());
     }
     Config {
+        profile,
         policy,
         policy_settings: PolicySettings {
             average: settings.average,
@@ -219,6 +258,21 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
         prezeroing: top.section("prezeroing", prezeroing),
         small_pages,
         learn,
+    }
+}
+
+/// The policy for processes of several profiles. Rules keep those of `guard` from it.
+fn implied_policy(rules: &Rules) -> &'static str {
+    match rules.process_rules().any(|rules| rules.promotes) {
+        true => Profile::Balanced.policy(),
+        false => Profile::Guard.policy(),
+    }
+}
+
+fn implied_prefault(rules: &Rules) -> PrefaultMode {
+    match rules.process_rules().any(|rules| rules.prefaults) {
+        true => PrefaultMode::Auto,
+        false => PrefaultMode::Off,
     }
 }
 
@@ -377,14 +431,17 @@ fn limited_path(
     (path, most_bytes)
 }
 
-fn prefault(s: &mut ConfigTable<'_, '_>) -> PrefaultSettings {
+/// The settings, and their mode if it is set.
+fn prefault(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
     let usual = PrefaultSettings::default();
-    PrefaultSettings {
-        fault_ahead: s.or_default("mode", usual.fault_ahead),
+    let mode = s.optional("mode");
+    let settings = PrefaultSettings {
+        mode: usual.mode,
         rate: s.optional("regions_per_s"),
         threads: s.optional("threads"),
         huge_faults: s.or_default("huge_faults", usual.huge_faults),
-    }
+    };
+    (mode, settings)
 }
 
 fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEvents {

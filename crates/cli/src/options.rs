@@ -1,15 +1,16 @@
 //! Options of `run` and `attach`.
 
-use crate::config::{DEFAULT_POLICY, KeywordValue, PrefaultSettings};
+use crate::config::{KeywordValue, PrefaultMode, PrefaultSettings};
 use bytesize::ByteSize;
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, ReturnShare, SettingError, Watermarks,
+    BloatThreshold, CoverageAverage, CpuBudget, Policy, Profile, Rate, ReturnShare, SettingError,
+    Watermarks,
 };
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -20,14 +21,22 @@ pub const DEFAULT_WINDOW_S: &str = "1";
 
 #[derive(Args, Clone, Debug)]
 pub struct ManageOptions {
-    /// Choose which regions become huge first.
+    /// Choose a behaviour [default: speed for run, balanced for attach].
+    ///
+    /// guard (promotes nothing), balanced (promotes what pays for itself), speed (the same, and
+    /// memory is huge at its first touch wherever that can be arranged for the managed program
+    /// alone). All recover bloat. Options below override parts of it.
+    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = word::<Profile>())]
+    pub profile: Option<Profile>,
+
+    /// Choose which regions become huge first [default: by the profile].
     ///
     /// hawkeye (by what each promotion saves; none where translation costs under 2 %), hawkeye-g
     /// (by access coverage), hawkeye-pmu (by overhead, then coverage), ingens (by memory held;
     /// regions 90 % in use while memory is fragmented), linux (khugepaged's order and pace), none
     /// (recover bloat only).
-    #[arg(long, value_name = "P", default_value = DEFAULT_POLICY, value_parser = known_policy)]
-    pub policy: String,
+    #[arg(long, value_name = "P", value_parser = known_policy)]
+    policy: Option<String>,
 
     /// Seconds between sampling windows.
     ///
@@ -89,12 +98,13 @@ pub struct ManageOptions {
     #[arg(long, hide_short_help = true)]
     pub kernel_split: bool,
 
-    /// Prefault memory: on, off or auto.
+    /// Prefault memory: on, off or auto [default: by the profile].
     ///
-    /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where
-    /// there is a second CPU and the kernel reports where programs touch new memory.
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_enum, default_value_t = PrefaultMode::Off)]
-    fault_ahead: PrefaultMode,
+    /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where a
+    /// CPU is spare and the kernel reports where programs touch new memory; no setting of the
+    /// machine changes. The default is auto with the profile speed, off with others.
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = word::<PrefaultMode>())]
+    fault_ahead: Option<PrefaultMode>,
 
     /// Prefault at most N regions of 2 MiB a second.
     #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked(Rate::per_second))]
@@ -143,29 +153,30 @@ pub struct ManageOptions {
     pub json: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PrefaultMode {
-    /// It is an error where it can't be.
-    On,
-    Off,
-    /// Where it can be done.
-    Auto,
-}
-
 impl ManageOptions {
-    /// Settings of prefault, and whether it is an error if memory can't be prefaulted.
-    pub fn prefault_settings(&self, warm_bytes: u64) -> (PrefaultSettings, bool) {
-        let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    /// The policy, with the one of this profile where none is set.
+    pub fn policy(&self, profile: Profile) -> String {
+        let implied = || profile.policy().to_owned();
+        self.policy.clone().unwrap_or_else(implied)
+    }
+
+    /// Settings of prefault, with the mode of this profile where none is set.
+    pub fn prefault_settings(&self, profile: Profile, warm_bytes: u64) -> PrefaultSettings {
+        let implied = match profile.huge_first_touch() {
+            true => PrefaultMode::Auto,
+            false => PrefaultMode::Off,
+        };
         // A warm start is impossible without prefault.
-        let required = self.fault_ahead == PrefaultMode::On || warm_bytes > 0;
-        let wanted = required || (self.fault_ahead == PrefaultMode::Auto && several);
-        let settings = PrefaultSettings {
-            fault_ahead: wanted,
+        let mode = match warm_bytes {
+            0 => self.fault_ahead.unwrap_or(implied),
+            _ => PrefaultMode::On,
+        };
+        PrefaultSettings {
+            mode,
             rate: self.fill_rate,
             threads: self.fill_threads,
             huge_faults: self.huge_faults,
-        };
-        (settings, required)
+        }
     }
 
     pub fn settings(&self) -> anyhow::Result<Settings> {

@@ -1,10 +1,11 @@
 //! The summary of a session, for people and for programs.
 
+use crate::commands::prefault_options::PrefaultChoice;
 use crate::program_use::ProgramUse;
 use crate::text_format;
 use hawkeye_linux::page_sizes::ObservedSizes;
 use hawkeye_manager::{Event, FootprintPoint, Journal, Machine, Manager};
-use hawkeye_policy::Errno;
+use hawkeye_policy::{Errno, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,7 @@ use std::path::Path;
 pub struct Summary {
     /// What was managed: the command or the process ids.
     pub subject: String,
+    pub profile: Profile,
     pub policy: &'static str,
     pub sampler: &'static str,
     pub wall_s: f64,
@@ -28,6 +30,10 @@ pub struct Summary {
     pub filled_ahead_bytes: u64,
     /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
+    /// Whether memory was prefaulted, and why; none with the mode off.
+    pub prefault: Option<PrefaultChoice>,
+    /// How often a prefault thread paused because other programs wanted every CPU.
+    pub prefault_pauses: u64,
     /// Candidates passed over because their program was freeing them.
     pub freed_candidates: u64,
     /// Candidates passed over because other processes share their pages.
@@ -51,6 +57,19 @@ pub struct Summary {
 }
 
 impl Summary {
+    fn prefault_text(&self, choice: &PrefaultChoice) -> String {
+        let reason = &choice.reason;
+        if !choice.on {
+            return format!("off: {reason}");
+        }
+        let (filled, cpu_s) = (text_format::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
+        let pauses = match self.prefault_pauses {
+            0 => String::new(),
+            n => format!("; paused {n} times because other programs wanted every CPU"),
+        };
+        format!("{filled}, in {cpu_s:.2} s of CPU time, {reason}{pauses}")
+    }
+
     pub fn write_json(&self, path: &Path) -> anyhow::Result<()> {
         use anyhow::Context;
         let file =
@@ -134,7 +153,16 @@ impl fmt::Display for Summary {
         if let Some(status) = self.exit_status {
             write!(f, " ended with status {status}")?;
         }
-        writeln!(f, " after {:.1} s, policy {}", self.wall_s, self.policy)?;
+        let Self {
+            wall_s,
+            profile,
+            policy,
+            ..
+        } = self;
+        writeln!(
+            f,
+            " after {wall_s:.1} s, profile {profile}, policy {policy}"
+        )?;
         writeln!(
             f,
             "  program     {:.1} s user, {:.1} s system, {} minor faults, at most {} resident",
@@ -163,9 +191,8 @@ impl fmt::Display for Summary {
             f,
             "  promoted    {promoted} regions; split {split} huge pages, recovered {recovered}"
         )?;
-        if self.filled_ahead_bytes > 0 {
-            let (filled, cpu_s) = (text_format::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
-            writeln!(f, "  prefault    {filled}, in {cpu_s:.2} s of CPU time")?;
+        if let Some(choice) = &self.prefault {
+            writeln!(f, "  prefault    {}", self.prefault_text(choice))?;
         }
         if let Some(seen) = &self.page_sizes {
             writeln!(f, "  page sizes  {}", page_sizes_text(seen))?;

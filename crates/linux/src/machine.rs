@@ -31,7 +31,7 @@ use hawkeye_manager::{
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION,
-    PageOrder, ProcessId, ProcessRules, ProcessSample, ProcessSelection, RegionAddr, RegionSample, Rules,
+    PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr, RegionSample, Rules,
     SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
@@ -192,22 +192,6 @@ impl LinuxMachine {
             &mut SliceContext { calls, deadline },
         );
         slice.map_err(|error| error.for_process(process))
-    }
-
-    /// A sample of a process that is not promoted: its huge pages, which recovery needs. It costs
-    /// the process nothing.
-    fn sample_for_recovery(
-        &mut self,
-        process: ProcessId,
-        terms: ProcessRules,
-        until: Duration,
-    ) -> Partial<ProcessSample> {
-        let huge = self.huge_pages(process, until)?;
-        Ok(huge.map(|regions| ProcessSample {
-            terms,
-            age: process::age(process),
-            ..ProcessSample::population(process, regions)
-        }))
     }
 
     /// Adds to the record of a process, if one is kept.
@@ -492,10 +476,7 @@ impl Machine for LinuxMachine {
     }
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
-        let counted = self.run_slice(process, until, |        self.run_slice(process, until, |sampler, member, turn| match member.terms.promotes {
-            true => ,
-            false => Ok(SliceProgress::Done(())),
-        })| {
+        let counted = self.run_slice(process, until, |sampler, member, turn| {
             sampler.huge_bytes(member, turn.deadline)
         })?;
         let huge_bytes = match counted {
@@ -534,7 +515,10 @@ impl Sampling for LinuxMachine {
         until: Duration,
     ) -> Partial<()> {
         self.run_slice(process, until, |sampler, member, turn| {
-            sampler.start_window(member, needs, turn)
+            match member.terms.promotes {
+                true => sampler.start_window(member, needs, turn),
+                false => Ok(SliceProgress::Done(())),
+            }
         })
     }
 
@@ -548,10 +532,6 @@ impl Sampling for LinuxMachine {
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
-        let terms = self.members.get_mut(process)?.terms;
-        if !terms.promotes {
-            return self.sample_for_recovery(process, terms, until);
-        }
         let sampled = self.run_slice(process, until, |sampler, member, turn| {
             sampler.sample(member, turn)
         })?;
@@ -561,6 +541,10 @@ impl Sampling for LinuxMachine {
         };
         let member = self.members.get_mut(process)?;
         sample.terms = member.terms;
+        if !member.terms.promotes {
+            // Recovery needs its huge pages.
+            sample.regions.retain(RegionSample::is_huge);
+        }
         self.sizing.complete_sample(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);

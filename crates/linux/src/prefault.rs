@@ -58,6 +58,8 @@ pub struct PrefaultStatistics {
     /// Regions filled ahead of streams that ended before they reached them, at most. Recovery takes
     /// them back when memory gets short.
     pub unused: u64,
+    /// How often a thread paused because other programs wanted every core.
+    pub pauses: u64,
     /// CPU time used by all threads and their helper processes.
     pub cpu: Duration,
     /// CPU time of the helpers alone, which does not count as this process's.

@@ -294,15 +294,13 @@ impl Rules {
         self.rules.len()
     }
 
-    /// The process rules of all rules that include processes, and of unmatched ones that are
-    /// managed.
+    /// What each rule that includes processes sets for them, and the default rules.
     pub fn process_rules(&self) -> impl Iterator<Item = ProcessRules> {
-        let unmatched = self.unmatched == UnmatchedAction::Include;
         let included = self.rules.iter().filter_map(|rule| match rule.action {
             RuleAction::Include(rules) => Some(rules),
             RuleAction::Exclude => None,
         });
-        included.chain(unmatched.then_some(self.default_rules))
+        included.chain([self.default_rules])
     }
 
     /// Whether some rule asks for warm starts.
@@ -579,8 +577,6 @@ mod tests {
         assert_eq!(rules.evaluate(&other), RuleVerdict::Include(guarded));
         let promotes: Vec<bool> = rules.process_rules().map(|rules| rules.promotes).collect();
         assert_eq!(promotes, [true, false]);
-        let excluded = Rules::new(Vec::new(), UnmatchedAction::Exclude);
-        assert_eq!(excluded.process_rules().count(), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::options::{self, ManageOptions};
 use crate::program_use::ProgramUseMeter;
 use anyhow::Result;
 use clap::Args;
+use hawkeye_policy::Profile;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
@@ -32,7 +33,7 @@ impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let (scope, names) = check_running(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
-        let session = PreparedSession::begin(&self.options, 0, &purpose)?;
+        let session = PreparedSession::begin(&self.options, Profile::Balanced, 0, &purpose)?;
         let mut watched = ProgramUseMeter::new(&self.pids);
         let mut managed = session.manage(scope, |_| {
             watched.update();

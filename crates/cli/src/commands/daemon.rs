@@ -192,7 +192,7 @@ fn apply_config(
     };
     if changeable != new {
         bail!(
-            "only watermarks, [selection], rules, [metrics] and [journal] can change while the daemon runs"
+            "only watermarks, [selection], rules, [metrics] and [journal] can change while the daemon runs; another policy or prefault, also by a rule's profile, needs a restart"
         );
     }
     let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermarks(&new));

@@ -8,6 +8,7 @@ use clap::Args;
 use hawkeye_linux::ManagedTarget;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::unblock_signals;
+use hawkeye_policy::Profile;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
@@ -46,7 +47,12 @@ impl RunOptions {
     /// Runs the program and returns its status.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
-        let session = PreparedSession::begin(&self.options, self.warm, &format!("run {name}"))?;
+        let session = PreparedSession::begin(
+            &self.options,
+            Profile::Speed,
+            self.warm,
+            &format!("run {name}"),
+        )?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         unblock_signals(&mut command);

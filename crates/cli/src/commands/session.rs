@@ -2,7 +2,7 @@
 
 use super::page_size_options::{self, OfferedSizes};
 use super::prefault_options::PrefaultSession;
-use crate::config::Config;
+use crate::config::{Config, PrefaultMode};
 use crate::options::{self, ManageOptions};
 use crate::program_use::ProgramUse;
 use crate::progress::ProgressLine;
@@ -18,12 +18,13 @@ use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, Profile, policies};
 use std::time::Duration;
 
 /// Everything that must be ready before the program is touched: a failure leaves the program as it
 /// was.
 pub struct PreparedSession {
+    profile: Profile,
     lease: MachineLease,
     signals: StopSignals,
     policy: Box<dyn Policy>,
@@ -37,13 +38,21 @@ pub struct PreparedSession {
 
 impl PreparedSession {
     /// Takes the machine over for processes; `warm_bytes` are prefaulted when each starts.
-    pub fn begin(options: &ManageOptions, warm_bytes: u64, purpose: &str) -> Result<Self> {
+    /// `usual_profile` holds unless the options name another.
+    pub fn begin(
+        options: &ManageOptions,
+        usual_profile: Profile,
+        warm_bytes: u64,
+        purpose: &str,
+    ) -> Result<Self> {
         let settings = options.settings()?;
-        let policy = options::policy(&options.policy, &settings)?;
+        let profile = options.profile.unwrap_or(usual_profile);
+        let policy = options::policy(&options.policy(profile), &settings)?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        let (fill, fill_required) = options.prefault_settings(warm_bytes);
+        let fill = options.prefault_settings(profile, warm_bytes);
         let config = Config {
+            profile,
             settings,
             khugepaged: KhugepagedMode::Off,
             kernel_split: options.kernel_split,
@@ -53,7 +62,7 @@ impl PreparedSession {
             recording: options.record.clone().map(RecordingTarget::File),
             ..Config::default()
         };
-        let warm = (fill_required, warm_bytes);
+        let warm = (fill.mode == PrefaultMode::On, warm_bytes);
         Self::take_over(signals, policy, &config, warm, purpose)
     }
 
@@ -144,6 +153,7 @@ impl PreparedSession {
             },
         };
         Ok(Self {
+            profile: config.profile,
             recording,
             signals,
             lease,
@@ -188,6 +198,7 @@ impl PreparedSession {
             SamplerKind::Damon => "DAMON's estimate",
             SamplerKind::Population => "population",
         };
+        let profile = self.profile;
         let cpu_before = hawkeye_linux::processes::process::own_cpu();
         let ActiveSession {
             mut manager,
@@ -232,6 +243,7 @@ impl PreparedSession {
         let totals = journal.totals().clone();
         let summary = Summary {
             subject: String::new(),
+            profile,
             policy,
             sampler,
             wall_s: machine.now().as_secs_f64(),
@@ -241,6 +253,8 @@ impl PreparedSession {
             recovered_bytes: totals.recovered_bytes,
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
+            prefault: prefault.choice().cloned(),
+            prefault_pauses: prefaulted.pauses,
             freed_candidates: totals.freed,
             shared_candidates: totals.shared,
             scanned: totals.scanned,

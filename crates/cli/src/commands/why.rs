@@ -217,6 +217,9 @@ fn rule(process: &ProcessStatus) -> Option<String> {
     if let Some(percent) = terms.min_gain_percent {
         text += &format!(", at least {percent} % overhead");
     }
+    if !terms.promotes {
+        text += ", nothing promoted";
+    }
     if let Some(bytes) = terms.warm_bytes {
         text += &format!(", {} prefaulted at its start", size(bytes));
     }

@@ -2,7 +2,9 @@
 
 use super::section::ConfigTable;
 use super::value::{KeywordValue, MemorySize};
-use hawkeye_policy::{ProcessRules, QosClass, Rule, RuleAction, RuleConditions, UnmatchedAction};
+use hawkeye_policy::{
+    ProcessRules, Profile, QosClass, Rule, RuleAction, RuleConditions, UnmatchedAction,
+};
 use std::collections::HashSet;
 
 impl KeywordValue for QosClass {
@@ -13,7 +15,8 @@ impl KeywordValue for QosClass {
     ];
 }
 
-pub(super) fn read(top: &mut ConfigTable<'_, '_>) -> Vec<Rule> {
+/// Reads the rules. `usual` holds for a rule without a profile.
+pub(super) fn read(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
     let mut names = HashSet::new();
     top.sections("rule", |s| {
         let name = name(s);
@@ -23,7 +26,7 @@ pub(super) fn read(top: &mut ConfigTable<'_, '_>) -> Vec<Rule> {
         Rule {
             name,
             conditions: s.section("match", conditions),
-            action: action(s),
+            action: action(s, usual),
         }
     })
 }
@@ -56,21 +59,28 @@ const TERMS: [(&str, &str); 4] = [
     (ProcessRules::WARM, "warm"),
 ];
 
-fn action(s: &mut ConfigTable<'_, '_>) -> RuleAction {
+fn action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.or_default("action", UnmatchedAction::Include);
     let terms = ProcessRules {
-        weight: s.or_default("weight", ProcessRules::default().weight),
+        weight: s.or_default("weight", usual.weight),
         min_gain_percent: s.optional("min_gain_percent"),
         max_huge_bytes: s.optional("max_huge").map(|MemorySize(bytes)| bytes),
         warm_bytes: s.optional("warm").map(|MemorySize(bytes)| bytes),
-        rule: None,
+        ..usual
+    };
+    let terms = match s.optional::<Profile>("profile") {
+        Some(profile) => terms.with_profile(profile),
+        None => ProcessRules {
+            prefaults: terms.prefaults || terms.warm_bytes.is_some(),
+            ..terms
+        },
     };
     let terms = s.unwrap_setting(terms.check(), &TERMS).unwrap_or_default();
     if effect == UnmatchedAction::Include {
         return RuleAction::Include(terms);
     }
-    for (_, key) in TERMS {
+    for key in TERMS.map(|(_, key)| key).into_iter().chain(["profile"]) {
         if s.is_set(key) {
             s.report_problem(
                 key,

@@ -17,9 +17,7 @@ fn sample_with_all() -> String {
             .filter(|rest| rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase()));
         format!("{}\n", set.unwrap_or(line))
     };
-    let all: String = SAMPLE.lines().map(line).collect();
-    // Its rule has a warm start, which needs this mode.
-    all.replace("mode = \"off\"", "mode = \"on\"")
+    SAMPLE.lines().map(line).collect()
 }
 
 #[test]
@@ -117,9 +115,110 @@ fn values_in_the_file_override_the_defaults() {
         max_huge_bytes: Some(4 << 30),
         min_gain_percent: Some(5.0),
         warm_bytes: Some(2 << 30),
-        rule: None,
+        ..ProcessRules::default()
     };
     assert_eq!(java, Some(RuleAction::Include(terms)));
+}
+
+/// What a configuration makes of the processes of its only rule, and of all others.
+#[test]
+fn a_profile_decides_unless_a_key_overrides_it() {
+    for (text, policy, mode, other, rule) in [
+        (
+            "",
+            "hawkeye",
+            PrefaultMode::Off,
+            (true, false),
+            (true, false),
+        ),
+        (
+            "profile = 'speed'",
+            "hawkeye",
+            PrefaultMode::Auto,
+            (true, true),
+            (true, true),
+        ),
+        (
+            "profile = 'guard'",
+            "none",
+            PrefaultMode::Off,
+            (false, false),
+            (false, false),
+        ),
+        // Individual keys.
+        (
+            "profile = 'guard'\npolicy = 'hawkeye-g'",
+            "hawkeye-g",
+            PrefaultMode::Off,
+            (true, false),
+            (true, false),
+        ),
+        (
+            "profile = 'speed'\nfault_ahead.mode = 'off'",
+            "hawkeye",
+            PrefaultMode::Off,
+            (true, true),
+            (true, true),
+        ),
+        (
+            "fault_ahead.mode = 'on'",
+            "hawkeye",
+            PrefaultMode::On,
+            (true, true),
+            (true, true),
+        ),
+        // Profiles of rules.
+        (
+            "RULE = 'speed'",
+            "hawkeye",
+            PrefaultMode::Auto,
+            (true, false),
+            (true, true),
+        ),
+        (
+            "RULE = 'guard'",
+            "hawkeye",
+            PrefaultMode::Off,
+            (true, false),
+            (false, false),
+        ),
+        (
+            "profile = 'guard'\nRULE = 'balanced'",
+            "hawkeye",
+            PrefaultMode::Off,
+            (false, false),
+            (true, false),
+        ),
+        (
+            "fault_ahead.mode = 'on'\nRULE = 'balanced'",
+            "hawkeye",
+            PrefaultMode::On,
+            (true, true),
+            (true, false),
+        ),
+    ] {
+        let (top, profile) = text.split_once("RULE").unwrap_or((text, ""));
+        let profile = match profile {
+            "" => String::new(),
+            set => format!("profile{set}\n"),
+        };
+        let file = format!("{top}\n[[rule]]\nname = 'a'\nmatch.command = 'a'\n{profile}");
+        let config = parse(&file).expect("a valid configuration");
+        assert_eq!(
+            (config.policy.as_str(), config.fill.mode),
+            (policy, mode),
+            "{text}"
+        );
+        let all: Vec<(bool, bool)> = config
+            .rules
+            .process_rules()
+            .map(|r| (r.promotes, r.prefaults))
+            .collect();
+        assert_eq!(all, [rule, other], "{text}");
+    }
+    let warm = parse("[[rule]]\nname = 'a'\nprofile = 'balanced'\nwarm = '1 GiB'");
+    let warm = warm.expect("a valid configuration");
+    assert_eq!(warm.fill.mode, PrefaultMode::Auto);
 }
 
 /// Wrong configurations. A comment after `#!` is the column and the text of the error in its line.
@@ -130,8 +229,9 @@ socket = "hawkeye.sock" #!10: socket must be an absolute path, such as "/run/haw
 khugepaged = true #!14: khugepaged must be one of "off", "restrain", "leave", not true
 kernel_split = 63 #!16: kernel_split must be one of "off", "on", not 63
 small_pages = "on" #!15: small_pages must be one of "off", "advised", "all", not "on"
+profile = "always" #!11: profile must be one of "guard", "balanced", "speed", not "always"
 learn = true #!9: learn must be one of "off", "on", not true
-[cache] #!2: cache is not a known key; the keys here are policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters, prezeroing
+[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
 size = 1
 [sampling]
 peroid = "30 s" #!1: sampling.peroid is not a known key; did you mean period?
@@ -171,6 +271,7 @@ match.qos = "best" #!13: rule[3].match.qos must be one of "guaranteed", "burstab
 name = "b"
 action = "exclude"
 weight = 2 #!10: rule[4].weight has no effect in a rule with action = "exclude"; remove it
+profile = "guard" #!11: rule[4].profile has no effect in a rule with action = "exclude"; remove it
 ---
 rule = 3 #!8: rule must be one or more tables, each with the header [[rule]], not 3
 memory = [85, 70] #!10: memory must be a table, not [85, 70]
@@ -187,9 +288,12 @@ min_resident = "4 KiB" #!16: selection.min_resident must be at least one huge pa
 look_every = "10 ms"
 [recording]
 max_size = "1 GiB" #!12: recording.max_size has no effect without folder; set folder, or remove this key
-[[rule]] #!1: rule uses `warm`, which needs mode = "on" under [fault_ahead]
+[fault_ahead]
+mode = "off"
+[[rule]] #!1: rule uses `warm`, for which mode under [fault_ahead] must not be "off"
 name = "a"
 warm = "1 GiB"
+profile = "fast" #!11: rule[1].profile must be one of "guard", "balanced", "speed", not "fast"
 ---
 [sampling]
 period = "100 ms" #!10: sampling.period contradicts other settings: window (s) must be at least 1 ms and at most the period, not 1

@@ -45,6 +45,7 @@ impl ManagerView {
         let sample = sample_status(manager, process);
         let mut kept_by = promotion_obstacles(manager, process, &status);
         let by_sample = match sample {
+            _ if !status.terms.promotes => "",
             None => "it has not been sampled yet",
             Some(it) if it.regions == 0 => "it has no memory that can become huge",
             Some(it) if it.regions == it.huge => "all of it is huge already",
@@ -133,6 +134,10 @@ fn promotion_obstacles(
     }
     if status.thp_disabled {
         kept_by.push("huge pages are disabled for it (PR_SET_THP_DISABLE)".to_owned());
+    }
+    if !status.terms.promotes {
+        kept_by
+            .push("its profile is guard: bloat is recovered, and nothing is promoted".to_owned());
     }
     if let Err(hold) = manager.memory_guard().may_promote(process, 0) {
         kept_by.push(hold.to_string());

@@ -220,6 +220,12 @@ pub fn avoid_huge_zero_page(spare: bool, guard: &mut KernelSettingsGuard) -> Res
     }
 }
 
+/// Whether first reads of memory that gets huge pages map the huge zero page. The kernel does so
+/// unless told otherwise.
+pub fn uses_huge_zero_page() -> bool {
+    read_setting(&Path::new(THP_DIR).join("use_zero_page")).map_or(true, |value| value != "0")
+}
+
 /// The value in force. Among choices such as `always [madvise] never`, it is the one in brackets.
 pub fn read_setting(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;

@@ -2,7 +2,7 @@
 
 use super::prefault_method::PrefaultMethod;
 use crate::error::Result;
-use crate::machine_lease::thp_settings::{enabled_file, read_setting};
+use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
 use crate::processes::mapping_records::mappings_of;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{BoundTarget, PageTableReader};
@@ -72,6 +72,7 @@ pub(super) fn refresh<'a>(
             },
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
+        let zero_page = uses_huge_zero_page();
         let records = calls
             .list_mappings(process, known.target.read_records())
             .ok()?;
@@ -79,7 +80,7 @@ pub(super) fn refresh<'a>(
         let mapped = mappings.iter().filter_map(|mapping| {
             Some(PrefaultableMapping {
                 range: mapping.eligible().ok()?,
-                method: PrefaultMethod::of(mapping.flags, &enabled),
+                method: PrefaultMethod::of(mapping.flags, &enabled, zero_page)?,
             })
         });
         let mut known = CachedMappings {

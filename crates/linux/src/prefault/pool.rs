@@ -174,6 +174,10 @@ impl PrefaultThreadPool {
         self.workers.iter().map(|worker| worker.cpu).sum()
     }
 
+    pub(super) fn pauses(&self) -> u64 {
+        self.spare_cores.pauses()
+    }
+
     pub(super) fn helper_cpu(&self) -> Duration {
         self.workers.iter().map(|worker| worker.helper_cpu).sum()
     }

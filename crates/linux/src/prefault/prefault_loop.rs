@@ -104,6 +104,7 @@ impl PrefaultLoop {
         done.cpu = thread_cpu() + self.pool.cpu() + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
+        done.pauses = self.pool.pauses();
     }
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.

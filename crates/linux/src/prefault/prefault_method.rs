@@ -21,14 +21,15 @@ pub enum PrefaultMethod {
 
 impl PrefaultMethod {
     /// The method for a mapping with these `VM_*` bits. `enabled` is the value of the THP setting
-    /// that applies.
-    pub fn of(vma_flags: u64, enabled: &str) -> Self {
+    /// that applies, and `zero_page` that of `use_zero_page`. `None`: a remote read would map the
+    /// huge zero page, and the program's own faults give huge pages.
+    pub fn of(vma_flags: u64, enabled: &str, zero_page: bool) -> Option<Self> {
         let asked = vma_flags & vm::HUGEPAGE != 0;
         let at_faults = enabled == "always" || enabled == "madvise" && asked;
-        if at_faults {
-            Self::Read
-        } else {
-            Self::Collapse
+        match (at_faults, zero_page) {
+            (true, true) => None,
+            (true, false) => Some(Self::Read),
+            (false, _) => Some(Self::Collapse),
         }
     }
 }
@@ -127,17 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn the_thp_setting_for_page_faults_is_read() {
-        assert_eq!(PrefaultMethod::of(0, "always"), PrefaultMethod::Read);
-        assert_eq!(PrefaultMethod::of(0, "madvise"), PrefaultMethod::Collapse);
-        assert_eq!(
-            PrefaultMethod::of(vm::HUGEPAGE, "madvise"),
-            PrefaultMethod::Read
-        );
-        assert_eq!(
-            PrefaultMethod::of(vm::HUGEPAGE, "never"),
-            PrefaultMethod::Collapse
-        );
+    fn the_thp_settings_for_page_faults_are_read() {
+        let (read, collapse) = (Some(PrefaultMethod::Read), Some(PrefaultMethod::Collapse));
+        for (flags, enabled, with_zero_page, without) in [
+            (0, "always", None, read),
+            (0, "madvise", collapse, collapse),
+            (vm::HUGEPAGE, "madvise", None, read),
+            (vm::HUGEPAGE, "never", collapse, collapse),
+        ] {
+            let method = |zero_page| PrefaultMethod::of(flags, enabled, zero_page);
+            assert_eq!(method(true), with_zero_page, "{enabled}");
+            assert_eq!(method(false), without, "{enabled}");
+        }
     }
 
     /// Memory of this process with a whole region that nothing has touched.

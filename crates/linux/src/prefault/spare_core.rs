@@ -16,7 +16,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 /// thread waits, and all would pause. So the thread that began to work last pauses, and the others
 /// are judged again without it.
 #[derive(Debug)]
-pub(super) struct SpareCores(Vec<WorkerCore>);
+pub(super) struct SpareCores {
+    threads: Vec<WorkerCore>,
+    pauses: u64,
+}
 
 #[derive(Clone, Debug, Default)]
 struct WorkerCore {
@@ -47,18 +50,26 @@ impl WorkerCore {
 
 impl SpareCores {
     pub(super) fn of(threads: usize) -> Self {
-        Self(vec![WorkerCore::default(); threads])
+        Self {
+            threads: vec![WorkerCore::default(); threads],
+            pauses: 0,
+        }
+    }
+
+    /// Pauses so far, of all threads.
+    pub(super) fn pauses(&self) -> u64 {
+        self.pauses
     }
 
     /// How long a thread should do nothing.
     pub(super) fn pause(&self, thread: usize, now: Duration) -> Duration {
-        let turn = self.0.get(thread);
+        let turn = self.threads.get(thread);
         turn.map_or(Duration::ZERO, |turn| turn.pause(now))
     }
 
     /// Takes the counts of a thread that has just worked, or is about to.
     pub(super) fn update(&mut self, thread: usize, now: Duration, scheduled: SchedStat) {
-        let Some(turn) = self.0.get_mut(thread) else {
+        let Some(turn) = self.threads.get_mut(thread) else {
             return;
         };
         turn.scheduled = scheduled;
@@ -69,12 +80,16 @@ impl SpareCores {
             None => {}
             Some(true) => turn.pause = Duration::ZERO,
             Some(false) => {
-                let working = self.0.iter_mut().filter(|turn| turn.pause(now).is_zero());
+                let working = self
+                    .threads
+                    .iter_mut()
+                    .filter(|turn| turn.pause(now).is_zero());
                 if let Some(last) = working.max_by_key(|turn| turn.paused_until) {
                     last.pause = (last.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                     last.paused_until = now + last.pause;
+                    self.pauses += 1;
                 }
-                for turn in &mut self.0 {
+                for turn in &mut self.threads {
                     turn.judged = turn.scheduled;
                 }
             }
@@ -146,5 +161,6 @@ mod tests {
         cores.update(0, MS * 260, scheduled(90, 40));
         cores.update(1, MS * 260, scheduled(50, 25));
         assert_eq!(pauses(&cores, MS * 260), [0, 0]);
+        assert_eq!(cores.pauses(), 3);
     }
 }

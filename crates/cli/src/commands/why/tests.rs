@@ -181,6 +181,7 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
             weight: 2.0,
             max_huge_bytes: Some(8 << 30),
             rule: Some(1),
+            promotes: false,
             ..ProcessRules::default()
         },
         ..redis()
@@ -193,7 +194,7 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
         process: managed,
         ..region(RegionState::Huge)
     }));
-    let line = "\nrule \"caches\": weight 2, at most 8 GiB huge\n";
+    let line = "\nrule \"caches\": weight 2, at most 8 GiB huge, nothing promoted\n";
     for why in [of_process, of_region] {
         assert!(text(&why).contains(line), "{}", text(&why));
         let json = serde_json::to_value(&why).expect("it serializes");
