@@ -3,7 +3,7 @@
 //! They concern this program and its children alone: allocators request huge pages by `madvise`,
 //! so no setting of the machine changes. docs/use/first-touch.md has each switch with its version.
 
-use hawkeye_linux::processes::program_allocator::ProgramAllocator;
+use hawkeye_linux::processes::program_allocator::{self, ProgramAllocator};
 use serde::Serialize;
 use std::fmt;
 
@@ -153,6 +153,23 @@ pub fn plan(
         }],
         left: Vec::new(),
     }
+}
+
+/// What to set for a running process's program from its next start on. Nothing if the process has
+/// just ended.
+pub fn of_process(pid: u32, thp_enabled: Option<&str>) -> FirstTouchPlan {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let texts = |bytes: Vec<u8>| -> Vec<String> {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        text.split('\0').map(str::to_owned).collect()
+    };
+    let (environment, arguments) = (texts(read("environ")), texts(read("cmdline")));
+    let variable = |name: &str| {
+        let mut set = environment.iter().filter_map(|text| text.split_once('='));
+        set.find_map(|(known, value)| (known == name).then(|| value.to_owned()))
+    };
+    let allocator = program_allocator::of_process(pid).unwrap_or(ProgramAllocator::Unknown);
+    plan(&allocator, variable, &arguments, thp_enabled)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl RunOptions {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.first_touch_plan()?;
         if self.dry_run {
-            print!("{}", self.dry_run_text(&first_touch));
+            crate::output::print(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
         let session = PreparedSession::begin(

@@ -1,8 +1,11 @@
 //! What allocates a program's memory, as far as its file and the libraries that it names show it.
 
+use crate::error::Result;
+use crate::processes::process;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, ReadCache, ReadRef};
+use procfs::process::MMapPath;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -74,8 +77,38 @@ pub fn inspect(
         }
     }
     let path = fs::canonicalize(path)?;
-    let allocator = allocator_of(&path, &variable);
+    let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
+        let libraries = Libraries::of(&path, &program, &variable);
+        allocator_of(&path, program, &libraries)
+    });
     Ok(InspectedProgram { path, allocator })
+}
+
+/// What allocates the memory of a running process: by its file and the libraries that it has
+/// mapped.
+///
+/// # Errors
+/// The process has ended, or belongs to another user.
+pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
+    let process = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
+    let (path, maps) = process;
+    // The process may see other mounts.
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let mapped = maps.into_iter().filter_map(|map| match map.pathname {
+        MMapPath::Path(path) => Some(path),
+        _ => None,
+    });
+    let libraries = mapped.filter_map(|path| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        Some((name, Some(seen(&path))))
+    });
+    let libraries = Libraries(libraries.collect());
+    let program = ElfFacts::read(Path::new(&format!("/proc/{pid}/exe")));
+    Ok(program.map_or(ProgramAllocator::Unknown, |mut program| {
+        program.interpreter = program.interpreter.map(|linker| seen(&linker));
+        allocator_of(&seen(&path), program, &libraries)
+    }))
 }
 
 /// The file of a command: as `execvp` finds it.
@@ -113,14 +146,10 @@ fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     })
 }
 
-fn allocator_of(path: &Path, variable: &impl Fn(&str) -> Option<String>) -> ProgramAllocator {
-    let Some(program) = ElfFacts::read(path) else {
-        return ProgramAllocator::Unknown;
-    };
+fn allocator_of(path: &Path, program: ElfFacts, libraries: &Libraries) -> ProgramAllocator {
     if program.go {
         return ProgramAllocator::Go;
     }
-    let libraries = Libraries::of(path, &program, variable);
     let is_launcher = path.file_name().is_some_and(|name| name == "java");
     if is_launcher && libraries.has("libjli.so") {
         return ProgramAllocator::Java {
@@ -405,6 +434,15 @@ mod tests {
     }
 
     #[test]
+    fn a_running_process_is_recognised_by_what_it_has_mapped() {
+        let own = of_process(std::process::id()).expect("this process exists");
+        let exe = Path::new("/proc/self/exe");
+        let file = inspect(exe, own_variable).expect("its file").allocator;
+        assert_eq!(own, file);
+        assert!(of_process(u32::MAX >> 1).is_err());
+    }
+
+    #[test]
     fn variables_are_read_from_constants() {
         let constants = b"abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0";
         let jemalloc = jemalloc_variable(constants);
@@ -446,7 +484,10 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("program");
             fs::write(&path, bytes).expect("it is written");
-            let _: ProgramAllocator = allocator_of(&path, &own_variable);
+            if let Some(program) = ElfFacts::read(&path) {
+                let libraries = Libraries::of(&path, &program, &own_variable);
+                let _: ProgramAllocator = allocator_of(&path, program, &libraries);
+            }
         }
     }
 }

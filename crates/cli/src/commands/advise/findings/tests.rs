@@ -1,6 +1,7 @@
 use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
 use super::*;
-use hawkeye_linux::processes::huge_page_context::{Allocator, HugePageContext, ThpSettings};
+use crate::first_touch::FirstTouchPlan;
+use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
 
 const START: u64 = 0x7f00_0000_0000;
@@ -58,10 +59,6 @@ pub(in super::super) fn facts() -> AdviceFacts {
                 ..ProcessIdentity::default()
             },
             places: vec![mapping_group(count, HugePageAdvice::None)],
-            allocator: Allocator::Glibc {
-                hugetlb: None,
-                tunables: None,
-            },
             settings: ThpSettings {
                 enabled: Some("madvise".into()),
                 enabled_file: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
@@ -69,6 +66,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
             },
             ..HugePageContext::default()
         },
+        first_touch: FirstTouchPlan::default(),
         memory: MemoryUse {
             used_bytes: 4 << 30,
             total_bytes: 24 << 30,
