@@ -45,7 +45,7 @@ use value::MemorySize;
 pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
     pub profile: Profile,
-    /// The policy, for all processes whose rules let them be promoted.
+    /// The policy, for all processes that may be promoted.
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.

@@ -34,7 +34,7 @@ impl Profile {
         self != Self::Guard
     }
 
-    /// Whether memory is to be huge at its first touch: by prefault where a core is spare, and by
+    /// Whether memory should be huge at its first touch: by prefault where a core is spare, and by
     /// switches of the program's allocator.
     pub fn huge_first_touch(self) -> bool {
         self == Self::Speed

@@ -34,6 +34,7 @@ fn options_out_of_range_and_unknown_words_are_refused() {
         ("run --rate=-1 -- true", "rate"),
         ("run --period 0 -- true", "not a time"),
         ("run --policy best -- true", "hawkeye-g"),
+        ("run --profile fast -- true", "balanced"),
         ("run --max-promotions many -- true", "--max-promotions"),
         ("run --bloat-threshold 513 -- true", "bloat threshold"),
         ("run", "CMD"),

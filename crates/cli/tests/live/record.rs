@@ -94,7 +94,8 @@ fn the_recording_of_run_contains_its_promotions() {
     let machine = or_skip!(machine(this_test!()));
     let file = machine.state.join("run.parquet");
     let options = format!(
-        "--policy hawkeye-g --window 0.02 --period 1 --cpu 100 --max-promotions 16 --record {}",
+        "--profile balanced --policy hawkeye-g --window 0.02 --period 1 --cpu 100 \
+         --max-promotions 16 --record {}",
         file.display()
     );
     let hot = "hot-spot --mib 128 --hot-mib 64 --quiet --seconds 15";

@@ -4,6 +4,7 @@ use crate::common::{
     CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure, machine,
     machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal, until, wait,
 };
+use crate::settings;
 use hawkeye_test_support::this_test;
 use std::io::Write;
 use std::path::Path;
@@ -12,11 +13,14 @@ use std::process::Stdio;
 #[test]
 fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
     let machine = or_skip!(machine(this_test!()));
-    let (code, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64 --status 7");
+    let (code, summary) = machine.run_workload(
+        "--profile balanced",
+        "exit-after --ms 1500 --mib 64 --status 7",
+    );
     assert_eq!(code, 7);
     assert_eq!(summary["exit_status"], 7);
-    let promised = "policy wall_s exit_status promoted split recovered_bytes filled_ahead_bytes errors \
-        manager_cpu_s longest_call_ms";
+    let promised = "profile policy wall_s exit_status promoted split recovered_bytes \
+        filled_ahead_bytes errors manager_cpu_s longest_call_ms";
     for field in promised.split_whitespace() {
         assert!(!summary[field].is_null(), "{field} in {summary}");
     }
@@ -27,6 +31,53 @@ fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
     }
     assert!(figure(program, "rss_peak_bytes") >= 64 << 20, "{program}");
     assert!(figure(program, "minor_faults") >= 16_384, "{program}");
+}
+
+#[test]
+fn the_profile_decides_unless_an_option_overrides_it() {
+    let machine = or_skip!(machine(this_test!()));
+    for (options, profile, policy, prefault) in [
+        ("", "speed", "hawkeye", true),
+        ("--profile balanced", "balanced", "hawkeye", false),
+        ("--profile guard", "guard", "none", false),
+        ("--profile guard --policy linux", "guard", "linux", false),
+        ("--fault-ahead off", "speed", "hawkeye", false),
+    ] {
+        let before = settings::read("use_zero_page");
+        let workload = "touch --mib 64 --now --work-us 20000";
+        let (code, summary) = machine.run_workload(options, workload);
+        assert_eq!(
+            (code, &summary["profile"]),
+            (0, &profile.into()),
+            "{options}"
+        );
+        assert_eq!(summary["policy"], policy, "{options}");
+        let choice = &summary["prefault"];
+        assert_eq!(choice.is_object(), prefault, "{options}: {choice}");
+        if prefault {
+            assert!(
+                choice["on"].is_boolean() && choice["reason"].is_string(),
+                "{choice}"
+            );
+        }
+        if profile == "guard" && policy == "none" {
+            assert_eq!(
+                (&summary["promoted"], &summary["samples"]),
+                (&0.into(), &0.into())
+            );
+        }
+        assert_eq!(settings::read("use_zero_page"), before);
+    }
+}
+
+/// Without a spare core it may fill nothing, and says so by its pauses.
+#[test]
+fn by_default_a_stream_is_prefaulted_or_the_summary_says_why_not() {
+    let machine = or_skip!(machine(this_test!()));
+    let (_, summary) = machine.run_workload("", "touch --mib 512 --now --work-us 20000");
+    let filled = figure(&summary, "filled_ahead_bytes");
+    let waited = figure(&summary, "prefault_pauses") > 0 || summary["prefault"]["on"] == false;
+    assert!(filled >= 16 << 20 || waited, "{summary}");
 }
 
 #[test]
@@ -58,7 +109,7 @@ fn children_of_the_program_are_managed_too() {
     let json = machine.state.join("family.json");
     let script =
         format!("{WORKLOADS} workload sequential --mib 64 --seconds 15 >/dev/null; exit 3");
-    let options = "--policy hawkeye-g --period 1 --window 0.1 --cpu 100";
+    let options = "--profile balanced --policy hawkeye-g --period 1 --window 0.1 --cpu 100";
     let mut command = machine.hawkeye(&format!("run {options} --json {}", json.display()));
     let ended = CommandOutput::of(command.args(["--", "sh", "-c", &script]));
     assert_eq!(ended.code, Some(3), "{ended:?}");
@@ -69,7 +120,7 @@ fn children_of_the_program_are_managed_too() {
 #[test]
 fn by_default_only_programs_that_gain_are_promoted() {
     let machine = or_skip!(machine_at_speed(this_test!()));
-    let options = "--period 2 --window 0.2 --cpu 100";
+    let options = "--profile balanced --period 2 --window 0.2 --cpu 100";
     let (_, random) = machine.run_workload(options, "random --mib 512 --pages base --seconds 20");
     assert!(figure(&random, "promoted") >= 50, "{random}");
     let (_, sequential) =
@@ -88,7 +139,7 @@ fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
     // More than the limit; the program uses a fifth of it.
     let workload = "workload grow --mib 300 --used 100 --pages huge --mb-per-s 50";
     let words = format!(
-        "run --policy none --cpu 100 --json {} -- {WORKLOADS} {workload}",
+        "run --profile guard --cpu 100 --json {} -- {WORKLOADS} {workload}",
         json.display()
     );
     let mut manager = group.command(Path::new(HAWKEYE), &words);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Blocks of 128 KiB in mappings of their own, each used as a whole; 300 are replaced per second.
 const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages default --report-ms 1000";
-const SOON: &str = "--period 1 --window 0.2 --cpu 100";
+const SOON: &str = "--profile balanced --period 1 --window 0.2 --cpu 100";
 
 fn machine_with_sizes(test: TestName) -> Option<TestMachine> {
     let machine = machine(test)?;
@@ -134,7 +134,7 @@ fn learned_page_sizes_are_used_at_the_next_start() {
     assert_eq!(record["starts"], 1, "{record}");
     assert!(record["fault_sizes_bytes"][0].is_u64(), "{record}");
     // This policy chooses nothing, so what is given now was learned.
-    let none = "--policy none --small-pages all";
+    let none = "--profile guard --small-pages all";
     let blocks = format!("{BLOCKS} --seconds 8");
     let (_, second) = machine.run_workload(&format!("{none} --learn"), &blocks);
     assert!(small_pages(&second) > 100, "{second}");
