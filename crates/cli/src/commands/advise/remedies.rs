@@ -246,6 +246,7 @@ mod tests {
     #[test]
     fn an_allocators_switch_is_proposed_for_a_shell_a_unit_and_a_container() {
         let mut facts = facts();
+        facts.first_touch.set.clear();
         assert_eq!(allocator_remedies(&facts), []);
         let variable = |name: &str, value: &str| FirstTouchVariable {
             name: name.into(),

@@ -1,6 +1,6 @@
 use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
 use super::*;
-use crate::first_touch::FirstTouchPlan;
+use crate::first_touch::{FirstTouchPlan, FirstTouchVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
 
@@ -66,7 +66,14 @@ pub(in super::super) fn facts() -> AdviceFacts {
             },
             ..HugePageContext::default()
         },
-        first_touch: FirstTouchPlan::default(),
+        first_touch: FirstTouchPlan {
+            set: vec![FirstTouchVariable {
+                name: "GLIBC_TUNABLES".into(),
+                value: "glibc.malloc.hugetlb=1".into(),
+                requests: "the C library's malloc",
+            }],
+            left: Vec::new(),
+        },
         memory: MemoryUse {
             used_bytes: 4 << 30,
             total_bytes: 24 << 30,
