@@ -12,6 +12,7 @@ mod collapse;
 mod container;
 mod fairness;
 mod first_touch_programs;
+mod headline;
 pub(crate) mod host;
 mod huge_page_recovery;
 mod idle_polling;
@@ -102,6 +103,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "mixed-sensitivity" = "table-9": mixed_sensitivity::run, "random reads beside sequential reads, with promotions for one of them, by policy";
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
     "programs": real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
+    "headline": headline::run, "speed, memory and latency of real programs by THP never, THP always, hawkeye run and the daemon";
     "latency": latency::run, "latency of Redis and memcached while they grow, by system";
     "no-gain": no_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";

@@ -4,7 +4,7 @@ use super::Scale;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::instance::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
-    THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
+    KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
 };
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
@@ -27,7 +27,8 @@ const REPORT_NOTHING: &str = "11";
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
-    lease: MachineLease,
+    /// `None` while another manager runs for an experiment.
+    lease: Option<MachineLease>,
     program: PathBuf,
 }
 
@@ -38,6 +39,11 @@ impl BenchHost {
     /// Another manager is running, or nothing can be managed here.
     pub fn take_over(program: PathBuf) -> BenchResult<Self> {
         restore_on_signals()?;
+        let lease = Some(Self::prepared_lease()?);
+        Ok(Self { lease, program })
+    }
+
+    fn prepared_lease() -> BenchResult<MachineLease> {
         let mut lease = MachineLease::begin("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
@@ -54,7 +60,28 @@ impl BenchHost {
         if reporting.exists() {
             lease.settings().set(reporting, REPORT_NOTHING)?;
         }
-        Ok(Self { lease, program })
+        Ok(lease)
+    }
+
+    fn lease(&self) -> BenchResult<&MachineLease> {
+        let none = || impossible!("another manager has the machine now");
+        self.lease.as_ref().ok_or_else(none)
+    }
+
+    fn settings(&mut self) -> BenchResult<&mut KernelSettingsGuard> {
+        let none = || impossible!("another manager has the machine now");
+        Ok(self.lease.as_mut().ok_or_else(none)?.settings())
+    }
+
+    /// Restores all settings and lets another manager have the machine while `work` runs.
+    pub fn without_lease<T>(
+        &mut self,
+        work: impl FnOnce(&Self) -> BenchResult<T>,
+    ) -> BenchResult<T> {
+        self.lease = None;
+        let done = work(self);
+        self.lease = Some(Self::prepared_lease()?);
+        done
     }
 
     /// Touches `bytes` of memory once. A hypervisor may back memory only at that point, which
@@ -77,7 +104,7 @@ impl BenchHost {
 
     /// A new set of the kernel interfaces that managing uses.
     pub fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
-        let mut means = self.lease.kernel_backend()?;
+        let mut means = self.lease()?.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
@@ -85,22 +112,22 @@ impl BenchHost {
     /// Sets a transparent-huge-page setting until the experiments end.
     pub fn set_thp_file(&mut self, file: &str, value: &str) -> BenchResult<()> {
         let path = Path::new(THP_DIR).join(file);
-        Ok(self.lease.settings().set(&path, value)?)
+        Ok(self.settings()?.set(&path, value)?)
     }
 
     /// Sets a setting by its path until the experiments end.
     pub fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
-        Ok(self.lease.settings().set(path, value)?)
+        Ok(self.settings()?.set(path, value)?)
     }
 
     /// Restores a setting.
     pub fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
-        Ok(self.lease.settings().put_back(path)?)
+        Ok(self.settings()?.put_back(path)?)
     }
 
     /// The costs of first touches, measured by a child process.
     pub fn touch_costs(&mut self) -> BenchResult<TouchCosts> {
-        let facts = try_sizes(Some(self.lease.settings()))?;
+        let facts = try_sizes(Some(self.settings()?))?;
         touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
         })
@@ -108,7 +135,7 @@ impl BenchHost {
 
     /// Sets which faults get huge pages (`always`, `madvise`, `never`) until the experiments end.
     pub fn set_enabled(&mut self, value: &str) -> BenchResult<()> {
-        Ok(self.lease.settings().set(&enabled_file(), value)?)
+        Ok(self.settings()?.set(&enabled_file(), value)?)
     }
 
     /// The program that starts workloads.

@@ -6,6 +6,7 @@ mod cpu_time;
 pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
+pub(super) mod launch;
 pub mod packages;
 mod postgres;
 pub mod program_speed;

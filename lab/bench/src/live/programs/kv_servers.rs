@@ -2,6 +2,7 @@
 
 use super::child_process::{RunningProcess, poll_for_answer};
 use super::client_server_cores::ClientServerCores;
+use super::launch::{self, program_command};
 use super::protocol_program::ProtocolProgram;
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
@@ -35,7 +36,7 @@ pub(super) fn start_redis(
 }
 
 pub(in crate::live) fn redis_command(folder: &Path) -> Command {
-    let mut command = Command::new("redis-server");
+    let mut command = program_command("redis-server");
     command
         .args(["--port", "0", "--save", "", "--appendonly", "no"])
         // Redis must not opt out of huge pages. It gets them only by promotion.
@@ -52,7 +53,7 @@ pub(super) fn start_memcached(
 ) -> BenchResult<ProtocolProgram> {
     packages::need_program("memcached", "memcached")?;
     let folder = temporary_folder()?;
-    let mut command = Command::new("memcached");
+    let mut command = program_command("memcached");
     // Twice the memory of the values, so that none is evicted.
     command
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
@@ -85,7 +86,9 @@ fn start_server(
 ) -> BenchResult<ProtocolProgram> {
     let name = command.get_program().to_string_lossy().into_owned();
     prepare_for_background(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
+    // A launcher would be restricted too.
+    let cores = ClientServerCores::divided().filter(|_| !launch::has_launcher());
+    if let Some(cores) = cores {
         cores.server.restrict_command(&mut command);
         cores.client.restrict_command(&mut client);
     }

@@ -2,6 +2,7 @@
 //! servers.
 
 use super::child_process::RunningProcess;
+use super::launch::program_command;
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
 use std::ffi::OsStr;
@@ -29,7 +30,7 @@ pub(super) fn start(host: &BenchHost, words: &str, mib: u64) -> BenchResult<Prot
 }
 
 pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
+    let mut command = program_command(program);
     hawkeye_linux::stop::unblock_signals(&mut command);
     command
 }

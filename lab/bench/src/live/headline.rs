@@ -1,0 +1,144 @@
+//! The promise as one table: programs that others wrote, under base pages, THP always, `hawkeye
+//! run`, and the daemon.
+
+mod arms;
+mod outcome;
+
+use super::prelude::*;
+use super::programs::launch;
+use arms::Arm;
+use hawkeye_workload::RequestSchedule;
+use outcome::{ArmOutcome, describe};
+
+/// The programs. Of the ten that the promise is for, PostgreSQL, RocksDB and MariaDB are missing:
+/// nothing here starts them by `hawkeye run` yet.
+const PROGRAMS: [ProgramKind; 7] = [
+    ProgramKind::Redis,
+    ProgramKind::JavaHashMap,
+    ProgramKind::Sparsehash,
+    ProgramKind::Memcached,
+    ProgramKind::Mg,
+    ProgramKind::Graph,
+    ProgramKind::DuckDb,
+];
+/// The first so many of them run in the quick form.
+const QUICK_PROGRAMS: usize = 3;
+
+/// Requests whose answers are timed after the last minute.
+const LATENCY_QUESTIONS_PER_S: u32 = 500;
+const LATENCY_WRITES_PERCENT: u8 = 10;
+
+/// Length and size of the runs.
+#[derive(Clone, Copy, Debug)]
+struct HeadlineSizes {
+    mib: u64,
+    /// What counts as a minute.
+    minute: Duration,
+    /// From the start of a program to the start of its last minute.
+    last_minute_at: Duration,
+    rounds: usize,
+}
+
+impl HeadlineSizes {
+    const QUICK: Self = Self {
+        mib: 1024,
+        minute: Duration::from_secs(8),
+        last_minute_at: Duration::from_secs(8),
+        rounds: 2,
+    };
+    const FULL: Self = Self {
+        mib: 4096,
+        minute: Duration::from_secs(60),
+        last_minute_at: Duration::from_secs(240),
+        rounds: 3,
+    };
+}
+
+/// Each program under the four arms in turn, round after round.
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let sizes = scale.short_or_long(HeadlineSizes::QUICK, HeadlineSizes::FULL);
+    let programs = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];
+    let mut all = Vec::new();
+    for kind in programs {
+        match measure_program(host, *kind, sizes) {
+            Ok(rounds) => all.push((*kind, rounds)),
+            // One program that can't run here does not affect the others.
+            Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
+        }
+    }
+    describe(&all, report);
+    report.note(format!(
+        "Each program has {} MiB and starts anew under each arm; {} rounds. The first minute counts from the start of the program, with the time that it takes to fill its memory; a minute is {} s, and the last one begins after {} s. Before each start a filler touches as much memory as the program needs, and exits.",
+        sizes.mib,
+        sizes.rounds,
+        sizes.minute.as_secs(),
+        sizes.last_minute_at.as_secs(),
+    ));
+    report.note("Not measured yet: PostgreSQL, RocksDB, MariaDB, a Go program; memory under pressure after most data was deleted (see redis-bloat); long-free memory.");
+    Ok(())
+}
+
+fn measure_program(
+    host: &mut BenchHost,
+    kind: ProgramKind,
+    sizes: HeadlineSizes,
+) -> BenchResult<Vec<[ArmOutcome; 4]>> {
+    require_available_bytes(kind.resident_bytes(sizes.mib) * 2)?;
+    let mut rounds = Vec::new();
+    for _ in 0..sizes.rounds {
+        let mut round = [ArmOutcome::default(); 4];
+        for (arm, outcome) in Arm::ALL.into_iter().zip(&mut round) {
+            host.warm_up(kind.resident_bytes(sizes.mib))?;
+            *outcome = arm.run(host, |host, launcher| {
+                launch::with_launcher(launcher, || measure_arm(host, kind, sizes))
+            })?;
+        }
+        rounds.push(round);
+    }
+    Ok(rounds)
+}
+
+fn measure_arm(
+    host: &BenchHost,
+    kind: ProgramKind,
+    sizes: HeadlineSizes,
+) -> BenchResult<ArmOutcome> {
+    let begun = Instant::now();
+    let mut program = kind.start(host, sizes.mib)?;
+    program.go()?;
+    let filled = begun.elapsed();
+    let left = sizes.minute.saturating_sub(filled);
+    if left < sizes.minute / 4 {
+        bail!(
+            "{} took {:.0} s to fill its memory, most of its first minute",
+            kind.name(),
+            filled.as_secs_f64()
+        );
+    }
+    let first = program.rate(left, &mut || {})? * left.as_secs_f64();
+    std::thread::sleep(sizes.last_minute_at.saturating_sub(begun.elapsed()));
+    let last = program.rate(sizes.minute, &mut || {})?;
+    program.stop()?;
+    let latencies = program.latencies(RequestSchedule {
+        length: sizes.minute / 2,
+        questions_per_s: LATENCY_QUESTIONS_PER_S,
+        writes_percent: LATENCY_WRITES_PERCENT,
+    })?;
+    let manager = arms::manager_of(program.pid());
+    let outcome = ArmOutcome {
+        first_minute_per_s: first / sizes.minute.as_secs_f64(),
+        last_minute_per_s: last,
+        rss_bytes: rss_bytes(arms::managed_program(program.pid()))? as f64,
+        p999_us: latencies.map(|answers| {
+            let with_cores = answers.with_cores.map(|it| it.p999_us);
+            with_cores.unwrap_or(answers.p999_us)
+        }),
+        manager_cores: manager.map(|manager| {
+            arms::cpu_of_family(manager).as_secs_f64() / begun.elapsed().as_secs_f64()
+        }),
+    };
+    if let Some(manager) = manager {
+        arms::end_run(manager)?;
+    }
+    Ok(outcome)
+}

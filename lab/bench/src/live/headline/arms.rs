@@ -1,0 +1,204 @@
+//! The ways to get huge pages that are compared, as users have them.
+
+use super::outcome::ArmOutcome;
+use crate::error::BenchError;
+use crate::live::prelude::*;
+use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder};
+use crate::live::systems::KhugepagedPace;
+use hawkeye_linux::processes::process::{cpu_time, descendants};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arm {
+    Never,
+    /// With khugepaged as shipped.
+    Always,
+    /// With default settings.
+    Run,
+    /// With the profile `balanced`, started before the program.
+    Daemon,
+}
+
+/// The daemon's configuration.
+const DAEMON_CONFIG: &str = "profile = \"balanced\"\n";
+/// How long a manager may take to start or to end.
+const AT_MOST: Duration = Duration::from_secs(30);
+
+impl Arm {
+    pub(super) const ALL: [Self; 4] = [Self::Never, Self::Always, Self::Run, Self::Daemon];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Never => "THP never",
+            Self::Always => "THP always",
+            Self::Run => "hawkeye run",
+            Self::Daemon => "daemon",
+        }
+    }
+
+    /// Runs `work` under this arm. `work` gets the command that starts programs; empty: none.
+    pub(super) fn run(
+        self,
+        host: &mut BenchHost,
+        work: impl FnOnce(&BenchHost, Vec<OsString>) -> BenchResult<ArmOutcome>,
+    ) -> BenchResult<ArmOutcome> {
+        match self {
+            Self::Never => {
+                LiveSystem::Base.prepare_kernel(host)?;
+                host.set_enabled("never")?;
+                work(host, Vec::new())
+            }
+            Self::Always => {
+                LiveSystem::ThpShipped.prepare_kernel(host)?;
+                KhugepagedPace::Shipped.apply_pace(host)?;
+                work(host, Vec::new())
+            }
+            Self::Run => host.without_lease(|host| {
+                let words = [product()?.into_os_string(), "run".into(), "--".into()];
+                work(host, words.to_vec())
+            }),
+            Self::Daemon => host.without_lease(|host| {
+                let daemon = RunningDaemon::start()?;
+                let (begun, before) = (Instant::now(), cpu_of_family(daemon.pid()));
+                let mut outcome = work(host, Vec::new())?;
+                let cpu = cpu_of_family(daemon.pid()).saturating_sub(before);
+                outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
+                Ok(outcome)
+            }),
+        }
+    }
+}
+
+/// The program `hawkeye`: beside this one, or in `PATH`.
+fn product() -> BenchResult<PathBuf> {
+    let own = std::env::current_exe().map_err(BenchError::program_error("hawkeye-lab"))?;
+    let beside = own.with_file_name("hawkeye");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join("hawkeye"));
+    files.find(|file| file.exists()).ok_or_else(|| {
+        impossible!("the program hawkeye is neither beside hawkeye-lab nor in PATH: build it with `make build`")
+    })
+}
+
+/// A daemon that manages the machine. Dropping it ends it, and waits until it has restored settings.
+struct RunningDaemon {
+    process: RunningProcess,
+    _folder: tempfile::TempDir,
+}
+
+impl RunningDaemon {
+    fn start() -> BenchResult<Self> {
+        let folder = temporary_folder()?;
+        let config = folder.path().join("hawkeye.toml");
+        std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::file("writing", &config))?;
+        let product = product()?;
+        let mut command = Command::new(&product);
+        command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        hawkeye_linux::stop::unblock_signals(&mut command);
+        let process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
+        let answers = poll_for_answer(AT_MOST, || {
+            let mut status = Command::new(&product);
+            status
+                .arg("status")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let status = status
+                .status()
+                .map_err(BenchError::program_error("hawkeye status"))?;
+            Ok(status.success().then_some(()))
+        })?;
+        if answers.is_none() {
+            bail!(
+                "the daemon did not answer `hawkeye status` within {} s",
+                AT_MOST.as_secs()
+            );
+        }
+        Ok(Self {
+            process,
+            _folder: folder,
+        })
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// CPU time of a process and its helpers.
+pub(super) fn cpu_of_family(manager: u32) -> Duration {
+    let family = descendants(manager).filter(|pid| is_manager(*pid));
+    family.filter_map(|pid| cpu_time(pid).ok()).sum()
+}
+
+fn name_of(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.unwrap_or_default().trim_end().to_owned()
+}
+
+/// Whether it is a manager or its helper for calls into programs.
+fn is_manager(pid: u32) -> bool {
+    matches!(name_of(pid).as_str(), "hawkeye" | "hawkeye-call")
+}
+
+/// The `hawkeye run` that started a program, if one did. Its pid is that of the launched command,
+/// or of the program's parent.
+pub(super) fn manager_of(pid: u32) -> Option<u32> {
+    if is_manager(pid) {
+        return Some(pid);
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat
+        .rsplit(')')
+        .next()?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()?;
+    (name_of(parent) == "hawkeye").then_some(parent)
+}
+
+/// The program itself, where `pid` is that of its `hawkeye run`.
+pub(super) fn managed_program(pid: u32) -> u32 {
+    if !is_manager(pid) {
+        return pid;
+    }
+    let mut family = descendants(pid);
+    family.find(|pid| !is_manager(*pid)).unwrap_or(pid)
+}
+
+/// Ends a program by its `hawkeye run`, which passes the signal on and restores settings.
+pub(super) fn end_run(manager: u32) -> BenchResult<()> {
+    let pid = Pid::from_raw(i32::try_from(manager).unwrap_or(i32::MAX));
+    let _ = kill(pid, Signal::SIGTERM);
+    // A process that has ended and is not waited for yet is a zombie without a command line.
+    let ended = || {
+        let words = std::fs::read(format!("/proc/{manager}/cmdline")).unwrap_or_default();
+        Ok(words.is_empty().then_some(()))
+    };
+    match poll_for_answer(AT_MOST, ended)? {
+        Some(()) => Ok(()),
+        None => bail!("`hawkeye run` (process {manager}) did not end at SIGTERM"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_manager_is_itself() {
+        let own = std::process::id();
+        assert_eq!(manager_of(own), None);
+        assert_eq!(managed_program(own), own);
+        assert_eq!(Arm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Figures of a program under an arm, and the table of their ratios.
+
+use super::arms::Arm;
+use crate::live::prelude::*;
+use crate::statistics::sorted;
+
+/// What a program did under an arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ArmOutcome {
+    /// Operations per second over the first minute, from the program's start on.
+    pub first_minute_per_s: f64,
+    pub last_minute_per_s: f64,
+    pub rss_bytes: f64,
+    /// 999 of 1000 answers took at most this time, in microseconds; `None` without questions.
+    pub p999_us: Option<f64>,
+    /// CPU time of the manager, in cores; `None` without a manager.
+    pub manager_cores: Option<f64>,
+}
+
+/// A figure that is compared, and the arm to compare it with.
+struct ComparedFigure {
+    name: &'static str,
+    beside: Arm,
+    value: fn(&ArmOutcome) -> Option<f64>,
+}
+
+const FIGURES: [ComparedFigure; 4] = [
+    ComparedFigure {
+        name: "first minute",
+        beside: Arm::Always,
+        value: |outcome| Some(outcome.first_minute_per_s),
+    },
+    ComparedFigure {
+        name: "last minute",
+        beside: Arm::Always,
+        value: |outcome| Some(outcome.last_minute_per_s),
+    },
+    ComparedFigure {
+        name: "resident memory",
+        beside: Arm::Never,
+        value: |outcome| Some(outcome.rss_bytes),
+    },
+    ComparedFigure {
+        name: "p99.9",
+        beside: Arm::Never,
+        value: |outcome| outcome.p999_us,
+    },
+];
+
+/// One row for each program, figure and arm with a manager: the ratio to the arm that is compared
+/// with, and that arm's own ratio where it says more.
+pub(super) fn describe(all: &[(ProgramKind, Vec<[ArmOutcome; 4]>)], report: &mut LiveReport) {
+    for figure in &FIGURES {
+        for arm in Arm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
+            let mut medians = Vec::new();
+            for (kind, rounds) in all {
+                let ratios = ratios(rounds, arm, figure);
+                let Some(median) = (!ratios.is_empty()).then(|| median(&ratios)) else {
+                    continue;
+                };
+                medians.push(median);
+                let spread = (ratios.first(), ratios.last());
+                let (Some(least), Some(most)) = spread else {
+                    continue;
+                };
+                report.add_row(
+                    format!("{}, {}: {}", figure.name, arm.name(), kind.name()),
+                    median,
+                    "times",
+                    format!("{least:.2}-{most:.2}, of {}", figure.beside.name()),
+                );
+            }
+            if medians.len() > 1 {
+                report.add_row(
+                    format!("{}, {}: geometric mean", figure.name, arm.name()),
+                    geometric_mean(&medians),
+                    "times",
+                    format!("of {}", figure.beside.name()),
+                );
+            }
+        }
+    }
+    for arm in [Arm::Run, Arm::Daemon] {
+        let used = all.iter().flat_map(|(_, rounds)| rounds);
+        let used = used.filter_map(|round| round[arm as usize].manager_cores);
+        let used = sorted(used.collect());
+        if let (Some(least), Some(most)) = (used.first(), used.last()) {
+            report.add_row(
+                format!("manager's CPU time, {}", arm.name()),
+                median(&used) * 100.0,
+                "% of a core",
+                format!("{:.1}-{:.1}", least * 100.0, most * 100.0),
+            );
+        }
+    }
+}
+
+/// The ratios of all rounds, smallest first.
+fn ratios(rounds: &[[ArmOutcome; 4]], arm: Arm, figure: &ComparedFigure) -> Vec<f64> {
+    let ratio = |round: &[ArmOutcome; 4]| {
+        let [ours, theirs] = [arm, figure.beside].map(|arm| (figure.value)(&round[arm as usize]));
+        Some(ours? / theirs?)
+    };
+    let ratios = rounds.iter().filter_map(ratio);
+    sorted(ratios.filter(|ratio| ratio.is_finite()).collect())
+}
+
+fn geometric_mean(ratios: &[f64]) -> f64 {
+    let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (logarithms / ratios.len().max(1) as f64).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let outcome = |per_s: f64, rss_bytes: f64| ArmOutcome {
+            first_minute_per_s: per_s,
+            last_minute_per_s: per_s,
+            rss_bytes,
+            p999_us: None,
+            manager_cores: Some(0.05),
+        };
+        // never, always, run, daemon; the machine is twice as fast in the second round.
+        let rounds = vec![
+            [
+                outcome(1.0, 10.0),
+                outcome(2.0, 15.0),
+                outcome(2.0, 10.0),
+                outcome(1.5, 10.0),
+            ],
+            [
+                outcome(2.0, 10.0),
+                outcome(4.0, 15.0),
+                outcome(4.4, 11.0),
+                outcome(3.0, 10.0),
+            ],
+        ];
+        let all = [
+            (ProgramKind::Redis, rounds.clone()),
+            (ProgramKind::Sparsehash, rounds),
+        ];
+        let mut report = LiveReport::new("headline");
+        describe(&all, &mut report);
+        let row = |what: &str| {
+            let mut rows = report.rows.iter();
+            rows.find(|row| row.what == what)
+                .unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
+        };
+        let run = row("first minute, hawkeye run: Redis");
+        assert!((run.value - 1.05).abs() < 1e-9, "{run:?}");
+        assert_eq!(run.beside, "1.00-1.10, of THP always");
+        let mean = row("last minute, daemon: geometric mean");
+        assert!((mean.value - 0.75).abs() < 1e-9, "{mean:?}");
+        let memory = row("resident memory, THP always: Redis");
+        assert!((memory.value - 1.5).abs() < 1e-9, "{memory:?}");
+        assert!(report.rows.iter().all(|row| !row.what.starts_with("p99.9")));
+        assert_eq!(row("manager's CPU time, daemon").beside, "5.0-5.0");
+    }
+}
