@@ -3,5 +3,7 @@
 
 mod machine;
 pub mod program;
+mod size;
 
-pub use machine::{DemoMachine, HOT_MIB, HOT_PERCENT, MIB};
+pub use machine::DemoMachine;
+pub use size::ReaderSize;

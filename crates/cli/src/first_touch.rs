@@ -39,7 +39,7 @@ struct AllocatorSwitch {
     option: &'static str,
     /// Between the options of the variable; `None`: the variable has one value only.
     separator: Option<&'static str>,
-    /// The user has decided already if the variable has one of these.
+    /// The user has decided already if an option of the variable starts with one of these.
     decided_by: &'static [&'static str],
     requests: &'static str,
 }
@@ -89,7 +89,12 @@ fn switch_of(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, String> {
     }
 }
 
-const JAVA_DECISIONS: [&str; 2] = ["UseTransparentHugePages", "UseLargePages"];
+const JAVA_DECISIONS: [&str; 4] = [
+    "-XX:+UseTransparentHugePages",
+    "-XX:-UseTransparentHugePages",
+    "-XX:+UseLargePages",
+    "-XX:-UseLargePages",
+];
 /// Variables from which Java virtual machines take options.
 const JAVA_VARIABLES: [&str; 2] = ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"];
 
@@ -121,7 +126,17 @@ pub fn plan(
     };
     let name = &switch.variable;
     let set = variable(name).filter(|set| !set.is_empty());
-    let decides = |text: &str| switch.decided_by.iter().any(|option| text.contains(option));
+    let decides = |text: &str| {
+        // The options of a variable, or the words of a command line.
+        let mut options = text.split(switch.separator.unwrap_or(" "));
+        let named = |option: &str| {
+            switch
+                .decided_by
+                .iter()
+                .any(|start| option.starts_with(start))
+        };
+        options.any(named)
+    };
     let decided = match (&set, switch.separator) {
         (Some(_), None) => true,
         (Some(set), Some(_)) => decides(set),
@@ -242,6 +257,9 @@ mod tests {
         };
         let own = planned(&jemalloc, "MALLOC_CONF=narenas:2,thp:never", &[]);
         assert_eq!(own, "MALLOC_CONF is set already");
+        // That is about jemalloc's own data.
+        let metadata = planned(&jemalloc, "MALLOC_CONF=metadata_thp:auto", &[]);
+        assert_eq!(metadata, "MALLOC_CONF=metadata_thp:auto,thp:always");
         let java = Java { version: Some(17) };
         let heap = planned(&java, "JDK_JAVA_OPTIONS=-Xmx4g", &[]);
         let both = "JDK_JAVA_OPTIONS=-Xmx4g -XX:+UseTransparentHugePages";

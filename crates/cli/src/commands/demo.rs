@@ -1,8 +1,8 @@
 //! `hawkeye demo`: promotion and recovery on two programs of our own, in under a minute.
 
-use crate::demo::{DemoMachine, HOT_MIB, HOT_PERCENT, MIB};
+use crate::demo::{DemoMachine, ReaderSize};
 use crate::output;
-use crate::text_format::bytes;
+use crate::text_format::{bars, bytes};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
@@ -60,17 +60,20 @@ impl DemoOptions {
 }
 
 fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
-    let budget = HOT_MIB / 2;
     output::print("1. Hot memory at high addresses\n")?;
+    let chosen = machine.choose_reader_size()?;
+    let size = chosen.size;
+    let (mib, hot_mib, budget) = (size.mib(), size.hot_mib, size.promotions());
+    let (hot_percent, speed_up) = (ReaderSize::HOT_PERCENT, chosen.speed_up);
     output::print(&format!(
-        "A program maps {MIB} MiB; {HOT_PERCENT} % of its random reads go to the top {HOT_MIB} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
+        "Huge pages make random reads of {hot_mib} MiB {speed_up:.2} times as fast on this machine.\nA program maps {mib} MiB; {hot_percent} % of its random reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
     ))?;
-    machine.warm_up(2 * MIB)?;
-    let mut systems = Vec::new();
+    machine.warm_up(2 * mib)?;
+    let (mut systems, mut drawings) = (Vec::new(), Vec::new());
     let mut base = None;
     for (name, policy) in SYSTEMS {
-        let speed = machine.measure_reader_speed(policy, budget)?;
-        let base = base.get_or_insert(speed);
+        let speed = machine.measure_reader_speed(policy, size)?;
+        let base = base.get_or_insert(speed.clone());
         // Relative to what the all-huge program did in the same minute, which cancels drift of the
         // machine.
         let rate = speed.relative * base.million_reads_per_s_all_huge;
@@ -81,6 +84,11 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
             line += &format!("  {promoted} promotions, {hot} of them hot");
         }
         output::print(&(line + "\n"))?;
+        if promoted > 0 {
+            drawings.push((name, bars(&speed.huge_shares, speed.huge_shares.len())));
+        } else {
+            drawings.push((name, " ".repeat(speed.huge_shares.len())));
+        }
         systems.push(json!({
             "system": name,
             "promoted": promoted,
@@ -94,9 +102,14 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
             "all huge",
             base.million_reads_per_s_all_huge,
             1.0 / base.relative,
-            MIB / 2
+            mib / 2
         ))?;
     }
+    output::print("\nIts address space, from low to high; full bars are huge pages:\n\n")?;
+    for (name, drawing) in drawings {
+        output::print(&format!("  {name:12} |{drawing}|\n"))?;
+    }
+    output::print(&format!("  {:12}  {:>48}\n", "", "hot"))?;
     Ok(systems)
 }
 

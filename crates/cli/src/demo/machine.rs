@@ -1,5 +1,6 @@
 //! Takes the machine over for the demo and manages the demo's programs.
 
+use super::size::{ReaderSize, SizedReader};
 use crate::options;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
@@ -8,6 +9,7 @@ use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
 use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
+use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
 };
@@ -22,14 +24,10 @@ const WINDOW: Duration = Duration::from_millis(100);
 const TURNS: usize = 3;
 const TURN: Duration = Duration::from_millis(600);
 
-/// The reader's memory, in MiB: small enough for a minute, large enough to miss the TLB.
-pub const MIB: u64 = 1536;
-/// The hot part, at the highest addresses, in MiB.
-pub const HOT_MIB: u64 = 384;
-/// Share of the reads that go to the hot part, in per cent.
-pub const HOT_PERCENT: u64 = 99;
+/// A turn while the size of the reader is chosen.
+const TRIAL: Duration = Duration::from_millis(300);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReaderSpeed {
     /// Million reads per second, as a share of the next field.
     pub relative: f64,
@@ -38,6 +36,8 @@ pub struct ReaderSpeed {
     pub promoted: u64,
     /// Of these, regions in the hot part.
     pub promoted_hot: u64,
+    /// Shares (0-1) of huge memory in equal parts of the address space, in address order.
+    pub huge_shares: Vec<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +88,39 @@ impl DemoMachine {
         Ok(())
     }
 
+    /// A size of the reader with which huge pages matter on this machine, by measuring.
+    pub fn choose_reader_size(&self) -> Result<SizedReader> {
+        let memory = system_memory::machine_use()?;
+        let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
+        ReaderSize::choose(free_mib, |size| {
+            let hot_mib = size.hot_mib;
+            self.warm_up(2 * hot_mib)?;
+            let words = format!("reader --mib {hot_mib} --hot-mib {hot_mib} --hot-percent 100");
+            let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
+            let mut base = RunningProgram::start(&words)?;
+            let ratios = (0..TURNS).map(|_| {
+                let base = base.reads_per_s(TRIAL)?;
+                Ok(huge.reads_per_s(TRIAL)? / base)
+            });
+            Ok(median(ratios.collect::<Result<_>>()?))
+        })
+    }
+
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
-    pub fn measure_reader_speed(&self, policy: Option<&str>, budget: u64) -> Result<ReaderSpeed> {
-        let words = format!("reader --mib {MIB} --hot-mib {HOT_MIB} --hot-percent {HOT_PERCENT}");
+    pub fn measure_reader_speed(
+        &self,
+        policy: Option<&str>,
+        size: ReaderSize,
+    ) -> Result<ReaderSpeed> {
+        let (mib, hot_mib, budget) = (size.mib(), size.hot_mib, size.promotions());
+        let hot_percent = ReaderSize::HOT_PERCENT;
+        let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");
         let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
         let mut program = RunningProgram::start(&words)?;
-        let hot = program.start + ((MIB - HOT_MIB) << 20)..program.start + (MIB << 20);
+        let end = program.start + (mib << 20);
+        let hot = end - (hot_mib << 20)..end;
         let (mut promoted, mut promoted_hot) = (0, 0);
+        let mut huge_regions = vec![false; usize_of(mib / 2)];
         if let Some(policy) = policy {
             let settings = Settings {
                 max_promotions: Some(budget),
@@ -114,13 +140,17 @@ impl DemoMachine {
                 if let Event::Promoted { region, .. } = &entry.event {
                     promoted += 1;
                     promoted_hot += u64::from(hot.contains(&region.start()));
+                    let index = region.start().saturating_sub(program.start) / HUGE_PAGE_BYTES;
+                    if let Some(huge) = huge_regions.get_mut(usize_of(index)) {
+                        *huge = true;
+                    }
                 }
             }
         }
         let (mut rates, mut huge_rates) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            rates.push(program.reads_per_s()?);
-            huge_rates.push(huge.reads_per_s()?);
+            rates.push(program.reads_per_s(TURN)?);
+            huge_rates.push(huge.reads_per_s(TURN)?);
         }
         let all_huge = median(huge_rates);
         Ok(ReaderSpeed {
@@ -128,6 +158,7 @@ impl DemoMachine {
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,
             promoted_hot,
+            huge_shares: shares(&huge_regions),
         })
     }
 
@@ -187,6 +218,18 @@ impl DemoMachine {
         let (machine, journal) = manager.finish();
         Ok((journal, machine.own_costs().cpu.saturating_sub(before)))
     }
+}
+
+/// Columns of a drawn address space.
+const COLUMNS: usize = 48;
+
+/// The share of huge regions in each column.
+fn shares(huge_regions: &[bool]) -> Vec<f64> {
+    let each = huge_regions.len().div_ceil(COLUMNS).max(1);
+    let columns = huge_regions.chunks(each);
+    let share =
+        |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64 / column.len() as f64;
+    columns.map(share).collect()
 }
 
 /// The median of an odd number of values.
@@ -250,9 +293,9 @@ impl RunningProgram {
     }
 
     /// Reads per second of the reader, measured over one turn.
-    fn reads_per_s(&mut self) -> Result<f64> {
+    fn reads_per_s(&mut self, turn: Duration) -> Result<f64> {
         self.send("go")?;
-        std::thread::sleep(TURN);
+        std::thread::sleep(turn);
         let said = self.send_and_read_reply("stop")?;
         let rate = said.split_once(' ').and_then(|(reads, seconds)| {
             Some(reads.parse::<f64>().ok()? / seconds.parse::<f64>().ok()?)

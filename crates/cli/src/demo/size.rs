@@ -1,0 +1,98 @@
+//! How much memory the demo's reader uses: as much as it takes for page walks to matter here.
+
+use anyhow::Result;
+
+/// Memory of the demo's reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderSize {
+    /// The hot part, at the highest addresses, in MiB.
+    pub hot_mib: u64,
+}
+
+/// What huge pages bring to a reader of a size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizedReader {
+    pub size: ReaderSize,
+    /// Speed with all of its hot memory huge over that under base pages.
+    pub speed_up: f64,
+}
+
+impl ReaderSize {
+    /// Share of the reads that go to the hot part, in per cent.
+    pub const HOT_PERCENT: u64 = 99;
+    /// The speed-up that is looked for. Some of it is lost to the reads that are not hot.
+    const WANTED: f64 = 1.35;
+    /// Hot memory to try, in MiB. The least misses the TLB of every processor so far; page tables
+    /// of the most exceed the caches of most.
+    const TRIED_MIB: [u64; 4] = [384, 768, 1536, 3072];
+
+    /// All of its memory, in MiB. The other half is for promotions that miss the hot part.
+    pub fn mib(self) -> u64 {
+        2 * self.hot_mib
+    }
+
+    /// Promotions that make the hot part huge.
+    pub fn promotions(self) -> u64 {
+        self.hot_mib / 2
+    }
+
+    /// Memory that the demo needs, in MiB: two readers run side by side.
+    fn needed_mib(self) -> u64 {
+        2 * self.mib()
+    }
+
+    /// The smallest size with which huge pages bring enough, or the one with which they bring most.
+    /// `measure` returns the speed-up for a size. At most half of the free memory is used.
+    pub fn choose(
+        free_mib: u64,
+        mut measure: impl FnMut(Self) -> Result<f64>,
+    ) -> Result<SizedReader> {
+        let [smallest, larger @ ..] = Self::TRIED_MIB.map(|hot_mib| Self { hot_mib });
+        let mut best = SizedReader {
+            size: smallest,
+            speed_up: measure(smallest)?,
+        };
+        let larger = larger.into_iter();
+        for size in larger.take_while(|size| size.needed_mib() <= free_mib / 2) {
+            if best.speed_up >= Self::WANTED {
+                break;
+            }
+            let speed_up = measure(size)?;
+            if speed_up > best.speed_up {
+                best = SizedReader { size, speed_up };
+            }
+        }
+        Ok(best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size chosen on a machine with this much free memory, where huge pages bring this much by
+    /// size.
+    fn chosen(free_mib: u64, speed_ups: [f64; 4]) -> (u64, f64) {
+        let measure = |size: ReaderSize| {
+            let known = ReaderSize::TRIED_MIB.iter().zip(speed_ups);
+            let mut known = known.filter(|(hot_mib, _)| **hot_mib == size.hot_mib);
+            Ok(known.next().map_or(f64::NAN, |(_, speed_up)| speed_up))
+        };
+        let found = ReaderSize::choose(free_mib, measure).expect("nothing fails");
+        (found.size.hot_mib, found.speed_up)
+    }
+
+    #[test]
+    fn the_smallest_size_that_shows_enough_is_taken() {
+        assert_eq!(chosen(65_536, [1.4, 1.6, 1.8, 2.0]), (384, 1.4));
+        assert_eq!(chosen(65_536, [1.1, 1.2, 1.4, 1.5]), (1536, 1.4));
+    }
+
+    #[test]
+    fn where_none_shows_enough_the_one_with_most_is_taken() {
+        assert_eq!(chosen(65_536, [1.01, 1.05, 1.2, 1.1]), (1536, 1.2));
+        // A gibibyte and a half of hot memory takes 6 GiB, which is more than half of 8.
+        assert_eq!(chosen(8192, [1.1, 1.2, 1.4, 1.5]), (768, 1.2));
+        assert_eq!(chosen(1024, [1.1, 1.2, 1.4, 1.5]), (384, 1.1));
+    }
+}
