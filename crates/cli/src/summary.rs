@@ -65,7 +65,7 @@ impl Summary {
         let (filled, cpu_s) = (text_format::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
         let pauses = match self.prefault_pauses {
             0 => String::new(),
-            n => format!("; paused {n} times because other programs wanted every CPU"),
+            n => format!("; paused {n} times, as no CPU was spare"),
         };
         format!("{filled}, in {cpu_s:.2} s of CPU time, {reason}{pauses}")
     }
