@@ -28,6 +28,8 @@ pub(super) struct EarlyLooks {
 struct ProgramGrowth {
     /// Resident memory at the last sample; 0 before the first.
     sampled_bytes: u64,
+    /// Whether that sample was taken while the program grew, and so shows little of its use.
+    sampled_in_growth: bool,
     /// Resident memory at the last look, and the time of that look.
     bytes: u64,
     at: Duration,
@@ -49,6 +51,7 @@ impl EarlyLooks {
     pub(super) fn record(&mut self, now: Duration, process: ProcessId, rss_bytes: u64) {
         let new = ProgramGrowth {
             sampled_bytes: 0,
+            sampled_in_growth: false,
             bytes: 0,
             at: now,
             phase: GrowthPhase::SeenOnce,
@@ -77,12 +80,11 @@ impl EarlyLooks {
         let wants_sample = |program: &ProgramGrowth| {
             let before = program.sampled_bytes;
             let grown = program.bytes > before + before / 2 + GROWTH_BYTES;
-            grown
-                && match program.phase {
-                    GrowthPhase::SeenOnce => false,
-                    GrowthPhase::Grows { since } => now >= since + KEEPS_GROWING,
-                    GrowthPhase::Settled => true,
-                }
+            match program.phase {
+                GrowthPhase::SeenOnce => false,
+                GrowthPhase::Grows { since } => grown && now >= since + KEEPS_GROWING,
+                GrowthPhase::Settled => grown || program.sampled_in_growth,
+            }
         };
         let programs = self.programs.iter();
         let grown = programs.filter(|(_, program)| wants_sample(program));
@@ -95,8 +97,10 @@ impl EarlyLooks {
     pub(super) fn on_sampled(&mut self, now: Duration, process: ProcessId) {
         if let Some(program) = self.programs.get_mut(&process) {
             program.sampled_bytes = program.bytes;
+            program.sampled_in_growth = false;
             if let GrowthPhase::Grows { since } = &mut program.phase {
                 *since = now;
+                program.sampled_in_growth = true;
             }
         }
     }
@@ -157,6 +161,9 @@ mod tests {
         assert_eq!(times[0], 1000);
         assert!((6..12).contains(&times.len()), "{times:?}");
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 1000));
+        // Once more when it has stopped, because samples in growth show what is being filled.
+        let times = samples((0..50).map(|n: u64| n.min(8) * 100));
+        assert_eq!(times, [1000, 1800]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Share of the CPU budget that early samples leave to other work.
+const KEPT_FROM_EARLY_LOOKS: f64 = 0.5;
 /// The shortest interval of looks caused by processes that have just joined.
 const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long each kind of work goes on before memory is read again: looking, opening a window,
@@ -169,7 +171,8 @@ impl<M: Machine> Manager<M> {
         if look.sum.rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
             let again = if self.settings.early_looks {
-                self.sampling.plan_early_window(now);
+                let rested = !self.cpu.cpu_reserve_reached(now, KEPT_FROM_EARLY_LOOKS);
+                self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
                 self.sampling.early.next_look(now, cost)
             } else {

@@ -189,12 +189,16 @@ impl SamplingSchedule {
         (first && grown).then(|| now + SOON)
     }
 
-    /// Opens a window soon for programs whose memory has grown.
-    pub(super) fn plan_early_window(&mut self, now: Duration) {
+    /// Opens a window soon for programs whose memory has grown. Where CPU time was saved up
+    /// (`rested`), it may come before windows are due again.
+    pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
         let WindowState::Idle { next } = &mut self.state else {
             return;
         };
-        let at = now.max(self.not_before);
+        let at = match rested {
+            true => now,
+            false => now.max(self.not_before),
+        };
         let grown = self.early.grown(now);
         if !grown.is_empty() && at < *next {
             let regular = self
