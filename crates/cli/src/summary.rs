@@ -25,6 +25,8 @@ pub struct Summary {
     /// Exit status of the program; none after `attach`.
     pub exit_status: Option<u8>,
     pub promoted: u64,
+    /// Time from the start of management to the first promotion.
+    pub first_promotion_s: Option<f64>,
     pub split: u64,
     pub recovered_bytes: u64,
     pub filled_ahead_bytes: u64,
@@ -187,9 +189,13 @@ impl fmt::Display for Summary {
         }
         let [promoted, split] = [self.promoted, self.split].map(text_format::count);
         let recovered = text_format::bytes(self.recovered_bytes);
+        let first = self
+            .first_promotion_s
+            .map(|s| format!(", the first after {s:.1} s"));
+        let first = first.unwrap_or_default();
         writeln!(
             f,
-            "  promoted    {promoted} regions; split {split} huge pages, recovered {recovered}"
+            "  promoted    {promoted} regions{first}; split {split} huge pages, recovered {recovered}"
         )?;
         if let Some(choice) = &self.prefault {
             writeln!(f, "  prefault    {}", self.prefault_text(choice))?;

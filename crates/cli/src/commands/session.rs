@@ -249,6 +249,7 @@ impl PreparedSession {
             wall_s: machine.now().as_secs_f64(),
             exit_status: None,
             promoted: totals.promoted,
+            first_promotion_s: journal.first_promotion().map(|at| at.as_secs_f64()),
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
