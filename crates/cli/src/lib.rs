@@ -28,6 +28,7 @@ mod commands;
 mod config;
 mod daemon;
 mod demo;
+mod first_touch;
 mod log_filter;
 mod options;
 mod output;

@@ -1,6 +1,7 @@
 //! The summary of a session, for people and for programs.
 
 use crate::commands::prefault_options::PrefaultChoice;
+use crate::first_touch::FirstTouchPlan;
 use crate::program_use::ProgramUse;
 use crate::text_format;
 use hawkeye_linux::page_sizes::ObservedSizes;
@@ -29,6 +30,8 @@ pub struct Summary {
     pub first_promotion_s: Option<f64>,
     pub split: u64,
     pub recovered_bytes: u64,
+    /// What was set in the program's environment, so that its allocator requests huge pages.
+    pub first_touch: FirstTouchPlan,
     pub filled_ahead_bytes: u64,
     /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
@@ -188,6 +191,9 @@ impl fmt::Display for Summary {
             )?;
         }
         let [promoted, split] = [self.promoted, self.split].map(text_format::count);
+        for variable in &self.first_touch.set {
+            writeln!(f, "  first touch {}={}", variable.name, variable.value)?;
+        }
         let recovered = text_format::bytes(self.recovered_bytes);
         let first = self
             .first_promotion_s

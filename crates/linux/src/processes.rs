@@ -24,5 +24,6 @@ pub mod proc_scanner;
 pub mod process;
 pub(crate) mod process_reader;
 pub mod process_selector;
+pub mod program_allocator;
 pub mod schedstat;
 pub mod user_names;

@@ -72,6 +72,7 @@ struct AdviceReport<'a> {
     base_regions: usize,
     huge_regions: u64,
     surroundings: &'a hawkeye_linux::processes::huge_page_context::HugePageContext,
+    first_touch: &'a crate::first_touch::FirstTouchPlan,
     memory: &'a hawkeye_policy::MemoryUse,
     cgroup: &'a Option<facts::CgroupFacts>,
 }
@@ -101,6 +102,7 @@ fn report<'a>(facts: &'a AdviceFacts, advice: &'a Recommendation) -> AdviceRepor
         base_regions: facts.regions.len(),
         huge_regions: facts.huge_regions,
         surroundings: &facts.surroundings,
+        first_touch: &facts.first_touch,
         memory: &facts.memory,
         cgroup: &facts.cgroup,
     }

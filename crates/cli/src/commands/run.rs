@@ -1,15 +1,19 @@
 //! `hawkeye run`: starts a program under management.
 
 use super::session::PreparedSession;
+use crate::first_touch::{self, FirstTouchPlan};
 use crate::options::ManageOptions;
 use crate::program_use;
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hawkeye_linux::ManagedTarget;
+use hawkeye_linux::machine_lease::thp_settings;
 use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::processes::program_allocator;
 use hawkeye_linux::stop::unblock_signals;
 use hawkeye_policy::Profile;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// Start a program under management, and print a summary at its end.
@@ -22,7 +26,7 @@ use std::process::{Command, ExitCode};
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 `hawkeye help run` describes all options in full, and also --average,
---promotion-return, --kernel-split, --fill-rate and --fill-threads.",
+--promotion-return, --first-touch, --kernel-split, --fill-rate and --fill-threads.",
     after_long_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
@@ -38,15 +42,38 @@ pub struct RunOptions {
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::options::bytes)]
     warm: u64,
 
+    /// Let the program's allocator request huge pages: on or off [default: by the profile].
+    ///
+    /// Sets the documented variable of its allocator or runtime in the program's environment: of
+    /// glibc, jemalloc, mimalloc, Java, PHP. Never replaces what is set there already. The default
+    /// is on with the profile speed, off with others.
+    #[arg(long, value_name = "MODE", hide_short_help = true)]
+    first_touch: Option<FirstTouchMode>,
+
+    /// Show what would be done, and start nothing.
+    #[arg(long)]
+    dry_run: bool,
+
     /// The program and its arguments, after --.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FirstTouchMode {
+    On,
+    Off,
 }
 
 impl RunOptions {
     /// Runs the program and returns its status.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
+        let first_touch = self.first_touch_plan()?;
+        if self.dry_run {
+            crate::output::print(&self.dry_run_text(&first_touch))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let session = PreparedSession::begin(
             &self.options,
             Profile::Speed,
@@ -55,6 +82,10 @@ impl RunOptions {
         )?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
+        for variable in &first_touch.set {
+            command.env(&variable.name, &variable.value);
+            eprintln!("hawkeye: {variable}; --first-touch off leaves it out");
+        }
         unblock_signals(&mut command);
         let child = command
             .spawn()
@@ -66,11 +97,56 @@ impl RunOptions {
         let summary = &mut managed.summary;
         summary.subject = name;
         summary.exit_status = Some(code);
+        summary.first_touch = first_touch;
         summary.program.add(used);
         if let Err(error) = managed.report(&self.options) {
             // The caller waits for the program's status, so an error of ours does not replace it.
             eprintln!("hawkeye: {error:#}");
         }
         Ok(ExitCode::from(code))
+    }
+
+    fn profile(&self) -> Profile {
+        self.options.profile.unwrap_or(Profile::Speed)
+    }
+
+    /// What to set for the program, so that its memory is huge at first touch.
+    fn first_touch_plan(&self) -> Result<FirstTouchPlan> {
+        let on = match self.first_touch {
+            Some(mode) => mode == FirstTouchMode::On,
+            None => self.profile().huge_first_touch(),
+        };
+        if !on {
+            return Ok(FirstTouchPlan::default());
+        }
+        let variable = |name: &str| std::env::var(name).ok();
+        let program = program_allocator::inspect(Path::new(&self.command[0]), variable)
+            .with_context(|| format!("can't start {}", self.command[0].to_string_lossy()))?;
+        let arguments = self.command[1..].iter();
+        let arguments: Vec<String> = arguments
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
+        let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
+        Ok(first_touch::plan(
+            &program.allocator,
+            variable,
+            &arguments,
+            enabled.as_deref(),
+        ))
+    }
+
+    fn dry_run_text(&self, first_touch: &FirstTouchPlan) -> String {
+        let words = self.command.iter().map(|word| word.to_string_lossy());
+        let command = words.collect::<Vec<_>>().join(" ");
+        let profile = self.profile();
+        let policy = self.options.policy(profile);
+        let mut text = format!("command      {command}\nprofile      {profile}, policy {policy}\n");
+        for variable in &first_touch.set {
+            text += &format!("first touch  {variable}\n");
+        }
+        for why in &first_touch.left {
+            text += &format!("first touch  nothing is set: {why}\n");
+        }
+        text
     }
 }

@@ -3,6 +3,7 @@
 use super::page_size_options::{self, OfferedSizes};
 use super::prefault_options::PrefaultSession;
 use crate::config::{Config, PrefaultMode};
+use crate::first_touch::FirstTouchPlan;
 use crate::options::{self, ManageOptions};
 use crate::program_use::ProgramUse;
 use crate::progress::ProgressLine;
@@ -252,6 +253,7 @@ impl PreparedSession {
             first_promotion_s: journal.first_promotion().map(|at| at.as_secs_f64()),
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
+            first_touch: FirstTouchPlan::default(),
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
             prefault: prefault.choice().cloned(),

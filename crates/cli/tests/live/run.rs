@@ -155,3 +155,39 @@ fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
     let recovered = figure(&summary, "recovered_bytes");
     assert!(recovered >= 80 << 20, "{summary}");
 }
+
+#[test]
+fn a_dry_run_shows_what_would_be_set_and_starts_nothing() {
+    let machine = or_skip!(machine(this_test!()));
+    let mark = machine.state.join("started");
+    let shown = machine.output(&format!("run --dry-run -- touch {}", mark.display()));
+    let shown = shown.assert_success();
+    let text = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1: the C library's malloc requests huge pages";
+    let left = "first touch  nothing is set:";
+    assert!(
+        shown.out.contains(text) || shown.out.contains(left),
+        "{shown:?}"
+    );
+    assert!(!mark.exists());
+    let missing = machine.output("run --dry-run -- /nowhere/program");
+    missing.assert_refused(1, "can't start /nowhere/program");
+}
+
+#[test]
+fn a_programs_allocator_requests_huge_pages_with_the_profile_speed() {
+    let machine = or_skip!(machine(this_test!()));
+    let set = |options: &str| {
+        let command = format!("run {options} -- sh -c");
+        let mut command = machine.hawkeye(&command);
+        CommandOutput::of(command.arg("echo ${GLIBC_TUNABLES-unset}")).out
+    };
+    let enabled = hawkeye_linux::machine_lease::thp_settings::enabled_file();
+    let enabled = hawkeye_linux::machine_lease::thp_settings::read_setting(&enabled);
+    if enabled.is_ok_and(|setting| setting == "madvise") {
+        let tunables = set("");
+        assert!(tunables.contains("glibc.malloc.hugetlb=1"), "{tunables}");
+    }
+    for options in ["--first-touch off", "--profile balanced"] {
+        assert_eq!(set(options), "unset\n");
+    }
+}

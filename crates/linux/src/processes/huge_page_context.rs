@@ -1,5 +1,5 @@
 //! What decides whether a process gets huge pages, apart from how it uses its memory. That is its
-//! mappings and their advice, its allocator, the kernel's settings, and its cgroup. This module
+//! mappings and their advice, the kernel's settings, and its cgroup. This module
 //! only reads.
 
 use crate::error::Result;
@@ -11,8 +11,6 @@ use crate::processes::user_names::UserNames;
 use hawkeye_policy::ProcessIdentity;
 use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,10 +23,6 @@ pub struct HugePageContext {
     pub thp_disabled: bool,
     /// Its mappings that hold memory, by address.
     pub places: Vec<MappingGroup>,
-    /// The allocator of its memory.
-    pub allocator: Allocator,
-    /// Options of its Java virtual machine; `None` if it is not one.
-    pub java: Option<JavaFlags>,
     /// The kernel's settings.
     pub settings: ThpSettings,
 }
@@ -67,44 +61,6 @@ pub enum HugePageAdvice {
     NoHuge,
 }
 
-/// The allocator of a process, as far as its libraries and environment show it. A statically linked
-/// one cannot be recognised.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(tag = "name", rename_all = "kebab-case")]
-pub enum Allocator {
-    /// The C library's.
-    Glibc {
-        /// `glibc.malloc.hugetlb` of `GLIBC_TUNABLES`: 1 asks for huge pages by madvise, 2 takes
-        /// them from the pool.
-        hugetlb: Option<u32>,
-        /// All of `GLIBC_TUNABLES`.
-        tunables: Option<String>,
-    },
-    /// jemalloc, as a library.
-    Jemalloc {
-        /// `thp` of `MALLOC_CONF`.
-        thp: Option<String>,
-        /// All of `MALLOC_CONF`.
-        conf: Option<String>,
-    },
-    /// tcmalloc, as a library.
-    Tcmalloc,
-    /// mimalloc, as a library.
-    Mimalloc,
-    /// Unknown.
-    #[default]
-    Unknown,
-}
-
-/// Options of a Java virtual machine that concern huge pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct JavaFlags {
-    /// `-XX:+UseTransparentHugePages`: the heap is advised.
-    pub transparent: bool,
-    /// `-XX:+UseLargePages`: the heap comes from the hugetlb pool.
-    pub large_pages: bool,
-}
-
 /// The kernel's settings of transparent huge pages. `None`: the kernel lacks the setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ThpSettings {
@@ -136,16 +92,10 @@ impl HugePageContext {
         let users = UserNames::default();
         let status = process::read(pid, Process::status)?;
         let maps = process::read(pid, Process::smaps)?;
-        let libraries: Vec<String> = maps.iter().filter_map(library).collect();
-        // These two files exist as long as the process does; those of zombies are empty.
-        let command_line = process::read(pid, Process::cmdline).unwrap_or_default();
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         Ok(Self {
             identity: with_user_name(identify(pid, &users)?, &users),
             thp_disabled: status.thp_enabled == Some(false),
             places: merge_neighbours(maps.iter().map(mapping_group)),
-            allocator: allocator(&libraries, &parse_environment(&environment)),
-            java: java_flags(&libraries, &command_line),
             settings: settings(),
         })
     }
@@ -172,14 +122,6 @@ fn settings() -> ThpSettings {
         khugepaged_scan_sleep_ms: read("khugepaged/scan_sleep_millisecs"),
         khugepaged_pages_to_scan: read("khugepaged/pages_to_scan"),
         shmem_enabled: read("shmem_enabled"),
-    }
-}
-
-/// Name of the mapped file, without its folder.
-fn library(map: &MemoryMap) -> Option<String> {
-    match &map.pathname {
-        MMapPath::Path(path) => Some(path.file_name()?.to_string_lossy().into_owned()),
-        _ => None,
     }
 }
 
@@ -242,68 +184,6 @@ fn merge_neighbours(places: impl Iterator<Item = MappingGroup>) -> Vec<MappingGr
         }
     }
     merged
-}
-
-/// The environment with which a process was started.
-fn parse_environment(environ: &[u8]) -> BTreeMap<String, String> {
-    let text = String::from_utf8_lossy(environ);
-    text.split('\0')
-        .filter_map(|variable| variable.split_once('='))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
-}
-
-fn allocator(libraries: &[String], variables: &BTreeMap<String, String>) -> Allocator {
-    let has = |name: &str| libraries.iter().any(|library| library.starts_with(name));
-    // An allocator loaded beside the C library replaces the C library's.
-    if has("libjemalloc") {
-        let conf = ["MALLOC_CONF", "_RJEM_MALLOC_CONF"];
-        let thp = conf.iter().find_map(|name| {
-            let options = variables.get(*name)?.split(',');
-            options.rev().find_map(|option| option.strip_prefix("thp:"))
-        });
-        return Allocator::Jemalloc {
-            thp: thp.map(str::to_owned),
-            conf: variables.get("MALLOC_CONF").cloned(),
-        };
-    }
-    if has("libtcmalloc") {
-        return Allocator::Tcmalloc;
-    }
-    if has("libmimalloc") {
-        return Allocator::Mimalloc;
-    }
-    if has("libc.so.6") || has("libc-2.") {
-        let tunables = variables.get("GLIBC_TUNABLES");
-        let hugetlb = tunables.and_then(|tunables| {
-            let mut last_first = tunables.rsplit(':');
-            last_first.find_map(|it| it.strip_prefix("glibc.malloc.hugetlb=")?.parse().ok())
-        });
-        return Allocator::Glibc {
-            hugetlb,
-            tunables: tunables.cloned(),
-        };
-    }
-    Allocator::Unknown
-}
-
-fn java_flags(libraries: &[String], command_line: &[String]) -> Option<JavaFlags> {
-    libraries
-        .iter()
-        .find(|library| library.as_str() == "libjvm.so")?;
-    // If an option is given several times, the last one counts.
-    let on = |flag: &str| {
-        let said = command_line.iter().rev().find_map(|word| {
-            let switch = word.strip_prefix("-XX:")?;
-            let (sign, name) = switch.split_at_checked(1)?;
-            (name == flag).then_some(sign == "+")
-        });
-        said.unwrap_or(false)
-    };
-    Some(JavaFlags {
-        transparent: on("UseTransparentHugePages"),
-        large_pages: on("UseLargePages"),
-    })
 }
 
 #[cfg(test)]

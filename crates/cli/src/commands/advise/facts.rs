@@ -1,5 +1,6 @@
 //! What was measured about a process: plain values, from which `findings` derives the advice.
 
+use crate::first_touch::FirstTouchPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
 use serde::Serialize;
@@ -18,6 +19,8 @@ pub struct AdviceFacts {
     pub recovery_possible: bool,
     /// Settings of the process, its mappings and the kernel's settings.
     pub surroundings: HugePageContext,
+    /// What would let its allocator request huge pages from its next start on.
+    pub first_touch: FirstTouchPlan,
     pub memory: MemoryUse,
     pub manager: Option<OtherManager>,
     /// The fullest of its cgroups that have a limit.

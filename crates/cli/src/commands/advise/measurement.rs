@@ -6,6 +6,7 @@ use super::facts::{
 };
 use crate::daemon::protocol::{DaemonRequest, Reply};
 use crate::daemon::{client, default_socket};
+use crate::first_touch;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup::CgroupLimits;
@@ -75,6 +76,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
     let fullest = groups
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
+    let surroundings = HugePageContext::of(pid)?;
     Ok(AdviceFacts {
         pid,
         seconds,
@@ -84,7 +86,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         zeros,
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
-        surroundings: HugePageContext::of(pid)?,
+        first_touch: first_touch::of_process(pid, surroundings.settings.enabled.as_deref()),
+        surroundings,
         memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts {
             name: group.name,

@@ -2,7 +2,7 @@
 
 use super::facts::AdviceFacts;
 use super::finding::{AdviceVerdict, Finding, Remedy, RemedyTakesEffect};
-use hawkeye_linux::processes::huge_page_context::Allocator;
+use crate::first_touch::FirstTouchVariable;
 use hawkeye_policy::ProcessIdentity;
 
 fn remedy(takes: RemedyTakesEffect, does: impl Into<String>, command: impl Into<String>) -> Remedy {
@@ -74,7 +74,7 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
             ));
         }
     }
-    remedies.extend(allocator_remedy(facts));
+    remedies.extend(allocator_remedies(facts));
     if not_given && !around.thp_disabled && !refused {
         remedies.push(remedy(
             RemedyTakesEffect::AtNextStart,
@@ -149,63 +149,51 @@ fn rule_text(facts: &AdviceFacts) -> String {
     format!("[[rule]]\nname = \"{name}\"\n{condition}\naction = \"include\"")
 }
 
-/// The setting of the program's own allocator.
-fn allocator_remedy(facts: &AdviceFacts) -> Option<Remedy> {
-    let around = &facts.surroundings;
-    let jemalloc = matches!(around.allocator, Allocator::Jemalloc { .. });
-    // jemalloc calls MADV_NOHUGEPAGE only when it is configured to.
-    if around.thp_disabled || (facts.walks_mostly_excluded() && !jemalloc) {
-        return None;
+/// The switch of the program's own allocator, for a shell, a systemd unit and a container.
+fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
+    if facts.surroundings.thp_disabled || facts.walks_mostly_excluded() {
+        return Vec::new();
     }
-    // Allocators ask by madvise, which the kernel ignores under `never`.
-    if matches!(around.settings.enabled.as_deref(), None | Some("never")) {
-        return None;
-    }
-    let asks = "request huge pages for all that it allocates (madvise), used or not";
-    if let Some(java) = around.java {
-        let requested = java.transparent || java.large_pages;
-        let command = "java -XX:+UseTransparentHugePages ...";
-        let does = "request huge pages for the Java heap (madvise), used or not";
-        return (!requested).then(|| remedy(RemedyTakesEffect::AtNextStart, does, command));
-    }
-    let (variable, condition) = match &around.allocator {
-        Allocator::Glibc {
-            hugetlb: None | Some(0),
-            tunables,
-        } => {
-            let set = with_option(tunables.as_deref(), ':', "glibc.malloc.hugetlb=", "1")?;
-            let condition = ", if it uses glibc's malloc (glibc 2.35 and later)";
-            (format!("GLIBC_TUNABLES={set}"), condition)
-        }
-        Allocator::Jemalloc { thp, conf } if thp.as_deref() != Some("always") => {
-            let set = with_option(conf.as_deref(), ',', "thp:", "always")?;
-            (format!("MALLOC_CONF={set}"), "")
-        }
-        _ => return None,
-    };
-    let command = match systemd_service(&around.identity) {
-        Some(service) => {
-            let edit = service.command("edit");
-            format!("{edit}   # [Service] Environment={variable}")
-        }
-        None => format!("{variable} {} ...", around.identity.command),
-    };
-    let does = format!("{asks}{condition}");
-    Some(remedy(RemedyTakesEffect::AtNextStart, does, command))
+    let set = facts.first_touch.set.iter();
+    let plain = |variable: &&FirstTouchVariable| is_plain(&variable.value);
+    set.filter(plain)
+        .flat_map(|variable| allocator_remedy(facts, variable))
+        .collect()
 }
 
-/// The present value with this option added. `None` where the value can't be copied safely into a
-/// shell.
-fn with_option(set: Option<&str>, between: char, option: &str, value: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/".contains(c);
-    let set = set.unwrap_or_default();
-    let others = set.split(between);
-    let others = others.filter(|it| !it.is_empty() && !it.starts_with(option));
-    let mut all: Vec<String> = others.map(str::to_owned).collect();
-    all.push(format!("{option}{value}"));
-    set.chars()
-        .all(plain)
-        .then(|| all.join(&between.to_string()))
+fn allocator_remedy(facts: &AdviceFacts, variable: &FirstTouchVariable) -> [Remedy; 3] {
+    let identity = &facts.surroundings.identity;
+    let FirstTouchVariable {
+        name,
+        value,
+        requests,
+    } = variable;
+    let does = format!("let {requests} request huge pages for all that it allocates, used or not");
+    let quoted = match value.contains(' ') {
+        true => format!("'{value}'"),
+        false => value.clone(),
+    };
+    let command = format!("{name}={quoted} {} ...", identity.command);
+    let edit = match systemd_service(identity) {
+        Some(service) => service.command("edit"),
+        None => "systemctl edit UNIT".to_owned(),
+    };
+    let drop_in = format!("{edit}\n[Service]\nEnvironment=\"{name}={value}\"");
+    let patch = format!(
+        "kubectl patch deployment NAME --patch-file huge-pages.yaml\nspec:\n  template:\n    spec:\n      containers:\n        - name: CONTAINER\n          env:\n            - name: {name}\n              value: \"{value}\""
+    );
+    [
+        (does, command),
+        ("the same in a drop-in of its systemd unit".into(), drop_in),
+        ("the same for its container in Kubernetes".into(), patch),
+    ]
+    .map(|(does, command)| remedy(RemedyTakesEffect::AtNextStart, does, command))
+}
+
+/// Whether a value can be copied safely into a shell, a unit and YAML.
+fn is_plain(value: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/ ".contains(c);
+    value.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -213,7 +201,6 @@ mod tests {
     use super::super::findings::tests::facts;
     use super::*;
     use crate::config::Config;
-    use hawkeye_linux::processes::huge_page_context::JavaFlags;
 
     #[test]
     fn the_proposed_rule_is_valid_and_includes_the_program() {
@@ -257,41 +244,35 @@ mod tests {
     }
 
     #[test]
-    fn only_missing_allocator_settings_are_proposed() {
-        let command = |allocator, java| {
-            let mut facts = facts();
-            facts.surroundings.allocator = allocator;
-            facts.surroundings.java = java;
-            allocator_remedy(&facts).map(|remedy| remedy.command)
+    fn an_allocators_switch_is_proposed_for_a_shell_a_unit_and_a_container() {
+        let mut facts = facts();
+        facts.first_touch.set.clear();
+        assert_eq!(allocator_remedies(&facts), []);
+        let variable = |name: &str, value: &str| FirstTouchVariable {
+            name: name.into(),
+            value: value.into(),
+            requests: "jemalloc",
         };
-        let glibc = |hugetlb, tunables: Option<&str>| Allocator::Glibc {
-            hugetlb,
-            tunables: tunables.map(str::to_owned),
+        facts.first_touch.set = vec![variable("MALLOC_CONF", "narenas:2,thp:always")];
+        let commands = |facts: &AdviceFacts| -> Vec<String> {
+            let remedies = allocator_remedies(facts).into_iter();
+            remedies.map(|remedy| remedy.command).collect()
         };
-        let untuned = || glibc(None, None);
-        let has = |command: Option<String>, text| command.is_some_and(|c| c.contains(text));
-        assert!(has(command(untuned(), None), "glibc.malloc.hugetlb=1"));
-        assert_eq!(command(glibc(Some(1), None), None), None);
-        let jemalloc = |thp: &str| Allocator::Jemalloc {
-            thp: Some(thp.into()),
-            conf: Some(format!("narenas:2,thp:{thp},abort:true")),
+        let [shell, unit, container] = &commands(&facts)[..] else {
+            panic!("three forms");
         };
-        // Other options stay.
-        let set = "MALLOC_CONF=narenas:2,abort:true,thp:always reader ...";
-        assert_eq!(command(jemalloc("default"), None).as_deref(), Some(set));
-        let tuned = |tunables| glibc(Some(0), Some(tunables));
-        let arenas = command(
-            tuned("glibc.malloc.hugetlb=0:glibc.malloc.arena_max=2"),
-            None,
-        );
-        let set = "GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1 ";
-        assert!(has(arenas, set));
-        assert_eq!(command(tuned("x=$(reboot)"), None), None);
-        assert_eq!(command(jemalloc("always"), None), None);
-        let java = Some(JavaFlags::default());
-        assert!(has(command(untuned(), java), "UseTransparentHugePages"));
-        let mut never = facts();
-        never.surroundings.settings.enabled = Some("never".into());
-        assert_eq!(allocator_remedy(&never), None);
+        assert_eq!(shell, "MALLOC_CONF=narenas:2,thp:always reader ...");
+        let drop_in = "[Service]\nEnvironment=\"MALLOC_CONF=narenas:2,thp:always\"";
+        assert!(unit.ends_with(drop_in), "{unit}");
+        let env = "- name: MALLOC_CONF\n              value: \"narenas:2,thp:always\"";
+        assert!(container.ends_with(env), "{container}");
+        // The environment is the program's: it may hold anything.
+        facts.first_touch.set = vec![variable("MALLOC_CONF", "x$(reboot),thp:always")];
+        assert_eq!(allocator_remedies(&facts), []);
+        facts.first_touch.set = vec![variable("JDK_JAVA_OPTIONS", "-Xmx4g -XX:+Use")];
+        let java = &commands(&facts)[0];
+        assert_eq!(java, "JDK_JAVA_OPTIONS='-Xmx4g -XX:+Use' reader ...");
+        facts.surroundings.thp_disabled = true;
+        assert_eq!(allocator_remedies(&facts), []);
     }
 }

@@ -1,6 +1,7 @@
 use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
 use super::*;
-use hawkeye_linux::processes::huge_page_context::{Allocator, HugePageContext, ThpSettings};
+use crate::first_touch::{FirstTouchPlan, FirstTouchVariable};
+use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
 
 const START: u64 = 0x7f00_0000_0000;
@@ -58,16 +59,20 @@ pub(in super::super) fn facts() -> AdviceFacts {
                 ..ProcessIdentity::default()
             },
             places: vec![mapping_group(count, HugePageAdvice::None)],
-            allocator: Allocator::Glibc {
-                hugetlb: None,
-                tunables: None,
-            },
             settings: ThpSettings {
                 enabled: Some("madvise".into()),
                 enabled_file: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
                 ..ThpSettings::default()
             },
             ..HugePageContext::default()
+        },
+        first_touch: FirstTouchPlan {
+            set: vec![FirstTouchVariable {
+                name: "GLIBC_TUNABLES".into(),
+                value: "glibc.malloc.hugetlb=1".into(),
+                requests: "the C library's malloc",
+            }],
+            left: Vec::new(),
         },
         memory: MemoryUse {
             used_bytes: 4 << 30,

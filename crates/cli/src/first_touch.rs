@@ -1,0 +1,269 @@
+//! Switches with which a program's own allocator requests huge pages at first touch.
+//!
+//! They concern this program and its children alone: allocators request huge pages by `madvise`,
+//! so no setting of the machine changes. docs/use/first-touch.md has each switch with its version.
+
+use hawkeye_linux::processes::program_allocator::{self, ProgramAllocator};
+use serde::Serialize;
+use std::fmt;
+
+/// Variables to set for a program, and remarks on what is left as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FirstTouchPlan {
+    pub set: Vec<FirstTouchVariable>,
+    /// Why nothing is set, or not more, a clause each.
+    pub left: Vec<String>,
+}
+
+/// A variable of a program's environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FirstTouchVariable {
+    pub name: String,
+    /// The whole value, with what the user has set.
+    pub value: String,
+    /// Who then requests huge pages.
+    pub requests: &'static str,
+}
+
+impl fmt::Display for FirstTouchVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, value, requests) = (&self.name, &self.value, self.requests);
+        write!(f, "{name}={value}: {requests} requests huge pages")
+    }
+}
+
+/// A switch of an allocator.
+struct AllocatorSwitch {
+    variable: String,
+    /// What is added to the variable.
+    option: &'static str,
+    /// Between the options of the variable; `None`: the variable has one value only.
+    separator: Option<&'static str>,
+    /// The user has decided already if the variable has one of these.
+    decided_by: &'static [&'static str],
+    requests: &'static str,
+}
+
+/// The switch of an allocator, or why there is none.
+fn switch_of(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, String> {
+    let single = |variable: &str, requests| AllocatorSwitch {
+        variable: variable.to_owned(),
+        option: "1",
+        separator: None,
+        decided_by: &[],
+        requests,
+    };
+    match allocator {
+        ProgramAllocator::Glibc { has_hugetlb: true } => Ok(AllocatorSwitch {
+            variable: "GLIBC_TUNABLES".to_owned(),
+            option: "glibc.malloc.hugetlb=1",
+            separator: Some(":"),
+            decided_by: &["glibc.malloc.hugetlb="],
+            requests: "the C library's malloc",
+        }),
+        ProgramAllocator::Glibc { has_hugetlb: false } => {
+            Err("its C library has no switch for huge pages (glibc 2.35 and later have one)".into())
+        }
+        ProgramAllocator::Jemalloc { variable } => Ok(AllocatorSwitch {
+            variable: variable.clone(),
+            option: "thp:always",
+            separator: Some(","),
+            decided_by: &["thp:"],
+            requests: "jemalloc",
+        }),
+        ProgramAllocator::Java { version: Some(..9) } => {
+            Err("its JDK is older than 9; start it with -XX:+UseTransparentHugePages".into())
+        }
+        ProgramAllocator::Java { .. } => Ok(AllocatorSwitch {
+            variable: "JDK_JAVA_OPTIONS".to_owned(),
+            option: "-XX:+UseTransparentHugePages",
+            separator: Some(" "),
+            decided_by: &JAVA_DECISIONS,
+            requests: "the Java virtual machine's heap",
+        }),
+        ProgramAllocator::Mimalloc { variable } => Ok(single(variable, "mimalloc")),
+        ProgramAllocator::Php => Ok(single("USE_ZEND_ALLOC_HUGE_PAGES", "PHP's memory manager")),
+        ProgramAllocator::Tcmalloc => Err("tcmalloc has no switch for huge pages".into()),
+        ProgramAllocator::Go => Err("the Go runtime has no switch for huge pages".into()),
+        ProgramAllocator::Unknown => Err("its allocator is not known".into()),
+    }
+}
+
+const JAVA_DECISIONS: [&str; 2] = ["UseTransparentHugePages", "UseLargePages"];
+/// Variables from which Java virtual machines take options.
+const JAVA_VARIABLES: [&str; 2] = ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"];
+
+/// What to set for a program with this allocator. `variable` returns a variable of its environment,
+/// `arguments` are its own, and `thp_enabled` is the machine's setting of transparent huge pages.
+pub fn plan(
+    allocator: &ProgramAllocator,
+    variable: impl Fn(&str) -> Option<String>,
+    arguments: &[String],
+    thp_enabled: Option<&str>,
+) -> FirstTouchPlan {
+    let nothing = |why: String| FirstTouchPlan {
+        set: Vec::new(),
+        left: vec![why],
+    };
+    match thp_enabled {
+        Some("always") => {
+            return nothing("the kernel gives huge pages to every program already (always)".into());
+        }
+        None | Some("never") => {
+            let why = "the kernel ignores what allocators request (transparent huge pages: never)";
+            return nothing(why.into());
+        }
+        Some(_) => {}
+    }
+    let switch = match switch_of(allocator) {
+        Ok(switch) => switch,
+        Err(why) => return nothing(why),
+    };
+    let name = &switch.variable;
+    let set = variable(name).filter(|set| !set.is_empty());
+    let decides = |text: &str| switch.decided_by.iter().any(|option| text.contains(option));
+    let decided = match (&set, switch.separator) {
+        (Some(_), None) => true,
+        (Some(set), Some(_)) => decides(set),
+        (None, _) => false,
+    };
+    if decided {
+        return nothing(format!("{name} is set already"));
+    }
+    if matches!(allocator, ProgramAllocator::Java { .. }) {
+        let elsewhere = JAVA_VARIABLES.iter().filter_map(|name| variable(name));
+        if arguments
+            .iter()
+            .cloned()
+            .chain(elsewhere)
+            .any(|text| decides(&text))
+        {
+            return nothing("its options decide on huge pages already".into());
+        }
+    }
+    let value = match (set, switch.separator) {
+        (Some(set), Some(separator)) => format!("{set}{separator}{}", switch.option),
+        _ => switch.option.to_owned(),
+    };
+    FirstTouchPlan {
+        set: vec![FirstTouchVariable {
+            value,
+            requests: switch.requests,
+            name: switch.variable,
+        }],
+        left: Vec::new(),
+    }
+}
+
+/// What to set for a running process's program from its next start on. Nothing if the process has
+/// just ended.
+pub fn of_process(pid: u32, thp_enabled: Option<&str>) -> FirstTouchPlan {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let texts = |bytes: Vec<u8>| -> Vec<String> {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        text.split('\0').map(str::to_owned).collect()
+    };
+    let (environment, arguments) = (texts(read("environ")), texts(read("cmdline")));
+    let variable = |name: &str| {
+        let mut set = environment.iter().filter_map(|text| text.split_once('='));
+        set.find_map(|(known, value)| (known == name).then(|| value.to_owned()))
+    };
+    let allocator = program_allocator::of_process(pid).unwrap_or(ProgramAllocator::Unknown);
+    plan(&allocator, variable, &arguments, thp_enabled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ProgramAllocator::{Glibc, Go, Java, Jemalloc, Mimalloc, Php, Tcmalloc, Unknown};
+
+    const GLIBC: ProgramAllocator = Glibc { has_hugetlb: true };
+
+    /// The variable to set as `NAME=VALUE`, or why there is none. `set` is one variable that the
+    /// user has set.
+    fn planned(allocator: &ProgramAllocator, set: &str, arguments: &[&str]) -> String {
+        let variable = |name: &str| {
+            let (user_set, value) = set.split_once('=')?;
+            (user_set == name).then(|| value.to_owned())
+        };
+        let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+        text(&plan(allocator, variable, &arguments, Some("madvise")))
+    }
+
+    fn text(plan: &FirstTouchPlan) -> String {
+        match (&plan.set[..], &plan.left[..]) {
+            ([one], []) => format!("{}={}", one.name, one.value),
+            ([], [why]) => why.clone(),
+            _ => panic!("one or the other: {plan:?}"),
+        }
+    }
+
+    #[test]
+    fn each_allocator_has_its_switch_or_a_reason() {
+        let jemalloc = Jemalloc {
+            variable: "_RJEM_MALLOC_CONF".into(),
+        };
+        let mimalloc = Mimalloc {
+            variable: "MIMALLOC_ALLOW_LARGE_OS_PAGES",
+        };
+        let java = Java { version: Some(17) };
+        for (allocator, expected) in [
+            (&GLIBC, "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"),
+            (&jemalloc, "_RJEM_MALLOC_CONF=thp:always"),
+            (&mimalloc, "MIMALLOC_ALLOW_LARGE_OS_PAGES=1"),
+            (&java, "JDK_JAVA_OPTIONS=-XX:+UseTransparentHugePages"),
+            (&Php, "USE_ZEND_ALLOC_HUGE_PAGES=1"),
+        ] {
+            assert_eq!(planned(allocator, "", &[]), expected);
+        }
+        for (allocator, why) in [
+            (&Glibc { has_hugetlb: false }, "2.35"),
+            (&Java { version: Some(8) }, "older than 9"),
+            (&Tcmalloc, "tcmalloc"),
+            (&Go, "Go"),
+            (&Unknown, "not known"),
+        ] {
+            let left = planned(allocator, "", &[]);
+            assert!(left.contains(why), "{left}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        let other = "GLIBC_TUNABLES=glibc.malloc.arena_max=2";
+        let both = "GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1";
+        assert_eq!(planned(&GLIBC, other, &[]), both);
+        let own = "GLIBC_TUNABLES=glibc.malloc.hugetlb=0";
+        assert_eq!(planned(&GLIBC, own, &[]), "GLIBC_TUNABLES is set already");
+        let php = planned(&Php, "USE_ZEND_ALLOC_HUGE_PAGES=0", &[]);
+        assert_eq!(php, "USE_ZEND_ALLOC_HUGE_PAGES is set already");
+        let jemalloc = Jemalloc {
+            variable: "MALLOC_CONF".into(),
+        };
+        let own = planned(&jemalloc, "MALLOC_CONF=narenas:2,thp:never", &[]);
+        assert_eq!(own, "MALLOC_CONF is set already");
+        let java = Java { version: Some(17) };
+        let heap = planned(&java, "JDK_JAVA_OPTIONS=-Xmx4g", &[]);
+        let both = "JDK_JAVA_OPTIONS=-Xmx4g -XX:+UseTransparentHugePages";
+        assert_eq!(heap, both);
+        let decided = "its options decide on huge pages already";
+        assert_eq!(
+            planned(&java, "", &["-XX:-UseTransparentHugePages"]),
+            decided
+        );
+        let elsewhere = "JAVA_TOOL_OPTIONS=-XX:+UseLargePages";
+        assert_eq!(planned(&java, elsewhere, &[]), decided);
+    }
+
+    #[test]
+    fn where_the_kernel_decides_nothing_is_set() {
+        for (setting, why) in [
+            (Some("always"), "every program"),
+            (Some("never"), "never"),
+            (None, "never"),
+        ] {
+            let left = text(&plan(&GLIBC, |_| None, &[], setting));
+            assert!(left.contains(why), "{left}");
+        }
+    }
+}

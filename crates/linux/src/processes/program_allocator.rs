@@ -1,0 +1,493 @@
+//! What allocates a program's memory, as far as its file and the libraries that it names show it.
+
+use crate::error::Result;
+use crate::processes::process;
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, ReadCache, ReadRef};
+use procfs::process::MMapPath;
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// What allocates a program's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramAllocator {
+    /// A Java virtual machine, started by its launcher `java`.
+    Java {
+        /// The version of the JDK, where its `release` file names one: 8, 17.
+        version: Option<u32>,
+    },
+    /// PHP's own memory manager.
+    Php,
+    /// The Go runtime.
+    Go,
+    /// jemalloc.
+    Jemalloc {
+        /// The environment variable that this build reads, for example `_RJEM_MALLOC_CONF`.
+        variable: String,
+    },
+    /// mimalloc.
+    Mimalloc {
+        /// The environment variable of this version's option for large pages.
+        variable: &'static str,
+    },
+    /// tcmalloc of gperftools.
+    Tcmalloc,
+    /// The GNU C library.
+    Glibc {
+        /// Whether it has the tunable `glibc.malloc.hugetlb` (2.35 and later).
+        has_hugetlb: bool,
+    },
+    /// None of these, or a file that can't be read.
+    Unknown,
+}
+
+/// A program, as found through `PATH`, symbolic links and `#!`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InspectedProgram {
+    /// The file that the kernel runs: of a script, its interpreter.
+    pub path: PathBuf,
+    /// What allocates its memory.
+    pub allocator: ProgramAllocator,
+}
+
+/// Libraries that are read at most, so that a broken file cannot keep us busy.
+const MOST_LIBRARIES: usize = 256;
+/// Bytes of a file's constants that are searched at most.
+const MOST_SEARCHED: u64 = 128 << 20;
+/// `#!` of a `#!`: more than the kernel allows.
+const MOST_INTERPRETERS: usize = 5;
+
+/// Looks at the program that `command` would start. `variable` returns a variable of its
+/// environment.
+///
+/// # Errors
+/// There is no such program.
+pub fn inspect(
+    command: &Path,
+    variable: impl Fn(&str) -> Option<String>,
+) -> io::Result<InspectedProgram> {
+    let mut path = find_program(command, &variable)?;
+    for _ in 0..MOST_INTERPRETERS {
+        match interpreter_of_script(&path)? {
+            Some(interpreter) => path = find_program(&interpreter, &variable)?,
+            None => break,
+        }
+    }
+    let path = fs::canonicalize(path)?;
+    let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
+        let libraries = Libraries::of(&path, &program, &variable);
+        allocator_of(&path, program, &libraries)
+    });
+    Ok(InspectedProgram { path, allocator })
+}
+
+/// What allocates the memory of a running process: by its file and the libraries that it has
+/// mapped.
+///
+/// # Errors
+/// The process has ended, or belongs to another user.
+pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
+    let process = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
+    let (path, maps) = process;
+    // The process may see other mounts.
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let mapped = maps.into_iter().filter_map(|map| match map.pathname {
+        MMapPath::Path(path) => Some(path),
+        _ => None,
+    });
+    let libraries = mapped.filter_map(|path| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        Some((name, Some(seen(&path))))
+    });
+    let libraries = Libraries(libraries.collect());
+    let program = ElfFacts::read(Path::new(&format!("/proc/{pid}/exe")));
+    Ok(program.map_or(ProgramAllocator::Unknown, |mut program| {
+        program.interpreter = program.interpreter.map(|linker| seen(&linker));
+        allocator_of(&seen(&path), program, &libraries)
+    }))
+}
+
+/// The file of a command: as `execvp` finds it.
+fn find_program(command: &Path, variable: &impl Fn(&str) -> Option<String>) -> io::Result<PathBuf> {
+    if command.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return fs::metadata(command).map(|_| command.to_owned());
+    }
+    let folders = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".to_owned());
+    let files = std::env::split_paths(&folders).map(|folder| folder.join(command));
+    let found = { files }.find(|file| is_executable_file(file));
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it is not in PATH"))
+}
+
+fn is_executable_file(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The interpreter after `#!`. Of `/usr/bin/env NAME` it is the name.
+fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut head = Vec::new();
+    File::open(path)?.take(256).read_to_end(&mut head)?;
+    let Some(rest) = head.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split_whitespace();
+    let first = words.next().map(PathBuf::from);
+    let is_env = first.as_ref().is_some_and(|it| it.ends_with("env"));
+    let named = words.find(|word| !word.starts_with('-') && !word.contains('='));
+    Ok(match (is_env, named) {
+        (true, Some(name)) => Some(name.into()),
+        _ => first,
+    })
+}
+
+fn allocator_of(path: &Path, program: ElfFacts, libraries: &Libraries) -> ProgramAllocator {
+    if program.go {
+        return ProgramAllocator::Go;
+    }
+    let is_launcher = path.file_name().is_some_and(|name| name == "java");
+    if is_launcher && libraries.has("libjli.so") {
+        return ProgramAllocator::Java {
+            version: java_version(path),
+        };
+    }
+    if program.mentions_php {
+        return ProgramAllocator::Php;
+    }
+    // An allocator beside the C library replaces the C library's.
+    let jemalloc = program.jemalloc.or_else(|| {
+        let file = libraries.find("libjemalloc.so")?;
+        let usual = || "MALLOC_CONF".to_owned();
+        let read = ElfFacts::read(file).and_then(|facts| facts.jemalloc);
+        Some(read.unwrap_or_else(usual))
+    });
+    if let Some(variable) = jemalloc {
+        return ProgramAllocator::Jemalloc { variable };
+    }
+    let mimalloc = program.mimalloc.or_else(|| {
+        let file = libraries.find("libmimalloc")?;
+        ElfFacts::read(file)?.mimalloc
+    });
+    if let Some(variable) = mimalloc {
+        return ProgramAllocator::Mimalloc { variable };
+    }
+    if libraries.has("libtcmalloc") {
+        return ProgramAllocator::Tcmalloc;
+    }
+    if libraries.has("libc.so.6") {
+        let linker = program.interpreter.and_then(|linker| fs::read(linker).ok());
+        return ProgramAllocator::Glibc {
+            has_hugetlb: linker.is_some_and(|linker| contains(&linker, b"glibc.malloc.hugetlb")),
+        };
+    }
+    ProgramAllocator::Unknown
+}
+
+/// The version in `release` of the JDK that a launcher belongs to.
+fn java_version(launcher: &Path) -> Option<u32> {
+    let home = launcher.parent()?.parent()?;
+    // In JDK 8 the launcher may be in jre/bin.
+    let homes = [Some(home), home.parent()];
+    let mut releases = homes.into_iter().flatten().map(|home| home.join("release"));
+    let release = releases.find_map(|file| fs::read_to_string(file).ok())?;
+    let line = release
+        .lines()
+        .find_map(|line| line.strip_prefix("JAVA_VERSION="))?;
+    let version = line.trim_matches('"');
+    // 1.8.0_402 is version 8.
+    let version = version.strip_prefix("1.").unwrap_or(version);
+    version.split(['.', '-', '+', '_']).next()?.parse().ok()
+}
+
+/// The libraries that a program loads: file names with the paths at which they were found.
+struct Libraries(Vec<(String, Option<PathBuf>)>);
+
+impl Libraries {
+    fn of(
+        program_path: &Path,
+        program: &ElfFacts,
+        variable: &impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let preload = variable("LD_PRELOAD").unwrap_or_default();
+        let preload = preload.split([':', ' ']).filter(|name| !name.is_empty());
+        let mut known = BTreeSet::new();
+        let mut found = Vec::new();
+        let folders = library_folders(program_path, program, variable);
+        let mut to_read: VecDeque<String> = preload.map(str::to_owned).collect();
+        to_read.extend(program.needed.iter().cloned());
+        while let Some(name) = to_read.pop_front() {
+            if found.len() >= MOST_LIBRARIES || !known.insert(name.clone()) {
+                continue;
+            }
+            let path = match name.contains('/') {
+                true => Some(PathBuf::from(&name)),
+                false => folders
+                    .iter()
+                    .map(|it| it.join(&name))
+                    .find(|it| it.exists()),
+            };
+            let read = path.as_deref().and_then(ElfFacts::dynamic);
+            to_read.extend(read.into_iter().flat_map(|(needed, _)| needed));
+            let file_name = name.rsplit('/').next().unwrap_or_default();
+            found.push((file_name.to_owned(), path));
+        }
+        Self(found)
+    }
+
+    fn has(&self, start: &str) -> bool {
+        self.0.iter().any(|(name, _)| name.starts_with(start))
+    }
+
+    fn find(&self, start: &str) -> Option<&Path> {
+        let mut named = self.0.iter().filter(|(name, _)| name.starts_with(start));
+        named.find_map(|(_, path)| path.as_deref())
+    }
+}
+
+/// Where libraries are looked for: a few folders too many do no harm.
+fn library_folders(
+    path: &Path,
+    program: &ElfFacts,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Vec<PathBuf> {
+    let origin = path.parent().unwrap_or(Path::new("/"));
+    let origin = origin.to_string_lossy();
+    let of_program = program.run_path.iter().flat_map(|path| path.split(':'));
+    let of_program = of_program.map(|folder| {
+        let folder = folder.replace("$ORIGIN", &origin);
+        PathBuf::from(folder.replace("${ORIGIN}", &origin))
+    });
+    let of_user = variable("LD_LIBRARY_PATH").unwrap_or_default();
+    let of_user: Vec<PathBuf> = std::env::split_paths(&of_user).collect();
+    let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let usual = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"];
+    let usual = usual.iter().map(PathBuf::from);
+    let usual = ["/lib", "/usr/lib"]
+        .into_iter()
+        .map(|folder| Path::new(folder).join(&triplet))
+        .chain(usual);
+    of_program.chain(of_user).chain(usual).collect()
+}
+
+/// What an ELF file of 64 bits says.
+#[derive(Debug, Default)]
+struct ElfFacts {
+    interpreter: Option<PathBuf>,
+    needed: Vec<String>,
+    run_path: Vec<String>,
+    go: bool,
+    jemalloc: Option<String>,
+    mimalloc: Option<&'static str>,
+    mentions_php: bool,
+}
+
+impl ElfFacts {
+    /// `None` for a file that is not such a file, or is damaged.
+    fn read(path: &Path) -> Option<Self> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let data = &cache;
+        let header = FileHeader64::<Endianness>::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, data).ok()?;
+        let interpreter = segments
+            .iter()
+            .find_map(|segment| segment.interpreter(endian, data).ok()?)
+            .map(|path| PathBuf::from(String::from_utf8_lossy(path).into_owned()));
+        let (needed, run_path) = Self::dynamic_entries(header, endian, data).unwrap_or_default();
+        let sections = header.sections(endian, data).ok()?;
+        let go = sections.section_by_name(endian, b".go.buildinfo").is_some();
+        let constants = sections
+            .section_by_name(endian, b".rodata")
+            .filter(|(_, section)| section.sh_size(endian) <= MOST_SEARCHED)
+            .and_then(|(_, section)| section.data(endian, data).ok())
+            .unwrap_or_default();
+        Some(Self {
+            interpreter,
+            needed,
+            run_path,
+            go,
+            jemalloc: jemalloc_variable(constants),
+            mimalloc: mimalloc_variable(constants),
+            mentions_php: contains(constants, b"USE_ZEND_ALLOC_HUGE_PAGES\0"),
+        })
+    }
+
+    /// The libraries that a file needs, and where it looks for them.
+    fn dynamic(path: &Path) -> Option<(Vec<String>, Vec<String>)> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let data = &cache;
+        let header = FileHeader64::<Endianness>::parse(data).ok()?;
+        Self::dynamic_entries(header, header.endian().ok()?, data)
+    }
+
+    fn dynamic_entries<'data, R: ReadRef<'data>>(
+        header: &'data FileHeader64<Endianness>,
+        endian: Endianness,
+        data: R,
+    ) -> Option<(Vec<String>, Vec<String>)> {
+        let sections = header.sections(endian, data).ok()?;
+        let (entries, strings) = sections.dynamic(endian, data).ok()??;
+        let strings = sections.strings(endian, data, strings).ok()?;
+        let texts = |tags: &[u32]| -> Vec<String> {
+            let wanted = entries
+                .iter()
+                .filter(|entry| entry.tag32(endian).is_some_and(|tag| tags.contains(&tag)));
+            let texts = wanted.filter_map(|entry| {
+                let offset = u32::try_from(entry.d_val(endian)).ok()?;
+                strings.get(offset).ok()
+            });
+            texts
+                .map(|text| String::from_utf8_lossy(text).into_owned())
+                .collect()
+        };
+        Some((texts(&[DT_NEEDED]), texts(&[DT_RUNPATH, DT_RPATH])))
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// The variable from which jemalloc reads its options. Builds differ by a prefix.
+fn jemalloc_variable(constants: &[u8]) -> Option<String> {
+    let strings = constants.split(|byte| *byte == 0);
+    let is_name = |text: &&[u8]| {
+        let plain = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+        text.ends_with(b"MALLOC_CONF") && text.iter().all(plain)
+    };
+    let name = { strings }.find(is_name)?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// mimalloc names its options in lower case; 1.x and 2.x differ.
+fn mimalloc_variable(constants: &[u8]) -> Option<&'static str> {
+    let has = |name: &[u8]| constants.split(|byte| *byte == 0).any(|text| text == name);
+    if !contains(constants, b"mimalloc") {
+        None
+    } else if has(b"allow_large_os_pages") {
+        Some("MIMALLOC_ALLOW_LARGE_OS_PAGES")
+    } else if has(b"large_os_pages") {
+        Some("MIMALLOC_LARGE_OS_PAGES")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn own_variable(name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, text).expect("the script is written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is executable");
+        path
+    }
+
+    #[test]
+    fn a_program_of_the_c_library_is_recognised_through_path_links_and_scripts() {
+        let sh = inspect(Path::new("sh"), own_variable).expect("there is a shell");
+        let direct = inspect(&sh.path, own_variable).expect("the shell's file");
+        assert_eq!(sh, direct);
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = script(folder.path(), "inner", "#!/usr/bin/env sh\nexit\n");
+        let outer = format!("#! {}\n", inner.display());
+        let outer = script(folder.path(), "outer", &outer);
+        let found = inspect(&outer, own_variable).expect("it is found");
+        assert_eq!(found.path, sh.path);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error_that_says_so() {
+        let path = |name: &str| (name == "PATH").then(|| "/nowhere".to_owned());
+        let error = inspect(Path::new("sh"), path).expect_err("there is none");
+        assert!(error.to_string().contains("PATH"), "{error}");
+        let missing = inspect(Path::new("/nowhere/sh"), path);
+        assert_eq!(
+            missing.map_err(|error| error.kind()),
+            Err(io::ErrorKind::NotFound)
+        );
+    }
+
+    #[test]
+    fn a_preloaded_allocator_replaces_the_c_librarys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Its name is all that counts where the library cannot be read.
+        let preload = folder.path().join("libtcmalloc.so.4");
+        let variable = |name: &str| match name {
+            "LD_PRELOAD" => Some(preload.display().to_string()),
+            _ => own_variable(name),
+        };
+        let found = inspect(Path::new("sh"), variable).expect("there is a shell");
+        assert_eq!(found.allocator, ProgramAllocator::Tcmalloc);
+    }
+
+    #[test]
+    fn a_running_process_is_recognised_by_what_it_has_mapped() {
+        let own = of_process(std::process::id()).expect("this process exists");
+        let exe = Path::new("/proc/self/exe");
+        let file = inspect(exe, own_variable).expect("its file").allocator;
+        assert_eq!(own, file);
+        assert!(of_process(u32::MAX >> 1).is_err());
+    }
+
+    #[test]
+    fn variables_are_read_from_constants() {
+        let constants = b"abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0";
+        let jemalloc = jemalloc_variable(constants);
+        assert_eq!(jemalloc.as_deref(), Some("_RJEM_MALLOC_CONF"));
+        assert_eq!(jemalloc_variable(b"the variable MALLOC_CONF\0"), None);
+        let large = mimalloc_variable(b"mimalloc: error\0allow_large_os_pages\0");
+        assert_eq!(large, Some("MIMALLOC_ALLOW_LARGE_OS_PAGES"));
+        assert_eq!(mimalloc_variable(b"allow_large_os_pages\0"), None);
+    }
+
+    #[test]
+    fn the_version_of_a_jdk_is_read_from_its_release_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("bin")).expect("a folder");
+        let launcher = folder.path().join("bin/java");
+        assert_eq!(java_version(&launcher), None);
+        for (text, version) in [("1.8.0_402", 8), ("17.0.15", 17), ("24", 24)] {
+            let release = format!("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"{text}\"\n");
+            fs::write(folder.path().join("release"), release).expect("it is written");
+            assert_eq!(java_version(&launcher), Some(version));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// A damaged file is unknown, and nothing panics.
+        #[test]
+        fn damaged_files_are_read_without_harm(
+            changes in proptest::collection::vec((0usize..4096, any::<u8>()), 0..40),
+            length in 0usize..60_000,
+        ) {
+            let mut bytes = fs::read("/proc/self/exe").expect("our own file");
+            bytes.truncate(length);
+            for (at, byte) in changes {
+                if let Some(old) = bytes.get_mut(at) {
+                    *old = byte;
+                }
+            }
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("program");
+            fs::write(&path, bytes).expect("it is written");
+            if let Some(program) = ElfFacts::read(&path) {
+                let libraries = Libraries::of(&path, &program, &own_variable);
+                let _: ProgramAllocator = allocator_of(&path, program, &libraries);
+            }
+        }
+    }
+}
