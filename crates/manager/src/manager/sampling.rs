@@ -78,6 +78,8 @@ enum ReadPurpose {
 
 /// Probing one process takes about a second; several are probed in turns.
 const PROBING_LIMIT: Duration = Duration::from_millis(1500);
+/// An early window is shorter, so that promotion begins soon. It shows enough to begin with.
+const EARLY_PROBING_LIMIT: Duration = Duration::from_millis(250);
 
 /// A program that has grown is left alone for this many windows after the last.
 const REST: u32 = 5;
@@ -397,8 +399,12 @@ impl<M: Machine> Manager<M> {
         let probed_alone = needs.overhead() && !needs.coverage();
         let lasts = if probed_alone {
             // The window ends when all processes were probed, whatever its set length.
-            let most = PROBING_LIMIT * u32::try_from(open.len()).unwrap_or(u32::MAX);
-            window.max(most.min(self.settings.period))
+            let (least, each) = match self.sampling.early_window {
+                None => (window, PROBING_LIMIT),
+                Some(_) => (Duration::ZERO, EARLY_PROBING_LIMIT),
+            };
+            let most = each * u32::try_from(open.len()).unwrap_or(u32::MAX);
+            least.max(most.min(self.settings.period))
         } else {
             window
         };
