@@ -5,8 +5,9 @@ use hawkeye_policy::ProcessId;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Interval of looks at the size of programs that may grow.
+/// Interval of looks at the size of programs that may grow, and while one grows.
 const INTERVAL: Duration = Duration::from_millis(200);
+const INTERVAL_IN_GROWTH: Duration = Duration::from_millis(100);
 /// The interval is at least this many times the CPU time of a look.
 const INTERVAL_PER_COST: u32 = 100;
 /// Looks stay frequent for this long after a program was last seen to grow.
@@ -122,7 +123,12 @@ impl EarlyLooks {
 
     /// When to look at sizes again, if that should be soon. The last look took `cost` of CPU time.
     pub(super) fn next_look(&self, now: Duration, cost: Duration) -> Option<Duration> {
-        let next = now + INTERVAL.max(cost.saturating_mul(INTERVAL_PER_COST));
+        let grows = |program: &ProgramGrowth| matches!(program.phase, GrowthPhase::Grows { .. });
+        let interval = match self.programs.values().any(grows) {
+            true => INTERVAL_IN_GROWTH,
+            false => INTERVAL,
+        };
+        let next = now + interval.max(cost.saturating_mul(INTERVAL_PER_COST));
         (now < self.watched_until).then_some(next)
     }
 }
@@ -204,6 +210,7 @@ mod tests {
         assert_eq!(looks.next_look(ms(0), ms(1)), Some(ms(200)));
         assert_eq!(looks.next_look(ms(0), ms(5)), Some(ms(500)));
         looks.record(ms(4000), process(1), 100 * MIB);
+        assert_eq!(looks.next_look(ms(4000), ms(0)), Some(ms(4100)));
         looks.record(ms(8900), process(1), 100 * MIB);
         assert_eq!(looks.next_look(ms(8900), ms(0)), Some(ms(9100)));
         assert_eq!(looks.next_look(ms(9000), ms(0)), None);
