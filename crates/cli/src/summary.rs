@@ -26,6 +26,8 @@ pub struct Summary {
     /// Exit status of the program; none after `attach`.
     pub exit_status: Option<u8>,
     pub promoted: u64,
+    /// Time from the start of management to the first promotion.
+    pub first_promotion_s: Option<f64>,
     pub split: u64,
     pub recovered_bytes: u64,
     /// What was set in the program's environment, so that its allocator requests huge pages.
@@ -68,7 +70,7 @@ impl Summary {
         let (filled, cpu_s) = (text_format::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
         let pauses = match self.prefault_pauses {
             0 => String::new(),
-            n => format!("; paused {n} times because other programs wanted every CPU"),
+            n => format!("; paused {n} times, as no CPU was spare"),
         };
         format!("{filled}, in {cpu_s:.2} s of CPU time, {reason}{pauses}")
     }
@@ -193,9 +195,13 @@ impl fmt::Display for Summary {
             writeln!(f, "  first touch {}={}", variable.name, variable.value)?;
         }
         let recovered = text_format::bytes(self.recovered_bytes);
+        let first = self
+            .first_promotion_s
+            .map(|s| format!(", the first after {s:.1} s"));
+        let first = first.unwrap_or_default();
         writeln!(
             f,
-            "  promoted    {promoted} regions; split {split} huge pages, recovered {recovered}"
+            "  promoted    {promoted} regions{first}; split {split} huge pages, recovered {recovered}"
         )?;
         if let Some(choice) = &self.prefault {
             writeln!(f, "  prefault    {}", self.prefault_text(choice))?;

@@ -85,6 +85,7 @@ pub struct Journal {
     totals: JournalTotals,
     by_process: HashMap<ProcessId, ProcessTotals>,
     last_trouble: Option<(Duration, String)>,
+    first_promotion: Option<Duration>,
     latest: FootprintPoint,
     peak_rss_bytes: u64,
 }
@@ -106,7 +107,10 @@ impl Journal {
             self.last_trouble = Some((at, message.clone()));
         }
         match &event {
-            Event::Promoted { .. } => self.totals.promoted += 1,
+            Event::Promoted { .. } => {
+                self.totals.promoted += 1;
+                self.first_promotion.get_or_insert(at);
+            }
             Event::Refused { errno, .. } => *self.totals.errors.entry(*errno).or_default() += 1,
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Shared { .. } => self.totals.shared += 1,
@@ -170,6 +174,11 @@ impl Journal {
         self.last_trouble
             .as_ref()
             .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN)
+    }
+
+    /// When the first region was promoted, on the machine's clock.
+    pub fn first_promotion(&self) -> Option<Duration> {
+        self.first_promotion
     }
 
     /// Adds a footprint. Of those within a second only the first is kept, so that the row is even.
@@ -295,9 +304,11 @@ mod tests {
     #[test]
     fn totals_are_kept_per_process_until_it_ends() {
         let mut journal = Journal::default();
-        for pid in [1, 2, 1] {
-            journal.record(Duration::ZERO, promoted(process(pid), region(0), 0));
+        for (second, pid) in [(5, 1), (6, 2), (7, 1)] {
+            let at = Duration::from_secs(second);
+            journal.record(at, promoted(process(pid), region(0), 0));
         }
+        assert_eq!(journal.first_promotion(), Some(Duration::from_secs(5)));
         let one = journal.process(process(1)).cloned().unwrap_or_default();
         assert_eq!(one.promoted, 2);
         assert_eq!(one.last_reason, Some(Reason::new("a test")));

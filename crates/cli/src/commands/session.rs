@@ -250,6 +250,7 @@ impl PreparedSession {
             wall_s: machine.now().as_secs_f64(),
             exit_status: None,
             promoted: totals.promoted,
+            first_promotion_s: journal.first_promotion().map(|at| at.as_secs_f64()),
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
             first_touch: FirstTouchPlan::default(),

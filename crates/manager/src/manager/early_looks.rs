@@ -1,17 +1,21 @@
-//! Which programs are sampled before their turn, because their memory has grown.
+//! Which programs are sampled before their turn, because their memory has grown or
+//! because they were seen only in part.
 
 use hawkeye_policy::ProcessId;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Interval of looks at the size of programs that may grow.
+/// Interval of looks at the size of programs that may grow, and while one grows.
 const INTERVAL: Duration = Duration::from_millis(200);
+const INTERVAL_IN_GROWTH: Duration = Duration::from_millis(100);
 /// The interval is at least this many times the CPU time of a look.
 const INTERVAL_PER_COST: u32 = 100;
 /// Looks stay frequent for this long after a program was last seen to grow.
 const WATCHED: Duration = Duration::from_secs(5);
 /// A program that grows for longer than this is sampled while it grows.
 const KEEPS_GROWING: Duration = Duration::from_secs(1);
+/// The rest of a program that was seen in part is sampled after this time.
+const REST_OF_PROGRAM: Duration = Duration::from_secs(1);
 /// Growth that justifies a sample: by half, and at least by this much.
 const GROWTH_BYTES: u64 = 32 << 20;
 /// A program has stopped growing when it grows by at most this share of itself per second.
@@ -30,6 +34,8 @@ struct ProgramGrowth {
     sampled_bytes: u64,
     /// Whether that sample was taken while the program grew, and so shows little of its use.
     sampled_in_growth: bool,
+    /// When that sample was taken, if it showed only part of a program that is worth promotions.
+    partly_seen_at: Option<Duration>,
     /// Resident memory at the last look, and the time of that look.
     bytes: u64,
     at: Duration,
@@ -52,6 +58,7 @@ impl EarlyLooks {
         let new = ProgramGrowth {
             sampled_bytes: 0,
             sampled_in_growth: false,
+            partly_seen_at: None,
             bytes: 0,
             at: now,
             phase: GrowthPhase::SeenOnce,
@@ -74,16 +81,20 @@ impl EarlyLooks {
         }
     }
 
-    /// Programs that have grown much since their last sample. One that grows is left alone at
-    /// first: its accesses would only show what is being filled.
-    pub(super) fn grown(&self, now: Duration) -> Vec<ProcessId> {
+    /// Programs that have grown much since their last sample, or were seen only in part. One that
+    /// grows is left alone at first: its accesses would only show what is being filled.
+    pub(super) fn due_programs(&self, now: Duration) -> Vec<ProcessId> {
+        let rested = |program: &ProgramGrowth| {
+            let seen_at = program.partly_seen_at;
+            seen_at.is_some_and(|at| now >= at + REST_OF_PROGRAM)
+        };
         let wants_sample = |program: &ProgramGrowth| {
             let before = program.sampled_bytes;
             let grown = program.bytes > before + before / 2 + GROWTH_BYTES;
             match program.phase {
                 GrowthPhase::SeenOnce => false,
                 GrowthPhase::Grows { since } => grown && now >= since + KEEPS_GROWING,
-                GrowthPhase::Settled => grown || program.sampled_in_growth,
+                GrowthPhase::Settled => grown || program.sampled_in_growth || rested(program),
             }
         };
         let programs = self.programs.iter();
@@ -93,11 +104,12 @@ impl EarlyLooks {
         grown
     }
 
-    /// A sample of a program was taken.
-    pub(super) fn on_sampled(&mut self, now: Duration, process: ProcessId) {
+    /// A sample of a program was taken. `partly`: it is worth promotions, and not all was seen.
+    pub(super) fn on_sampled(&mut self, now: Duration, process: ProcessId, partly: bool) {
         if let Some(program) = self.programs.get_mut(&process) {
             program.sampled_bytes = program.bytes;
             program.sampled_in_growth = false;
+            program.partly_seen_at = partly.then_some(now);
             if let GrowthPhase::Grows { since } = &mut program.phase {
                 *since = now;
                 program.sampled_in_growth = true;
@@ -111,7 +123,12 @@ impl EarlyLooks {
 
     /// When to look at sizes again, if that should be soon. The last look took `cost` of CPU time.
     pub(super) fn next_look(&self, now: Duration, cost: Duration) -> Option<Duration> {
-        let next = now + INTERVAL.max(cost.saturating_mul(INTERVAL_PER_COST));
+        let grows = |program: &ProgramGrowth| matches!(program.phase, GrowthPhase::Grows { .. });
+        let interval = match self.programs.values().any(grows) {
+            true => INTERVAL_IN_GROWTH,
+            false => INTERVAL,
+        };
+        let next = now + interval.max(cost.saturating_mul(INTERVAL_PER_COST));
         (now < self.watched_until).then_some(next)
     }
 }
@@ -135,8 +152,8 @@ mod tests {
         for (n, size) in (0..).zip(sizes_mib) {
             let now = ms(n * 200);
             looks.record(now, process(1), size * MIB);
-            if looks.grown(now) == [process(1)] {
-                looks.on_sampled(now, process(1));
+            if looks.due_programs(now) == [process(1)] {
+                looks.on_sampled(now, process(1), false);
                 sampled.push(n * 200);
             }
         }
@@ -167,6 +184,25 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_a_program_seen_in_part_is_sampled_a_second_later() {
+        let mut looks = EarlyLooks::default();
+        for (at, wanted, partly) in [
+            (0, false, false),
+            (200, true, true),
+            (1000, false, false),
+            (1200, true, true),
+            (2200, true, false),
+            (9000, false, false),
+        ] {
+            looks.record(ms(at), process(1), 1000 * MIB);
+            assert_eq!(!looks.due_programs(ms(at)).is_empty(), wanted, "{at}");
+            if wanted {
+                looks.on_sampled(ms(at), process(1), partly);
+            }
+        }
+    }
+
+    #[test]
     fn looks_are_frequent_only_after_growth_and_within_their_cost() {
         let mut looks = EarlyLooks::default();
         assert_eq!(looks.next_look(ms(0), ms(0)), None);
@@ -174,10 +210,11 @@ mod tests {
         assert_eq!(looks.next_look(ms(0), ms(1)), Some(ms(200)));
         assert_eq!(looks.next_look(ms(0), ms(5)), Some(ms(500)));
         looks.record(ms(4000), process(1), 100 * MIB);
+        assert_eq!(looks.next_look(ms(4000), ms(0)), Some(ms(4100)));
         looks.record(ms(8900), process(1), 100 * MIB);
         assert_eq!(looks.next_look(ms(8900), ms(0)), Some(ms(9100)));
         assert_eq!(looks.next_look(ms(9000), ms(0)), None);
         looks.retain_processes(|_| false);
-        assert!(looks.grown(ms(9000)).is_empty());
+        assert!(looks.due_programs(ms(9000)).is_empty());
     }
 }

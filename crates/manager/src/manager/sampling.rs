@@ -78,6 +78,8 @@ enum ReadPurpose {
 
 /// Probing one process takes about a second; several are probed in turns.
 const PROBING_LIMIT: Duration = Duration::from_millis(1500);
+/// An early window is shorter, so that promotion begins soon. It shows enough to begin with.
+const EARLY_PROBING_LIMIT: Duration = Duration::from_millis(250);
 
 /// A program that has grown is left alone for this many windows after the last.
 const REST: u32 = 5;
@@ -189,8 +191,8 @@ impl SamplingSchedule {
         (first && grown).then(|| now + SOON)
     }
 
-    /// Opens a window soon for programs whose memory has grown. Where CPU time was saved up
-    /// (`rested`), it may come before windows are due again.
+    /// Opens a window soon for programs whose memory has grown, or that were seen only in part.
+    /// Where CPU time was saved up (`rested`), it may come before windows are due again.
     pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
         let WindowState::Idle { next } = &mut self.state else {
             return;
@@ -199,13 +201,13 @@ impl SamplingSchedule {
             true => now,
             false => now.max(self.not_before),
         };
-        let grown = self.early.grown(now);
-        if !grown.is_empty() && at < *next {
+        let programs = self.early.due_programs(now);
+        if !programs.is_empty() && at < *next {
             let regular = self
                 .early_window
                 .take()
                 .map_or(*next, |(_, regular)| regular);
-            self.early_window = Some((grown, regular));
+            self.early_window = Some((programs, regular));
             *next = at;
         }
     }
@@ -397,8 +399,12 @@ impl<M: Machine> Manager<M> {
         let probed_alone = needs.overhead() && !needs.coverage();
         let lasts = if probed_alone {
             // The window ends when all processes were probed, whatever its set length.
-            let most = PROBING_LIMIT * u32::try_from(open.len()).unwrap_or(u32::MAX);
-            window.max(most.min(self.settings.period))
+            let (least, each) = match self.sampling.early_window {
+                None => (window, PROBING_LIMIT),
+                Some(_) => (Duration::ZERO, EARLY_PROBING_LIMIT),
+            };
+            let most = each * u32::try_from(open.len()).unwrap_or(u32::MAX);
+            least.max(most.min(self.settings.period))
         } else {
             window
         };
@@ -583,7 +589,8 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch(now, event);
-            self.sampling.early.on_sampled(now, sample.process);
+            let partly = sample.needs_another_sample();
+            self.sampling.early.on_sampled(now, sample.process, partly);
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();

@@ -2,6 +2,7 @@
 
 use hawkeye_manager::{Event, Settings};
 use hawkeye_test_support::builders::*;
+use hawkeye_test_support::machine::ScriptedChange;
 use std::time::Duration;
 
 fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
@@ -60,7 +61,56 @@ fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
     machine.start(spec);
     let manager = managed(machine, "hawkeye", Settings::default(), s(20.0));
     let first = first_promotion(&manager);
-    assert!((s(10.0)..s(11.5)).contains(&first), "{first:?}");
+    assert!((s(10.0)..s(11.0)).contains(&first), "{first:?}");
+}
+
+/// A program whose memory grows by 16 MiB a second, for a minute.
+#[test]
+fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
+    let manager_of_growing = |early_looks| {
+        let mut machine = machine(16 * GIB);
+        let process = machine.start(walking_program(512, 1.0));
+        machine.schedule(s(0.0), ScriptedChange::Use(process, 0, 2));
+        for second in 1..=60u16 {
+            let change = ScriptedChange::Use(process, 0, 2 + second * 8);
+            machine.schedule(s(second.into()), change);
+        }
+        let settings = Settings {
+            early_looks,
+            ..Settings::default()
+        };
+        managed(machine, "hawkeye", settings, s(60.0))
+    };
+    let (early, late) = (manager_of_growing(true), manager_of_growing(false));
+    let sampled = sampling_times(&early);
+    assert!(
+        sampled.iter().filter(|at| **at < s(30.0)).count() >= 3,
+        "{sampled:?}"
+    );
+    assert!(
+        first_promotion(&early) < s(8.0),
+        "{:?}",
+        first_promotion(&early)
+    );
+    assert!(
+        first_promotion(&late) > s(25.0),
+        "{:?}",
+        first_promotion(&late)
+    );
+}
+
+#[test]
+fn a_program_that_does_not_grow_is_sampled_no_more_often() {
+    let count = |early_looks| {
+        let mut machine = machine(16 * GIB);
+        machine.start(walking_program(64, 0.0));
+        let settings = Settings {
+            early_looks,
+            ..Settings::default()
+        };
+        sampling_times(&managed(machine, "hawkeye", settings, s(300.0))).len()
+    };
+    assert_eq!(count(true), count(false));
 }
 
 /// One that was there before does not have to wait for a window of the new program.
