@@ -413,26 +413,35 @@ impl MeasuredMemory {
     /// Nanoseconds per page of a loop over the first `pages` pages.
     fn ns_per_ordered_page(&self, pages: u64, order: OrderedLoop) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        let OrderedLoop { step, lines, work } = order;
+        let apart = BASE_PAGE_BYTES / lines;
         let ns = cpu_ns(|| {
-            let (mut page, mut work) = (0, pages);
-            for _ in 0..ORDERED_PAGES {
-                for line in 0..order.lines {
-                    self.read(page * BASE_PAGE_BYTES + line * (BASE_PAGE_BYTES / order.lines));
+            let (mut offset, mut x) = (0, pages);
+            let mut pass = |ordered: u64| {
+                for _ in 0..ordered {
+                    self.read(offset);
+                    for line in 1..lines {
+                        self.read(offset + line * apart);
+                    }
+                    for _ in 0..work {
+                        x = work_step(x);
+                    }
+                    offset += step * BASE_PAGE_BYTES;
                 }
-                for _ in 0..order.work {
-                    work = work_step(work);
-                }
-                page += order.step;
-                if page >= pages {
-                    page = 0;
-                }
+                offset = 0;
+            };
+            let in_pass = pages / step;
+            for _ in 0..ORDERED_PAGES / in_pass {
+                pass(in_pass);
             }
-            std::hint::black_box(work);
+            pass(ORDERED_PAGES % in_pass);
+            std::hint::black_box(x);
         });
         ns / ORDERED_PAGES as f64
     }
 
     /// Reads a word of a random page; returns the generator's next state and the word.
+    #[inline(always)]
     fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
         (x, self.read_word(below(x, pages), x, lines))
@@ -448,6 +457,7 @@ impl MeasuredMemory {
         self.read(page * BASE_PAGE_BYTES + line * 64)
     }
 
+    #[inline(always)]
     fn read(&self, offset: u64) -> u64 {
         debug_assert!(offset + 8 <= self.memory.bytes() as u64);
         let word = self.memory.start().cast::<u64>();
@@ -460,13 +470,20 @@ impl MeasuredMemory {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
         let ns = cpu_ns(|| {
             let mut x = seed;
-            for _ in 0..READS {
-                let (next, word) = self.read_random(x, pages, self.lines);
-                x = match order {
-                    ReadOrder::Independent => next,
-                    // The word is 0, which the processor cannot know.
-                    ReadOrder::Dependent => next.wrapping_add(word),
-                };
+            // Two loops: if one chose between both, each read would wait for the last.
+            match order {
+                ReadOrder::Independent => {
+                    for _ in 0..READS {
+                        x = self.read_random(x, pages, self.lines).0;
+                    }
+                }
+                ReadOrder::Dependent => {
+                    for _ in 0..READS {
+                        let (next, word) = self.read_random(x, pages, self.lines);
+                        // The word is 0, which the processor cannot know.
+                        x = next.wrapping_add(word);
+                    }
+                }
             }
             std::hint::black_box(x);
         });
@@ -506,6 +523,26 @@ fn failed(errno: nix::errno::Errno) -> LinuxError {
 mod tests {
     use super::*;
     use serde_json::Value;
+
+    #[test]
+    fn a_median_s_error_is_that_of_the_middle_half() {
+        let values: Vec<f64> = (0..100).map(f64::from).collect();
+        let error = median_error(&values);
+        assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
+        assert_eq!(median_error(&[7.0; 9]), 0.0);
+    }
+
+    #[test]
+    fn costs_are_in_the_order_of_their_distances() {
+        let cost = |apart_ns| DistanceCost {
+            apart_ns,
+            walk_ns: 1.0,
+            error_ns: 0.0,
+        };
+        let found = by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
+        assert_eq!(apart, [3.0, 4.0, 9.0]);
+    }
 
     #[test]
     fn impossible_costs_are_refused() {
