@@ -1,5 +1,6 @@
 //! Cost of page walks, and the share of CPU time that a process loses to them.
 
+use super::interval::NINETY_PERCENT;
 use crate::saturating_cast::ratio_or_zero;
 use serde::{Deserialize, Serialize};
 
@@ -96,18 +97,26 @@ fn at_distance(
     Some(value(near) + (value(far) - value(near)) * part.clamp(0.0, 1.0))
 }
 
-/// Cost of one walk of ordered pages at this distance. Pages closer together than in the tightest
-/// loop measured lose the same share of their time.
+/// Cost of one walk of ordered pages at this distance.
+///
+/// The loops that were measured are farther apart because they do more work, which hides walks. A
+/// program may be as far apart because it waits for memory, and then its walks are as little hidden
+/// as those of tighter loops. The cost lies between both. Pages closer together than in the
+/// tightest loop lose the same share of their time.
 fn ordered_cost(costs: &[DistanceCost], apart_ns: f64) -> DistanceCost {
     let closest_ns = costs.first().map_or(0.0, |cost| cost.apart_ns);
     let closer = ratio_or_zero(apart_ns, closest_ns).min(1.0);
     let at = |value: fn(&DistanceCost) -> f64| {
         at_distance(costs, apart_ns, value).unwrap_or_default() * closer
     };
+    let hidden_ns = at(|cost| cost.walk_ns);
+    let tighter = costs.iter().filter(|cost| cost.apart_ns < apart_ns);
+    let not_hidden_ns = tighter.map(|cost| cost.walk_ns).fold(hidden_ns, f64::max);
+    let either_side_ns = (not_hidden_ns - hidden_ns) / 2.0;
     DistanceCost {
         apart_ns,
-        walk_ns: at(|cost| cost.walk_ns),
-        error_ns: at(|cost| cost.error_ns),
+        walk_ns: hidden_ns + either_side_ns,
+        error_ns: at(|cost| cost.error_ns).hypot(either_side_ns / NINETY_PERCENT),
     }
 }
 
@@ -254,28 +263,24 @@ pub struct WalkRates {
     pub scattered_per_s: f64,
 }
 
-/// A share of CPU time in per cent, and its error.
+/// A share of CPU time, and its errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CpuShare {
-    /// Best estimate.
+    /// Best estimate, in per cent.
     pub(super) percent: f64,
-    /// Standard error of it, in percentage points.
-    pub(super) error_percent: f64,
+    /// Standard error of what is added up, in percentage points: costs that may be 0.
+    pub(super) added_error: f64,
+    /// Standard error of a factor, times the estimate: rates, and costs known to be over 0.
+    pub(super) factor_error: f64,
 }
 
 impl CpuShare {
-    fn new(share: f64, error: f64) -> Self {
-        Self {
-            percent: share * 100.0,
-            error_percent: error * 100.0,
-        }
-    }
-
     /// The sum of two shares with independent errors.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             percent: self.percent + other.percent,
-            error_percent: self.error_percent.hypot(other.error_percent),
+            added_error: self.added_error.hypot(other.added_error),
+            factor_error: self.factor_error.hypot(other.factor_error),
         }
     }
 }
@@ -310,17 +315,25 @@ impl WalkRates {
     pub(super) fn shares(&self, costs: &FootprintCosts, all: &WalkCosts) -> CpuShares {
         let ordered = |per_s: f64, cost: DistanceCost| {
             let taken = |ns: f64| (per_s * ns * 1e-9).min(1.0);
-            CpuShare::new(taken(cost.walk_ns), taken(cost.error_ns))
+            CpuShare {
+                percent: taken(cost.walk_ns) * 100.0,
+                added_error: taken(cost.error_ns) * 100.0,
+                factor_error: 0.0,
+            }
         };
         let of = |walk: f64, data: f64| ratio_or_zero(walk, walk + data);
         let limit = of(costs.independent_ns, all.data_independent_ns)
             .max(of(costs.dependent_ns, all.data_dependent_ns));
         let scattered = self.scattered_per_s * self.scattered_ns(costs, all) * 1e-9;
-        let scattered = scattered.min(limit);
+        let percent = scattered.min(limit) * 100.0;
         CpuShares {
             streamed: ordered(self.streamed_per_s, self.streamed_cost(all)),
             strided: ordered(self.strided_per_s, self.strided_cost(all)),
-            scattered: CpuShare::new(scattered, scattered * all.scattered_error),
+            scattered: CpuShare {
+                percent,
+                added_error: 0.0,
+                factor_error: percent * all.scattered_error,
+            },
         }
     }
 
@@ -423,8 +436,8 @@ mod tests {
         ] {
             let share = scattered(per_s);
             assert!((share.percent - percent).abs() < 1e-9, "{share:?}");
-            let error_percent = percent * machine().scattered_error;
-            assert!((share.error_percent - error_percent).abs() < 1e-9);
+            let error = percent * machine().scattered_error;
+            assert!((share.factor_error - error).abs() < 1e-9);
         }
     }
 
@@ -453,7 +466,7 @@ mod tests {
             for (n, share) in [found.streamed, found.strided].into_iter().enumerate() {
                 let off = (share.percent - percents[n]).abs();
                 assert!(off < 1e-9, "{streamed_apart_ns} {share:?}");
-                let off = (share.error_percent - errors[n]).abs();
+                let off = (share.added_error - errors[n]).abs();
                 assert!(off < 1e-9, "{streamed_apart_ns} {share:?}");
             }
         }
@@ -493,9 +506,11 @@ mod tests {
             let found = shares(rates);
             for share in [found.streamed, found.strided, found.scattered] {
                 prop_assert!((0.0..=100.0).contains(&share.percent), "{share:?}");
-                prop_assert!((0.0..=100.0).contains(&share.error_percent), "{share:?}");
+                for error in [share.added_error, share.factor_error] {
+                    prop_assert!((0.0..=100.0).contains(&error), "{share:?}");
+                }
             }
-            prop_assert!(found.total().error_percent >= found.scattered.error_percent);
+            prop_assert!(found.total().factor_error >= found.scattered.factor_error);
         }
     }
 }

@@ -4,16 +4,14 @@ use super::costs::{
     CpuShare, CpuShares, DistanceCost, FootprintCosts, WalkCosts, WalkRates, tightest_loop_percent,
 };
 use super::expected_rates::{TouchCount, expected_rates};
+use super::interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
 use super::region_probe_plan::READS_AFTER;
 use super::touch_shape::{PageBitmap, TouchShape};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::saturating_cast::{ratio_or_zero, u32_of, u64_of};
-use interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
 use std::collections::HashMap;
 use std::time::Duration;
-
-mod interval;
 
 /// What one read of one region found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +160,8 @@ fn share_up_to_tightest(seen: CpuShare, costs: &[DistanceCost], beyond_tlb: f64)
     let ends_at = percent * ratio.ln() / 2.0 / NINETY_PERCENT;
     CpuShare {
         percent,
-        error_percent: (seen.error_percent * ratio.sqrt()).hypot(ends_at),
+        added_error: seen.added_error * ratio.sqrt(),
+        factor_error: (seen.factor_error * ratio.sqrt()).hypot(ends_at),
     }
 }
 
@@ -357,11 +356,12 @@ impl OverheadEstimator {
         let overhead = (cpu_cores >= LEAST_CORES && !self.uses_little_cpu()).then(|| {
             let shares = self.shares_with_bounds(&reads, from, &at, costs);
             let base = shares.total();
-            let figure = base.plus(huge);
-            let error = figure
-                .error_percent
-                .hypot(self.sampling_error(from, &at, costs));
-            let (low_percent, high_percent) = ninety_percent_interval(figure.percent, error);
+            let sampling = CpuShare {
+                factor_error: self.sampling_error(from, &at, costs),
+                ..CpuShare::default()
+            };
+            let figure = base.plus(huge).plus(sampling);
+            let (low_percent, high_percent) = ninety_percent_interval(figure);
             let unseen_percent = self.unseen_percent(&reads, &at, costs);
             Overhead {
                 percent: figure.percent.min(100.0),

@@ -96,7 +96,7 @@ impl Pattern {
             strided,
             scattered,
         } = self.rates(apart_ns).shares(&costs.at(REGIONS << 21), costs);
-        let added = off * (streamed.error_percent + strided.error_percent);
+        let added = off * (streamed.added_error + strided.added_error);
         streamed.percent
             + strided.percent
             + added

@@ -5,6 +5,9 @@
 //! error of a rate does not follow from the number of touches. The jackknife (J. Tukey, 1958)
 //! computes the estimate again without each of the rounds; the differences show the error.
 
+use super::costs::CpuShare;
+use crate::saturating_cast::ratio_or_zero;
+
 /// Half the width of the interval that holds in nine of ten cases, in standard errors of a normal
 /// distribution.
 pub(super) const NINETY_PERCENT: f64 = 1.645;
@@ -39,14 +42,15 @@ fn students_ninety_percent(degrees: f64) -> f64 {
     )
 }
 
-/// The interval that holds in nine of ten cases, for a figure over 0 with a standard error. Errors
-/// of costs and rates are factors, so the interval is symmetric in the logarithm.
-pub(super) fn ninety_percent_interval(figure: f64, standard_error: f64) -> (f64, f64) {
-    if figure <= 0.0 {
-        return (0.0, 0.0);
-    }
-    let factor = (NINETY_PERCENT * standard_error / figure).exp();
-    (figure / factor, figure * factor)
+/// The interval that holds in nine of ten cases, in per cent. A factor's error is symmetric in the
+/// logarithm.
+pub(super) fn ninety_percent_interval(share: CpuShare) -> (f64, f64) {
+    let percent = share.percent;
+    let factor = (NINETY_PERCENT * ratio_or_zero(share.factor_error, percent)).exp();
+    let added = NINETY_PERCENT * share.added_error;
+    let below = (percent - percent / factor).hypot(added);
+    let above = (percent * factor - percent).hypot(added);
+    ((percent - below).max(0.0), percent + above)
 }
 
 #[cfg(test)]
@@ -78,15 +82,46 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_added_error_is_symmetric_and_a_factor_s_in_the_logarithm() {
+        let interval = |added_error, factor_error| {
+            let percent = 10.0;
+            ninety_percent_interval(CpuShare {
+                percent,
+                added_error,
+                factor_error,
+            })
+        };
+        let close = |found: (f64, f64), low: f64, high: f64| {
+            assert!(
+                (found.0 - low).abs() < 0.01 && (found.1 - high).abs() < 0.01,
+                "{found:?}"
+            );
+        };
+        close(interval(2.0, 0.0), 6.71, 13.29);
+        close(interval(0.0, 2.0), 7.20, 13.90);
+        // A tiny cost with a large error does not make everything possible.
+        close(interval(20.0, 0.0), 0.0, 42.9);
+    }
+
     proptest! {
         #[test]
-        fn the_interval_contains_the_figure_and_grows_with_its_error(
-            figure in 1e-6..100.0f64, error in 0.0..100.0f64, more in 0.0..100.0f64,
+        fn the_interval_contains_the_figure_and_grows_with_its_errors(
+            percent in 1e-6..100.0f64, added_error in 0.0..100.0f64, relative in 0.0..2.0f64,
+            more in 0.0..2.0f64,
         ) {
-            let (low, high) = ninety_percent_interval(figure, error);
-            prop_assert!(low >= 0.0 && low <= figure && figure <= high);
-            let (lower, higher) = ninety_percent_interval(figure, error + more);
-            prop_assert!(lower <= low && high <= higher);
+            let interval = |added_error, relative: f64| {
+                let factor_error = relative * percent;
+                ninety_percent_interval(CpuShare { percent, added_error, factor_error })
+            };
+            let (low, high) = interval(added_error, relative);
+            prop_assert!(low >= 0.0 && low <= percent && percent <= high);
+            for (lower, higher) in [
+                interval(added_error + more, relative),
+                interval(added_error, relative + more),
+            ] {
+                prop_assert!(lower <= low && high <= higher);
+            }
         }
     }
 }
