@@ -125,7 +125,6 @@ pub fn measure() -> Result<WalkCosts> {
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
     let data = MeasuredMemory::huge(data_bytes)?;
-    let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
     let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
     // The same data is read once without page walks and once with them, so that the caches hold the
@@ -137,24 +136,17 @@ pub fn measure() -> Result<WalkCosts> {
             |n| data.ns_per_page_read(few, ReadOrder::Independent, n),
         )
     };
-    // While a page comes from memory, its neighbour's walk proceeds. With data in the caches the
-    // walk would seem expensive.
-    let streamed = by_distance(&STREAMS, |stream| {
-        walk_distance_cost(
-            |_| small.ns_per_ordered_page(data_pages, stream),
-            |_| data.ns_per_ordered_page(data_pages, stream),
-        )
-    });
-    // Page tables of the largest footprint: they outweigh the data that is read.
-    let strided = by_distance(&STRIDES, |stride| {
-        let (mirrored, few) = mirrored_and_few(largest, NEAR_BYTES);
-        walk_distance_cost(
-            |_| near.ns_per_ordered_page(mirrored, stride),
-            |_| data.ns_per_ordered_page(few, stride),
-        )
-    });
-    drop(small);
     let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
+    // Ordered pages come from memory too, while their neighbours' walks proceed. With data in the
+    // caches the walks would seem expensive.
+    let ordered = |order: OrderedLoop| {
+        walk_distance_cost(
+            |n| far.ns_per_ordered_page(pages(largest), order, n),
+            |n| data.ns_per_ordered_page(data_pages, order, n),
+        )
+    };
+    let streamed = by_distance(&STREAMS, ordered);
+    let strided = by_distance(&STRIDES, ordered);
     let waited_for = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
         walk_distance_cost(
@@ -410,15 +402,19 @@ impl MeasuredMemory {
         ns / READS_WORKING as f64
     }
 
-    /// Nanoseconds per page of a loop over the first `pages` pages.
-    fn ns_per_ordered_page(&self, pages: u64, order: OrderedLoop) -> f64 {
+    /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
+    /// one ended, at page tables that were not read for longest.
+    fn ns_per_ordered_page(&self, pages: u64, order: OrderedLoop, turn: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
         let OrderedLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
+        let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
         let ns = cpu_ns(|| {
-            let (mut offset, mut x) = (0, pages);
-            let mut pass = |ordered: u64| {
-                for _ in 0..ordered {
+            let mut x = turn;
+            while left > 0 {
+                let until_end = (pages - page).div_ceil(step).min(left);
+                let mut offset = page * BASE_PAGE_BYTES;
+                for _ in 0..until_end {
                     self.read(offset);
                     for line in 1..lines {
                         self.read(offset + line * apart);
@@ -428,13 +424,9 @@ impl MeasuredMemory {
                     }
                     offset += step * BASE_PAGE_BYTES;
                 }
-                offset = 0;
-            };
-            let in_pass = pages / step;
-            for _ in 0..ORDERED_PAGES / in_pass {
-                pass(in_pass);
+                left -= until_end;
+                page = 0;
             }
-            pass(ORDERED_PAGES % in_pass);
             std::hint::black_box(x);
         });
         ns / ORDERED_PAGES as f64
