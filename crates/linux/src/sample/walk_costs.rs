@@ -125,7 +125,19 @@ pub fn measure() -> Result<WalkCosts> {
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
     let data = MeasuredMemory::huge(data_bytes)?;
+    let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
+    // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
+    // data and the host's page tables in the caches more often than huge pages do.
+    let ordered = |order: OrderedLoop| {
+        walk_distance_cost(
+            |n| small.ns_per_ordered_page(data_pages, order, n),
+            |n| data.ns_per_ordered_page(data_pages, order, n),
+        )
+    };
+    let streamed = by_distance(&STREAMS, ordered);
+    let strided = by_distance(&STRIDES, ordered);
+    drop(small);
     let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
     // The same data is read once without page walks and once with them, so that the caches hold the
     // same. The amount of memory does not depend on how much of its mirrors is read.
@@ -137,16 +149,6 @@ pub fn measure() -> Result<WalkCosts> {
         )
     };
     let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
-    // Ordered pages come from memory too, while their neighbours' walks proceed. With data in the
-    // caches the walks would seem expensive.
-    let ordered = |order: OrderedLoop| {
-        walk_distance_cost(
-            |n| far.ns_per_ordered_page(pages(largest), order, n),
-            |n| data.ns_per_ordered_page(data_pages, order, n),
-        )
-    };
-    let streamed = by_distance(&STREAMS, ordered);
-    let strided = by_distance(&STRIDES, ordered);
     let waited_for = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
         walk_distance_cost(
