@@ -235,7 +235,7 @@ impl WalkCosts {
     pub const LEAST_SCATTERED_ERROR: f64 = 0.25;
 
     /// Relative standard error of the cost of scattered walks. `loops` are loops of random reads
-    /// whose costs were measured, with their footprints in bytes. The rate of each alone gives
+    /// of known cost, with their footprints in bytes. The rate of each alone gives
     /// another cost; the error is the root mean square of the differences, relative to the higher
     /// cost of each.
     ///
