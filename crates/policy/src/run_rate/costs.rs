@@ -234,10 +234,9 @@ impl WalkCosts {
     /// logarithms have a standard deviation of 0.24.
     pub const LEAST_SCATTERED_ERROR: f64 = 0.25;
 
-    /// Relative standard error of the cost of scattered walks. `loops` are loops of random reads
-    /// of known cost, with their footprints in bytes. The rate of each alone gives
-    /// another cost; the error is the root mean square of the differences, relative to the higher
-    /// cost of each.
+    /// Relative standard error of the cost of scattered walks. `loops` are loops of random reads of
+    /// known cost, with their footprints in bytes. The rate of each alone gives another cost. The
+    /// error is the root mean square of the differences, relative to the higher cost of each.
     ///
     /// Loops without a noticeable cost are left out: all of it would be noise.
     pub fn scattered_error_among(&self, loops: &[(u64, DistanceCost)]) -> f64 {

@@ -151,8 +151,8 @@ impl RateSources {
     }
 }
 
-/// The share of ordered pages with a rate that is only a lower bound. The process loses as much as was
-/// seen, or up to the share of the tightest loop that was measured. The best estimate is in the
+/// The share of ordered pages with a rate that is only a lower bound. The process loses as much as
+/// was seen, or up to the share of the tightest loop that was measured. The best estimate is in the
 /// middle, by the logarithm.
 fn share_up_to_tightest(seen: CpuShare, costs: &[DistanceCost], beyond_tlb: f64) -> CpuShare {
     let ratio = ratio_or_zero(tightest_loop_percent(costs) * beyond_tlb, seen.percent).max(1.0);
