@@ -22,6 +22,7 @@
 pub mod costs;
 pub mod estimate;
 mod expected_rates;
+mod interval;
 pub mod region_probe_plan;
 pub mod touch_shape;
 

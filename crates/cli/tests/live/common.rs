@@ -260,8 +260,6 @@ fn costs(promotion_us: u64) -> Value {
     let at = |mib: u64, independent_ns: f64, dependent_ns: f64| {
         json!({
             "footprint_bytes": mib << 20,
-            "streamed_ns": 0.5,
-            "strided_ns": 0.5,
             "independent_ns": independent_ns,
             "dependent_ns": dependent_ns,
             "alone_ns": dependent_ns * 1.5,
@@ -276,7 +274,9 @@ fn costs(promotion_us: u64) -> Value {
                 {"apart_ns": 20.0, "walk_ns": 24.0},
                 {"apart_ns": 250.0, "walk_ns": 270.0},
             ],
-            "streamed_apart_ns": 20.0,
+            "streamed": [{"apart_ns": 20.0, "walk_ns": 0.5}],
+            "strided": [{"apart_ns": 20.0, "walk_ns": 0.5}],
+            "scattered_error": 0.25,
             "data_independent_ns": 12.0,
             "data_dependent_ns": 160.0,
             "tlb_pages": 2048,

@@ -7,7 +7,7 @@
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableReason};
 use crate::own_memory::OwnMemory;
-use crate::processes::process::own_huge_bytes;
+use crate::processes::process::{own_huge_bytes, thread_cpu};
 use crate::sample::random::{below, next_random, work_step};
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
@@ -19,7 +19,6 @@ use nix::unistd::ftruncate;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Instant;
 
 /// Upper limit for a file of costs, in bytes.
 const LONGEST_FILE: u64 = 64 << 10;
@@ -39,6 +38,22 @@ const READS: u64 = 100_000;
 const READS_AMID: u64 = 10_000;
 /// Reads in one measurement where each read comes with work.
 const READS_WORKING: u64 = 100_000;
+/// Pages in one measurement of pages in order.
+const ORDERED_PAGES: u64 = 50_000;
+/// Loops over pages in order: one that reads a word of each page, one that reads several, and one
+/// that reads all of their cache lines.
+const STREAMS: [OrderedLoop; 3] = [
+    OrderedLoop::new(1, 1, 0),
+    OrderedLoop::new(1, 8, 0),
+    OrderedLoop::new(1, 64, 0),
+];
+/// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
+/// with another. With more and more work between the reads.
+const STRIDES: [OrderedLoop; 3] = [
+    OrderedLoop::new(16, 1, 0),
+    OrderedLoop::new(16, 1, 16),
+    OrderedLoop::new(16, 1, 64),
+];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -112,22 +127,27 @@ pub fn measure() -> Result<WalkCosts> {
     let data = MeasuredMemory::huge(data_bytes)?;
     let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
+    // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
+    // data and the host's page tables in the caches more often than huge pages do.
+    let ordered = |order: OrderedLoop| {
+        walk_distance_cost(
+            |n| small.ns_per_ordered_page(data_pages, order, n),
+            |n| data.ns_per_ordered_page(data_pages, order, n),
+        )
+    };
+    let streamed = by_distance(&STREAMS, ordered);
+    let strided = by_distance(&STRIDES, ordered);
+    drop(small);
     let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
     // The same data is read once without page walks and once with them, so that the caches hold the
     // same. The amount of memory does not depend on how much of its mirrors is read.
-    let overlapping = |footprint_bytes: u64, order: ReadOrder| {
+    let overlapping = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
         walk_distance_cost(
-            |n| near.ns_per_page_read(mirrored, order, n),
-            |n| data.ns_per_page_read(few, order, n),
+            |n| near.ns_per_page_read(mirrored, ReadOrder::Independent, n),
+            |n| data.ns_per_page_read(few, ReadOrder::Independent, n),
         )
     };
-    // While a page comes from memory, its neighbour's walk proceeds. With data in the caches the
-    // walk would seem expensive.
-    let streamed =
-        |area: &MeasuredMemory, n| area.ns_per_page_read(data_pages, ReadOrder::Steps(1), n);
-    let stream = walk_distance_cost(|n| streamed(&small, n), |n| streamed(&data, n));
-    drop(small);
     let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
     let waited_for = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
@@ -143,41 +163,45 @@ pub fn measure() -> Result<WalkCosts> {
             |n| data.ns_per_read_amid(&data, few, n),
         )
     };
+    // Loops of random reads, with their footprints.
+    let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES
         .iter()
         .map(|&footprint_bytes| {
-            let strided_ns = overlapping(footprint_bytes, ReadOrder::Steps(16)).walk_ns;
-            let independent_ns = overlapping(footprint_bytes, ReadOrder::Independent).walk_ns;
-            let dependent_ns = waited_for(footprint_bytes).walk_ns;
+            let costs = [
+                overlapping(footprint_bytes),
+                waited_for(footprint_bytes),
+                alone(footprint_bytes),
+            ];
+            random.extend(costs.map(|cost| (footprint_bytes, cost)));
+            let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
             FootprintCosts {
                 footprint_bytes,
-                streamed_ns: stream.walk_ns,
-                strided_ns,
                 independent_ns,
                 dependent_ns,
-                alone_ns: alone(footprint_bytes).walk_ns.max(dependent_ns),
+                alone_ns: alone_ns.max(dependent_ns),
             }
         })
         .collect();
-    let by_distance = WORK_STEPS
-        .iter()
-        .map(|&steps| {
-            walk_distance_cost(
-                |n| near.ns_per_read_with_work(pages(largest), steps, n),
-                |n| data.ns_per_read_with_work(pages(NEAR_BYTES), steps, n),
-            )
-        })
-        .collect();
+    let by_distance = by_distance(&WORK_STEPS, |steps| {
+        walk_distance_cost(
+            |n| near.ns_per_read_with_work(pages(largest), steps, n),
+            |n| data.ns_per_read_with_work(pages(NEAR_BYTES), steps, n),
+        )
+    });
+    random.extend(by_distance.iter().map(|cost| (largest, *cost)));
     let cached = MeasuredMemory::mirrored_base_pages(
         FOOTPRINTS_BYTES[1],
         HUGE_PAGE_BYTES,
         CacheLines::OneOfEachPage,
     )?;
     let reach = tlb_reach(&cached);
-    Ok(WalkCosts {
+    let costs = WalkCosts {
         by_footprint,
+        streamed,
+        strided,
         by_distance,
-        streamed_apart_ns: stream.apart_ns,
+        scattered_error: WalkCosts::LEAST_SCATTERED_ERROR,
         data_independent_ns: least_time(|n| {
             data.ns_per_page_read(data_pages, ReadOrder::Independent, n)
         }),
@@ -187,7 +211,19 @@ pub fn measure() -> Result<WalkCosts> {
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
+    };
+    Ok(WalkCosts {
+        scattered_error: costs.scattered_error_among(&random),
+        ..costs
     })
+}
+
+/// The costs of similar loops, by the distance between their pages.
+fn by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<DistanceCost> {
+    let mut costs: Vec<DistanceCost> = loops.iter().map(|one| cost(*one)).collect();
+    costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
+    costs.dedup_by(|a, b| a.apart_ns <= b.apart_ns);
+    costs
 }
 
 /// The least time of several turns: other load on the machine can only add to it.
@@ -198,22 +234,58 @@ fn least_time(turn: impl Fn(u64) -> f64) -> f64 {
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
 /// medians of pairs, since other load makes the machine faster and slower.
 fn walk_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
-    let mut pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
-    let mut median = |part: fn(&(f64, f64)) -> f64| {
-        pairs.sort_by(|a, b| part(a).total_cmp(&part(b)));
-        part(&pairs[pairs.len() / 2])
+    let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
+    let sorted = |part: fn(&(f64, f64)) -> f64| {
+        let mut parts: Vec<f64> = pairs.iter().map(part).collect();
+        parts.sort_by(f64::total_cmp);
+        parts
     };
+    let walks = sorted(|pair| pair.0 - pair.1);
     DistanceCost {
-        apart_ns: median(|pair| pair.0),
-        walk_ns: median(|pair| pair.0 - pair.1).max(LEAST_NS),
+        apart_ns: sorted(|pair| pair.0)[pairs.len() / 2],
+        walk_ns: walks[walks.len() / 2].max(LEAST_NS),
+        error_ns: median_error(&walks),
+    }
+}
+
+/// Standard error of the median of independent values, in ascending order. It follows from the
+/// width of their middle half, which a few outliers do not change.
+fn median_error(sorted: &[f64]) -> f64 {
+    /// Standard error of a normal distribution's median, in widths of its middle half.
+    const OF_ONE: f64 = 0.929;
+    let quarter = sorted.len() / 4;
+    let width = sorted[sorted.len() - 1 - quarter] - sorted[quarter];
+    OF_ONE * width / (sorted.len() as f64).sqrt()
+}
+
+/// CPU time of some work of this thread, in nanoseconds. Time in which other programs have the
+/// processor does not count.
+fn cpu_ns(work: impl FnOnce()) -> f64 {
+    let before = thread_cpu();
+    work();
+    thread_cpu().saturating_sub(before).as_secs_f64() * 1e9
+}
+
+/// A loop over pages in ascending order, again and again.
+#[derive(Clone, Copy)]
+struct OrderedLoop {
+    /// From one page to the next, in pages.
+    step: u64,
+    /// Cache lines read of each page, at equal distances.
+    lines: u64,
+    /// Steps of work after each page.
+    work: u32,
+}
+
+impl OrderedLoop {
+    const fn new(step: u64, lines: u64, work: u32) -> Self {
+        Self { step, lines, work }
     }
 }
 
 /// In which order pages are read.
 #[derive(Clone, Copy)]
 enum ReadOrder {
-    /// By this number of pages each time.
-    Steps(u64),
     /// At random; the address is known before the last read returns.
     Independent,
     /// At random; the address depends on the last read.
@@ -299,38 +371,71 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let begun = Instant::now();
-        let mut x = seed;
-        for _ in 0..READS_AMID {
-            let (next, word) = self.read_random(x, pages, CacheLines::All);
-            x = next.wrapping_add(word);
-            let page = below(
-                x.rotate_left(32),
-                other.memory.bytes() as u64 / BASE_PAGE_BYTES,
-            );
-            for line in 0..64 {
-                other.read(page * BASE_PAGE_BYTES + line * 64);
+        let ns = cpu_ns(|| {
+            let mut x = seed;
+            for _ in 0..READS_AMID {
+                let (next, word) = self.read_random(x, pages, CacheLines::All);
+                x = next.wrapping_add(word);
+                let page = below(
+                    x.rotate_left(32),
+                    other.memory.bytes() as u64 / BASE_PAGE_BYTES,
+                );
+                for line in 0..64 {
+                    other.read(page * BASE_PAGE_BYTES + line * 64);
+                }
             }
-        }
-        std::hint::black_box(x);
-        begun.elapsed().as_secs_f64() * 1e9 / READS_AMID as f64
+            std::hint::black_box(x);
+        });
+        ns / READS_AMID as f64
     }
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
     fn ns_per_read_with_work(&self, pages: u64, steps: u32, seed: u64) -> f64 {
-        let begun = Instant::now();
-        let (mut x, mut work) = (seed, seed);
-        for _ in 0..READS_WORKING {
-            x = self.read_random(x, pages, self.lines).0;
-            for _ in 0..steps {
-                work = work_step(work);
+        let ns = cpu_ns(|| {
+            let (mut x, mut work) = (seed, seed);
+            for _ in 0..READS_WORKING {
+                x = self.read_random(x, pages, self.lines).0;
+                for _ in 0..steps {
+                    work = work_step(work);
+                }
             }
-        }
-        std::hint::black_box((x, work));
-        begun.elapsed().as_secs_f64() * 1e9 / READS_WORKING as f64
+            std::hint::black_box((x, work));
+        });
+        ns / READS_WORKING as f64
+    }
+
+    /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
+    /// one ended, at page tables that were not read for longest.
+    fn ns_per_ordered_page(&self, pages: u64, order: OrderedLoop, turn: u64) -> f64 {
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        let OrderedLoop { step, lines, work } = order;
+        let apart = BASE_PAGE_BYTES / lines;
+        let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
+        let ns = cpu_ns(|| {
+            let mut x = turn;
+            while left > 0 {
+                let until_end = (pages - page).div_ceil(step).min(left);
+                let mut offset = page * BASE_PAGE_BYTES;
+                for _ in 0..until_end {
+                    self.read(offset);
+                    for line in 1..lines {
+                        self.read(offset + line * apart);
+                    }
+                    for _ in 0..work {
+                        x = work_step(x);
+                    }
+                    offset += step * BASE_PAGE_BYTES;
+                }
+                left -= until_end;
+                page = 0;
+            }
+            std::hint::black_box(x);
+        });
+        ns / ORDERED_PAGES as f64
     }
 
     /// Reads a word of a random page; returns the generator's next state and the word.
+    #[inline(always)]
     fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
         (x, self.read_word(below(x, pages), x, lines))
@@ -346,6 +451,7 @@ impl MeasuredMemory {
         self.read(page * BASE_PAGE_BYTES + line * 64)
     }
 
+    #[inline(always)]
     fn read(&self, offset: u64) -> u64 {
         debug_assert!(offset + 8 <= self.memory.bytes() as u64);
         let word = self.memory.start().cast::<u64>();
@@ -353,34 +459,29 @@ impl MeasuredMemory {
         unsafe { word.byte_add(usize_of(offset)).read_volatile() }
     }
 
-    /// Nanoseconds per read of a word on each of `pages` pages in turn.
+    /// Nanoseconds per read of a word on one of `pages` pages.
     fn ns_per_page_read(&self, pages: u64, order: ReadOrder, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        let (mut x, mut page) = (seed, seed % pages);
-        let begun = Instant::now();
-        for _ in 0..READS {
+        let ns = cpu_ns(|| {
+            let mut x = seed;
+            // Two loops: if one chose between both, each read would wait for the last.
             match order {
-                ReadOrder::Steps(step) => {
-                    let next = page + step;
-                    // A round starts one page further, or it would read the same few pages again.
-                    page = if next < pages {
-                        next
-                    } else {
-                        (next + 1) % pages % step.max(1)
-                    };
-                    x = next_random(x);
-                    self.read_word(page, x, self.lines);
+                ReadOrder::Independent => {
+                    for _ in 0..READS {
+                        x = self.read_random(x, pages, self.lines).0;
+                    }
                 }
-                ReadOrder::Independent => x = self.read_random(x, pages, self.lines).0,
                 ReadOrder::Dependent => {
-                    let (next, word) = self.read_random(x, pages, self.lines);
-                    // The word is 0, which the processor cannot know.
-                    x = next.wrapping_add(word);
+                    for _ in 0..READS {
+                        let (next, word) = self.read_random(x, pages, self.lines);
+                        // The word is 0, which the processor cannot know.
+                        x = next.wrapping_add(word);
+                    }
                 }
             }
-        }
-        std::hint::black_box(x);
-        begun.elapsed().as_secs_f64() * 1e9 / READS as f64
+            std::hint::black_box(x);
+        });
+        ns / READS as f64
     }
 }
 
@@ -418,13 +519,33 @@ mod tests {
     use serde_json::Value;
 
     #[test]
+    fn a_median_s_error_is_that_of_the_middle_half() {
+        let values: Vec<f64> = (0..100).map(f64::from).collect();
+        let error = median_error(&values);
+        assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
+        assert_eq!(median_error(&[7.0; 9]), 0.0);
+    }
+
+    #[test]
+    fn costs_are_in_the_order_of_their_distances() {
+        let cost = |apart_ns| DistanceCost {
+            apart_ns,
+            walk_ns: 1.0,
+            error_ns: 0.0,
+        };
+        let found = by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
+        assert_eq!(apart, [3.0, 4.0, 9.0]);
+    }
+
+    #[test]
     fn impossible_costs_are_refused() {
         let costs = serde_json::to_value(WalkCosts::typical()).expect("costs serialize");
         assert!(parse(costs.to_string().as_bytes()).is_ok());
         for (place, value) in [
             ("/by_footprint/1/footprint_bytes", 1.into()),
             ("/by_distance/0/walk_ns", 1e300.into()),
-            ("/streamed_apart_ns", Value::Null),
+            ("/streamed", Value::Null),
         ] {
             let mut costs = costs.clone();
             *costs.pointer_mut(place).expect("the JSON has this field") = value;

@@ -1,5 +1,6 @@
 //! Cost of page walks, and the share of CPU time that a process loses to them.
 
+use super::interval::NINETY_PERCENT;
 use crate::saturating_cast::ratio_or_zero;
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct FootprintCosts {
     /// Memory accessed in the measurement, in bytes.
     pub footprint_bytes: u64,
-    /// Pages in address order.
-    pub streamed_ns: f64,
-    /// Pages at a fixed distance.
-    pub strided_ns: f64,
     /// Random pages with addresses known in advance: walks overlap.
     pub independent_ns: f64,
     /// Random pages, each address from the previous read: nothing overlaps.
@@ -27,11 +24,18 @@ pub struct FootprintCosts {
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.
     pub by_footprint: Vec<FootprintCosts>,
+    /// Pages in address order, of which one cache line is read, several, or all. By distance,
+    /// ascending; at least one.
+    pub streamed: Vec<DistanceCost>,
+    /// Pages 64 KiB apart, with different amounts of work between the reads. By distance,
+    /// ascending; at least one.
+    pub strided: Vec<DistanceCost>,
     /// How the overlap of walks falls as there is more work between them, over the largest
     /// footprint. By distance, ascending.
     pub by_distance: Vec<DistanceCost>,
-    /// Time between the reads of a stream when the cost of its walks was measured, walks included.
-    pub streamed_apart_ns: f64,
+    /// Relative standard error of the cost of scattered walks (over 0, at most 1): of its
+    /// measurement, and of the model of their overlap.
+    pub scattered_error: f64,
     /// Cost of a read that misses the caches, independent of the one before it, without
     /// translation, in nanoseconds.
     pub data_independent_ns: f64,
@@ -43,26 +47,34 @@ pub struct WalkCosts {
     pub tlb_huge_pages: u32,
 }
 
-/// Independent random reads with work between them.
+/// Reads of pages with work between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceCost {
-    /// From one read to the next, walk included.
+    /// From one page to the next, walk included.
     pub apart_ns: f64,
     /// The walk's part of that time.
     pub walk_ns: f64,
+    /// Standard error of `walk_ns`, in nanoseconds.
+    #[serde(default)]
+    pub error_ns: f64,
 }
 
 impl FootprintCosts {
     fn is_sound(&self) -> bool {
-        [
-            self.streamed_ns,
-            self.strided_ns,
-            self.independent_ns,
-            self.dependent_ns,
-            self.alone_ns,
-        ]
-        .into_iter()
-        .all(is_cost)
+        [self.independent_ns, self.dependent_ns, self.alone_ns]
+            .into_iter()
+            .all(is_cost)
+    }
+}
+
+impl DistanceCost {
+    fn is_sound(&self) -> bool {
+        is_cost(self.apart_ns) && is_cost(self.walk_ns) && (0.0..=1e6).contains(&self.error_ns)
+    }
+
+    /// The walk's share of the time (0-1).
+    fn share(&self) -> f64 {
+        ratio_or_zero(self.walk_ns, self.apart_ns).min(1.0)
     }
 }
 
@@ -71,23 +83,73 @@ fn is_cost(ns: f64) -> bool {
     ns > 0.0 && ns <= 1e6
 }
 
+/// Interpolates between the two costs nearest to a distance. Below the first and beyond the last
+/// distance, their values hold.
+fn at_distance(
+    costs: &[DistanceCost],
+    apart_ns: f64,
+    value: impl Fn(&DistanceCost) -> f64,
+) -> Option<f64> {
+    let above = costs.partition_point(|cost| cost.apart_ns < apart_ns);
+    let near = costs.get(above.saturating_sub(1))?;
+    let far = costs.get(above).unwrap_or(near);
+    let part = ratio_or_zero(apart_ns - near.apart_ns, far.apart_ns - near.apart_ns);
+    Some(value(near) + (value(far) - value(near)) * part.clamp(0.0, 1.0))
+}
+
+/// Cost of one walk of ordered pages at this distance.
+///
+/// The loops that were measured are farther apart because they do more work, which hides walks. A
+/// program may be as far apart because its reads take longer: it uses more memory, or others use
+/// the caches too. Its walks then take longer as well. Loops over 3 GiB lost the same share as
+/// loops over 512 MiB, with reads 1.2 to 1.6 times as far apart (November 2026). So the cost is
+/// more likely that of a slower loop, but may be that of one with more work. Pages closer together
+/// than in the tightest loop lose the same share of their time.
+fn ordered_cost(costs: &[DistanceCost], apart_ns: f64) -> DistanceCost {
+    /// How much longer reads take, at most, than in the tightest loop.
+    const SLOWER: f64 = 2.0;
+    /// Where the cost lies between that with more work (0) and that of slower reads (1).
+    const SLOWER_LIKELY: f64 = 0.75;
+    let closest_ns = costs.first().map_or(0.0, |cost| cost.apart_ns);
+    let closer = ratio_or_zero(apart_ns, closest_ns).min(1.0);
+    let at = |value: fn(&DistanceCost) -> f64| {
+        at_distance(costs, apart_ns, value).unwrap_or_default() * closer
+    };
+    let hidden_ns = at(|cost| cost.walk_ns);
+    let tighter = costs.iter().filter(|cost| cost.apart_ns < apart_ns);
+    let slowed = |cost: &DistanceCost| cost.walk_ns * (apart_ns / cost.apart_ns).min(SLOWER);
+    let not_hidden_ns = tighter.map(slowed).fold(hidden_ns, f64::max);
+    let between_ns = not_hidden_ns - hidden_ns;
+    DistanceCost {
+        apart_ns,
+        walk_ns: hidden_ns + between_ns * SLOWER_LIKELY,
+        error_ns: at(|cost| cost.error_ns).hypot(between_ns / 2.0 / NINETY_PERCENT),
+    }
+}
+
 impl WalkCosts {
     /// Round figures of typical size.
     pub fn typical() -> Self {
         let at = |mib: u64, independent_ns, dependent_ns| FootprintCosts {
             footprint_bytes: mib << 20,
-            streamed_ns: 2.5,
-            strided_ns: 1.0,
             independent_ns,
             dependent_ns,
             alone_ns: dependent_ns * 1.5,
         };
+        let costs = |all: &[(f64, f64, f64)]| {
+            let cost = |&(apart_ns, walk_ns, error_ns)| DistanceCost {
+                apart_ns,
+                walk_ns,
+                error_ns,
+            };
+            all.iter().map(cost).collect()
+        };
         Self {
             by_footprint: vec![at(64, 1.0, 10.0), at(4096, 8.0, 90.0)],
-            by_distance: [(20.0, 8.0), (250.0, 90.0)]
-                .map(|(apart_ns, walk_ns)| DistanceCost { apart_ns, walk_ns })
-                .to_vec(),
-            streamed_apart_ns: 20.0,
+            streamed: costs(&[(8.0, 0.8, 0.1), (40.0, 2.0, 0.3), (300.0, 2.5, 0.5)]),
+            strided: costs(&[(10.0, 2.0, 0.2), (100.0, 6.0, 1.0)]),
+            by_distance: costs(&[(20.0, 8.0, 0.5), (250.0, 90.0, 5.0)]),
+            scattered_error: Self::LEAST_SCATTERED_ERROR,
             data_independent_ns: 12.0,
             data_dependent_ns: 160.0,
             tlb_pages: 2048,
@@ -98,19 +160,22 @@ impl WalkCosts {
     /// Whether every figure is within its range. The figures may come from a file.
     pub fn is_sound(&self) -> bool {
         let footprints = &self.by_footprint;
-        let distances = &self.by_distance;
-        let others = [
-            self.streamed_apart_ns,
-            self.data_independent_ns,
-            self.data_dependent_ns,
-        ];
+        let data = [self.data_independent_ns, self.data_dependent_ns];
+        let ascending = |costs: &[DistanceCost]| {
+            !costs.is_empty() && costs.is_sorted_by(|a, b| a.apart_ns < b.apart_ns)
+        };
         !footprints.is_empty()
             && footprints.iter().all(FootprintCosts::is_sound)
             && footprints.is_sorted_by(|a, b| a.footprint_bytes < b.footprint_bytes)
-            && distances
-                .iter()
-                .all(|cost| is_cost(cost.apart_ns) && is_cost(cost.walk_ns))
-            && others.into_iter().all(is_cost)
+            && ascending(&self.streamed)
+            && ascending(&self.strided)
+            && [&self.streamed, &self.strided, &self.by_distance]
+                .into_iter()
+                .flatten()
+                .all(DistanceCost::is_sound)
+            && self.scattered_error > 0.0
+            && self.scattered_error <= 1.0
+            && data.into_iter().all(is_cost)
             && self.tlb_pages > 0
             && self.tlb_huge_pages > 0
     }
@@ -132,17 +197,11 @@ impl WalkCosts {
                 1.0
             }
         };
-        let above = self.by_distance.partition_point(|c| c.apart_ns < apart_ns);
-        match (
-            above.checked_sub(1).and_then(|n| self.by_distance.get(n)),
-            self.by_distance.get(above),
-        ) {
-            (Some(near), Some(far)) => {
-                let part = (apart_ns - near.apart_ns) / (far.apart_ns - near.apart_ns);
-                share(near) + (share(far) - share(near)) * part
+        match self.by_distance.first() {
+            Some(first) if first.apart_ns < apart_ns => {
+                at_distance(&self.by_distance, apart_ns, share).unwrap_or_default()
             }
-            (Some(last), None) => share(last),
-            (None, _) => 0.0,
+            _ => 0.0,
         }
     }
 
@@ -163,12 +222,39 @@ impl WalkCosts {
         let between = |a: f64, b: f64| a + (b - a) * part;
         FootprintCosts {
             footprint_bytes: footprint_bytes.clamp(low.footprint_bytes, high.footprint_bytes),
-            alone_ns: between(low.alone_ns, high.alone_ns),
-            streamed_ns: between(low.streamed_ns, high.streamed_ns),
-            strided_ns: between(low.strided_ns, high.strided_ns),
             independent_ns: between(low.independent_ns, high.independent_ns),
             dependent_ns: between(low.dependent_ns, high.dependent_ns),
+            alone_ns: between(low.alone_ns, high.alone_ns),
         }
+    }
+
+    /// Least value of [`Self::scattered_error`]. Programs overlap their walks in ways that no loop
+    /// here covers. For uniform, Zipf-distributed and chained reads over 3 GiB the estimate was off
+    /// by factors of 1.18, 1.53 and 0.85 (`hawkeye-lab bench walk-rate`, November 2026). Their
+    /// logarithms have a standard deviation of 0.24.
+    pub const LEAST_SCATTERED_ERROR: f64 = 0.25;
+
+    /// Relative standard error of the cost of scattered walks. `loops` are loops of random reads of
+    /// known cost, with their footprints in bytes. The rate of each alone gives another cost. The
+    /// error is the root mean square of the differences, relative to the higher cost of each.
+    ///
+    /// Loops without a noticeable cost are left out: all of it would be noise.
+    pub fn scattered_error_among(&self, loops: &[(u64, DistanceCost)]) -> f64 {
+        /// Less than this share of the time is not noticeable.
+        const NOTICEABLE: f64 = 0.03;
+        let squares = loops.iter().filter_map(|(footprint_bytes, measured)| {
+            let rates = WalkRates {
+                scattered_per_s: 1e9 / measured.apart_ns,
+                ..WalkRates::default()
+            };
+            let walk_ns = rates.scattered_ns(&self.at(*footprint_bytes), self);
+            let higher_ns = walk_ns.max(measured.walk_ns);
+            let noticed = higher_ns >= measured.apart_ns * NOTICEABLE;
+            noticed.then(|| ((walk_ns - measured.walk_ns) / higher_ns).powi(2))
+        });
+        let squares: Vec<f64> = squares.collect();
+        let mean = ratio_or_zero(squares.iter().sum(), squares.len() as f64);
+        mean.sqrt().clamp(Self::LEAST_SCATTERED_ERROR, 1.0)
     }
 }
 
@@ -183,19 +269,48 @@ pub struct WalkRates {
     pub scattered_per_s: f64,
 }
 
-/// A share of CPU time in per cent: best estimate and bounds.
+/// A share of CPU time, and its errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CpuShare {
-    /// Best estimate.
-    pub percent: f64,
-    /// Lower bound: every walk overlaps with others.
-    pub low_percent: f64,
-    /// Upper bound: nothing overlaps.
-    pub high_percent: f64,
+pub(super) struct CpuShare {
+    /// Best estimate, in per cent.
+    pub(super) percent: f64,
+    /// Standard error of what is added up, in percentage points: costs that may be 0.
+    pub(super) added_error: f64,
+    /// Standard error of a factor, times the estimate: rates, and costs known to be over 0.
+    pub(super) factor_error: f64,
+}
+
+impl CpuShare {
+    /// The sum of two shares with independent errors.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            percent: self.percent + other.percent,
+            added_error: self.added_error.hypot(other.added_error),
+            factor_error: self.factor_error.hypot(other.factor_error),
+        }
+    }
+}
+
+/// The shares of the process's time that each kind of walk takes. Their errors contain those of the
+/// costs, but not those of the rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct CpuShares {
+    pub(super) streamed: CpuShare,
+    pub(super) strided: CpuShare,
+    pub(super) scattered: CpuShare,
+}
+
+impl CpuShares {
+    pub(super) fn total(&self) -> CpuShare {
+        self.streamed.plus(self.strided).plus(self.scattered)
+    }
 }
 
 impl WalkRates {
-    /// The share of the process's time that the walks take.
+    /// The shares of the process's time that the walks take.
+    ///
+    /// Ordered pages: prefetchers and page walkers know the addresses in advance. What remains of
+    /// a walk was measured for loops with the same distance between pages.
     ///
     /// Scattered pages: from outside one cannot see whether a program waits for each walk or has
     /// many under way. But the distance between walks shows it. A processor works on what lies
@@ -203,36 +318,39 @@ impl WalkRates {
     /// independent reads. The overlap falls with more work between them. Walks farther apart than
     /// dependent reads also find the page tables driven out of the caches. The upper limit is the
     /// loss of a program that only reads at random.
-    pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> CpuShare {
-        let of = |walk: f64, data: f64| {
-            if walk > 0.0 {
-                walk / (walk + data)
-            } else {
-                0.0
+    pub(super) fn shares(&self, costs: &FootprintCosts, all: &WalkCosts) -> CpuShares {
+        let ordered = |per_s: f64, cost: DistanceCost| {
+            let taken = |ns: f64| (per_s * ns * 1e-9).min(1.0);
+            CpuShare {
+                percent: taken(cost.walk_ns) * 100.0,
+                added_error: taken(cost.error_ns) * 100.0,
+                factor_error: 0.0,
             }
         };
+        let of = |walk: f64, data: f64| ratio_or_zero(walk, walk + data);
         let limit = of(costs.independent_ns, all.data_independent_ns)
             .max(of(costs.dependent_ns, all.data_dependent_ns));
-        let taken = |ns: f64| self.scattered_per_s * ns * 1e-9;
-        let ordered = (self.streamed_per_s * self.streamed_ns(costs, all)
-            + self.strided_per_s * costs.strided_ns)
-            * 1e-9;
-        let percent = |share: f64| (share * 100.0).clamp(0.0, 100.0);
-        let low = taken(costs.independent_ns).min(limit);
-        let high = taken(costs.alone_ns).min(1.0).max(low);
-        let best = taken(self.scattered_ns(costs, all)).min(limit);
-        CpuShare {
-            percent: percent(best.clamp(low, high) + ordered),
-            low_percent: percent(low + ordered),
-            high_percent: percent(high + ordered),
+        let scattered = self.scattered_per_s * self.scattered_ns(costs, all) * 1e-9;
+        let percent = scattered.min(limit) * 100.0;
+        CpuShares {
+            streamed: ordered(self.streamed_per_s, self.streamed_cost(all)),
+            strided: ordered(self.strided_per_s, self.strided_cost(all)),
+            scattered: CpuShare {
+                percent,
+                added_error: 0.0,
+                factor_error: percent * all.scattered_error,
+            },
         }
     }
 
-    /// Cost of one walk of a stream, in nanoseconds. The processor knows its address in advance. So
-    /// more work from one page to the next hides more of the walk.
-    fn streamed_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
-        let apart_per_s = all.streamed_apart_ns * 1e-9 * self.streamed_per_s;
-        costs.streamed_ns * apart_per_s.min(1.0)
+    /// Cost of one walk of a stream at these rates.
+    pub(super) fn streamed_cost(&self, all: &WalkCosts) -> DistanceCost {
+        ordered_cost(&all.streamed, ratio_or_zero(1e9, self.streamed_per_s))
+    }
+
+    /// Cost of one walk of a stride at these rates.
+    pub(super) fn strided_cost(&self, all: &WalkCosts) -> DistanceCost {
+        ordered_cost(&all.strided, ratio_or_zero(1e9, self.strided_per_s))
     }
 
     /// Cost of one scattered walk at these rates, in nanoseconds.
@@ -251,12 +369,23 @@ impl WalkRates {
     }
 }
 
+/// The share of its time that the tightest loop measured loses to walks, in per cent.
+pub(super) fn tightest_loop_percent(costs: &[DistanceCost]) -> f64 {
+    let shares = costs.iter().map(DistanceCost::share);
+    shares.fold(0.0, f64::max) * 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn machine() -> WalkCosts {
         WalkCosts::typical()
+    }
+
+    fn shares(rates: WalkRates) -> CpuShares {
+        rates.shares(&machine().at(4 << 30), &machine())
     }
 
     fn scattered(per_s: f64) -> CpuShare {
@@ -264,18 +393,22 @@ mod tests {
             scattered_per_s: per_s,
             ..WalkRates::default()
         };
-        rates.share(&machine().at(4 << 30), &machine())
+        shares(rates).total()
     }
 
     #[test]
     fn costs_out_of_range_are_invalid() {
         assert!(machine().is_sound());
-        let wrong: [fn(&mut WalkCosts); 7] = [
+        let wrong: [fn(&mut WalkCosts); 11] = [
             |costs| costs.by_footprint.clear(),
             |costs| costs.by_footprint.reverse(),
             |costs| costs.by_footprint[0].dependent_ns = -1.0,
             |costs| costs.by_footprint[1].alone_ns = f64::NAN,
             |costs| costs.by_distance[0].walk_ns = 1e9,
+            |costs| costs.streamed.reverse(),
+            |costs| costs.strided.clear(),
+            |costs| costs.strided[0].error_ns = -1.0,
+            |costs| costs.scattered_error = 0.0,
             |costs| costs.data_dependent_ns = 0.0,
             |costs| costs.tlb_pages = 0,
         ];
@@ -309,27 +442,101 @@ mod tests {
         ] {
             let share = scattered(per_s);
             assert!((share.percent - percent).abs() < 1e-9, "{share:?}");
+            let error = percent * machine().scattered_error;
+            assert!((share.factor_error - error).abs() < 1e-9);
         }
     }
 
     #[test]
-    fn ordered_walks_are_cheap() {
-        let rates = WalkRates {
-            streamed_per_s: 5e6,
-            strided_per_s: 1e6,
-            scattered_per_s: 0.0,
-        };
-        let share = rates.share(&machine().at(4 << 30), &machine());
-        // 2.5 ns a page, of which nine tenths are hidden; 1 ns, all of it.
-        assert!((share.percent - 0.225).abs() < 1e-9, "{share:?}");
+    fn ordered_walks_cost_what_loops_at_their_distance_lose() {
+        let error = |measured: f64, between: f64| measured.hypot(between / 2.0 / NINETY_PERCENT);
+        for (streamed_apart_ns, strided_apart_ns, percents, errors) in [
+            // At the distances that were measured.
+            (8.0, 10.0, [10.0, 20.0], [1.25, 2.0]),
+            // The middle between two of them; a tight stream of 0.8 ns may be twice as slow.
+            (
+                24.0,
+                55.0,
+                [1.55 / 0.24, 4.0 / 0.55],
+                [error(0.2, 0.2) / 0.24, 0.6 / 0.55],
+            ),
+            // Closer together than any: several threads, or a faster loop.
+            (4.0, 5.0, [10.0, 20.0], [1.25, 2.0]),
+            // Farther apart than any: the loops of 2.5 and 6 ns may be twice as slow.
+            (
+                3000.0,
+                1000.0,
+                [4.375 / 30.0, 1.05],
+                [error(0.5, 2.5) / 30.0, error(1.0, 6.0) / 10.0],
+            ),
+        ] {
+            let found = shares(WalkRates {
+                streamed_per_s: 1e9 / streamed_apart_ns,
+                strided_per_s: 1e9 / strided_apart_ns,
+                scattered_per_s: 0.0,
+            });
+            for (n, share) in [found.streamed, found.strided].into_iter().enumerate() {
+                let off = (share.percent - percents[n]).abs();
+                assert!(off < 1e-9, "{streamed_apart_ns} {share:?}");
+                let off = (share.added_error - errors[n]).abs();
+                assert!(off < 1e-9, "{streamed_apart_ns} {share:?}");
+            }
+        }
     }
 
     #[test]
-    fn the_best_guess_lies_between_the_others() {
-        for exponent in 0..90 {
-            let share = scattered(10f64.powf(f64::from(exponent) / 10.0));
-            let all = [share.low_percent, share.percent, share.high_percent];
-            assert!(all.is_sorted(), "{share:?}");
+    fn a_loop_with_slower_reads_hides_no_more_than_a_tight_one() {
+        let cost = |apart_ns, walk_ns| DistanceCost {
+            apart_ns,
+            walk_ns,
+            error_ns: 0.0,
+        };
+        let found = ordered_cost(&[cost(10.0, 6.0), cost(30.0, 2.0), cost(90.0, 4.0)], 60.0);
+        // Between 3 ns, as with work between the reads, and twice the 6 ns of the tightest loop.
+        assert!((found.walk_ns - 9.75).abs() < 1e-9, "{found:?}");
+        let either_side_ns = NINETY_PERCENT * found.error_ns;
+        assert!((either_side_ns - 4.5).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn the_error_of_scattered_walks_is_what_the_loops_show() {
+        let costs = machine();
+        let at = |apart_ns: f64, walk_ns: f64| {
+            let error_ns = 0.0;
+            let cost = DistanceCost {
+                apart_ns,
+                walk_ns,
+                error_ns,
+            };
+            (4 << 30, cost)
+        };
+        // The model's own figures, and one that is lost in noise.
+        let exact = [at(20.0, 8.0), at(250.0, 90.0), at(1e6, 0.1)];
+        let least = WalkCosts::LEAST_SCATTERED_ERROR;
+        assert_eq!(costs.scattered_error_among(&exact), least);
+        assert_eq!(costs.scattered_error_among(&[]), least);
+        // One of two costs half of what the model says.
+        let error = costs.scattered_error_among(&[at(20.0, 8.0), at(250.0, 45.0)]);
+        assert!((error - 0.5 / 2f64.sqrt()).abs() < 1e-9, "{error}");
+        let wrong = [at(20.0, 800.0), at(250.0, 9000.0)];
+        assert!((0.9..=1.0).contains(&costs.scattered_error_among(&wrong)));
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_between_nothing_and_everything(
+            streamed_per_s in 0.0..1e12f64, strided_per_s in 0.0..1e12f64,
+            scattered_per_s in 0.0..1e12f64,
+        ) {
+            let rates = WalkRates { streamed_per_s, strided_per_s, scattered_per_s };
+            let found = shares(rates);
+            for share in [found.streamed, found.strided, found.scattered] {
+                prop_assert!((0.0..=100.0).contains(&share.percent), "{share:?}");
+                for error in [share.added_error, share.factor_error] {
+                    prop_assert!((0.0..=100.0).contains(&error), "{share:?}");
+                }
+            }
+            prop_assert!(found.total().factor_error >= found.scattered.factor_error);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! From touched pages to rates, and from rates to overhead.
 
-use super::costs::{FootprintCosts, WalkCosts, WalkRates};
+use super::costs::{
+    CpuShare, CpuShares, DistanceCost, FootprintCosts, WalkCosts, WalkRates, tightest_loop_percent,
+};
 use super::expected_rates::{TouchCount, expected_rates};
+use super::interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
 use super::region_probe_plan::READS_AFTER;
 use super::touch_shape::{PageBitmap, TouchShape};
 use crate::overhead::{Overhead, OverheadSource};
@@ -61,6 +64,107 @@ impl ProbeReadTotals {
     }
 }
 
+/// What one round found, or several, at each read.
+type ReadsOfRounds = [ProbeReadTotals; READS_AFTER.len()];
+
+fn last_read(reads: &ReadsOfRounds) -> &ProbeReadTotals {
+    &reads[READS_AFTER.len() - 1]
+}
+
+/// A kind of touched pages.
+#[derive(Clone, Copy)]
+struct TouchKind {
+    touches: fn(&ProbeReadTotals) -> u64,
+    /// How many of them came independently of each other.
+    independent: fn(&ProbeReadTotals) -> u64,
+    /// As many independent touches give a rate.
+    enough: u64,
+}
+
+const STREAMED: TouchKind = TouchKind {
+    touches: |reads| reads.streamed,
+    independent: |reads| reads.ordered_regions,
+    enough: ORDERED_REGIONS_NEEDED,
+};
+const STRIDED: TouchKind = TouchKind {
+    touches: |reads| reads.strided,
+    ..STREAMED
+};
+const SCATTERED: TouchKind = TouchKind {
+    touches: |reads| reads.scattered,
+    independent: |reads| reads.scattered,
+    enough: MARKS_ENOUGH,
+};
+
+/// The reads from which a kind's rate follows, by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RateReads {
+    /// The first with enough touches.
+    telling: usize,
+    /// The first after which the next one showed enough new touches.
+    before_new: Option<usize>,
+}
+
+impl RateReads {
+    fn of(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
+        let enough = |reads: &ProbeReadTotals| (kind.independent)(reads) >= kind.enough;
+        let new = |pair: &[ProbeReadTotals]| {
+            let new = (kind.touches)(&pair[1]).saturating_sub((kind.touches)(&pair[0]));
+            new >= MARKS_NEEDED && pair[1].exposed_s > pair[0].exposed_s
+        };
+        Self {
+            telling: reads.iter().position(enough).unwrap_or(reads.len() - 1),
+            before_new: reads.windows(2).position(new),
+        }
+    }
+
+    /// Whether all pages of this kind that the process uses were touched before the first read.
+    /// Their rate then is only a lower bound.
+    fn is_full(self, kind: TouchKind, reads: &ReadsOfRounds) -> bool {
+        /// Share of the pages from which on all count as touched.
+        const FULL: f64 = 0.9;
+        let (first, last) = (&reads[0], last_read(reads));
+        let touched = (kind.touches)(first) as f64;
+        let pages = first.regions as f64 * f64::from(PAGES_PER_REGION);
+        let full = touched >= pages * FULL;
+        let no_more = last.exposed_s >= 2.0 * first.exposed_s
+            && touched >= (kind.touches)(last) as f64 * FULL;
+        self.telling == 0 && touched > 0.0 && (full || no_more)
+    }
+}
+
+/// The reads from which the rate of each kind follows.
+#[derive(Clone, Copy, Debug)]
+struct RateSources {
+    streamed: RateReads,
+    strided: RateReads,
+    scattered: RateReads,
+}
+
+impl RateSources {
+    fn of(reads: &ReadsOfRounds) -> Self {
+        Self {
+            streamed: RateReads::of(STREAMED, reads),
+            strided: RateReads::of(STRIDED, reads),
+            scattered: RateReads::of(SCATTERED, reads),
+        }
+    }
+}
+
+/// The share of ordered pages with a rate that is only a lower bound. The process loses as much as
+/// was seen, or up to the share of the tightest loop that was measured. The best estimate is in the
+/// middle, by the logarithm.
+fn share_up_to_tightest(seen: CpuShare, costs: &[DistanceCost], beyond_tlb: f64) -> CpuShare {
+    let ratio = ratio_or_zero(tightest_loop_percent(costs) * beyond_tlb, seen.percent).max(1.0);
+    let percent = seen.percent * ratio.sqrt();
+    let ends_at = percent * ratio.ln() / 2.0 / NINETY_PERCENT;
+    CpuShare {
+        percent,
+        added_error: seen.added_error * ratio.sqrt(),
+        factor_error: (seen.factor_error * ratio.sqrt()).hypot(ends_at),
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct RegionProbeRead {
     shape: TouchShape,
@@ -74,9 +178,10 @@ pub struct OverheadEstimator {
     base_regions: f64,
     huge_regions: f64,
     first_touch_s: f64,
-    pools: Vec<ProbeReadTotals>,
+    /// What the rounds for the rate found, each at all reads.
+    rate_rounds: Vec<ReadsOfRounds>,
     /// The same for all rounds in which the process was at work, also those for comparison only.
-    at_work: Vec<ProbeReadTotals>,
+    at_work: ReadsOfRounds,
     round: Vec<ProbeReadTotals>,
     round_reads: HashMap<RegionAddr, Vec<RegionProbeRead>>,
     all: ProbeReadTotals,
@@ -138,8 +243,8 @@ impl OverheadEstimator {
             base_regions: base_regions as f64,
             huge_regions: huge_regions as f64,
             first_touch_s: first_touch.as_secs_f64(),
-            pools: vec![ProbeReadTotals::default(); READS_AFTER.len()],
-            at_work: vec![ProbeReadTotals::default(); READS_AFTER.len()],
+            rate_rounds: Vec::new(),
+            at_work: ReadsOfRounds::default(),
             round: Vec::new(),
             round_reads: HashMap::new(),
             all: ProbeReadTotals::default(),
@@ -200,13 +305,9 @@ impl OverheadEstimator {
         };
         // A round that ended early, having seen enough, counts in the later pools too. Otherwise
         // these would hold only the quiet rounds.
-        let add_to = |pools: &mut [ProbeReadTotals]| {
-            for (n, pool) in pools.iter_mut().enumerate() {
-                pool.add(round.get(n).unwrap_or(&last));
-            }
-        };
+        let whole: ReadsOfRounds = std::array::from_fn(|n| *round.get(n).unwrap_or(&last));
         if for_rate {
-            add_to(&mut self.pools);
+            self.rate_rounds.push(whole);
         }
         self.all.add(&last);
         if self.since_it_ran.cpu_s > 0.0 || ratio_or_zero(last.cpu_s, last.wall_s) >= LEAST_CORES {
@@ -217,7 +318,9 @@ impl OverheadEstimator {
         let cores = ratio_or_zero(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
         let ran = cores >= LEAST_CORES && cores >= average * RAN_SHARE;
         if ran {
-            add_to(&mut self.at_work);
+            for (pool, read) in self.at_work.iter_mut().zip(&whole) {
+                pool.add(read);
+            }
             self.reads.extend(reads);
         }
         ran
@@ -241,38 +344,32 @@ impl OverheadEstimator {
     pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
         // A round that was cut short still gives results for its regions.
         self.end_probe_round(false);
-        let last = self.pools.last().copied().unwrap_or_default();
-        let cpu_cores = self.cores(&last);
-        let distinct_pages =
-            ratio_or_zero(last.touched() as f64, last.regions as f64) * self.base_regions;
-        let beyond_tlb = share_beyond_tlb(f64::from(costs.tlb_pages), distinct_pages);
-        let kind = |count: fn(&ProbeReadTotals) -> u64, enough: fn(&ProbeReadTotals) -> bool| {
-            self.rate(count, enough, beyond_tlb)
-        };
-        let marked: fn(&ProbeReadTotals) -> bool = |p| p.scattered >= MARKS_ENOUGH;
-        let crowded: fn(&ProbeReadTotals) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
-        let rates = WalkRates {
-            streamed_per_s: kind(|p| p.streamed, crowded),
-            strided_per_s: kind(|p| p.strided, crowded),
-            scattered_per_s: kind(|p| p.scattered, marked),
-        };
-        let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
-            .max(self.base_regions * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
-        let at = costs.at(u64_of(footprint));
+        let reads = self.reads_without(None);
+        let cpu_cores = self.cores(last_read(&reads));
+        let from = RateSources::of(&reads);
+        let rates = self.rates(&reads, from, costs);
+        let pages = self.base_regions * f64::from(PAGES_PER_REGION);
+        let at = costs.at(u64_of(pages * BASE_PAGE_BYTES as f64));
         let residence_s = self.tlb_residence_s(f64::from(costs.tlb_pages));
-        let walks = self.walks(&at, residence_s);
-        let huge = self.huge_rates(costs).share(&costs.at(0), costs);
+        let walks = self.walks(&rates, &at, costs, residence_s);
+        let huge = self.huge_share(&reads, costs);
         let overhead = (cpu_cores >= LEAST_CORES && !self.uses_little_cpu()).then(|| {
-            let base = rates.share(&at, costs);
-            let marks = last.touched().max(1) as f64;
-            let chance = (2.0 / marks.sqrt()).min(1.0);
+            let shares = self.shares_with_bounds(&reads, from, &at, costs);
+            let base = shares.total();
+            let sampling = CpuShare {
+                factor_error: self.sampling_error(from, &at, costs),
+                ..CpuShare::default()
+            };
+            let figure = base.plus(huge).plus(sampling);
+            let (low_percent, high_percent) = ninety_percent_interval(figure);
+            let unseen_percent = self.unseen_percent(&reads, &at, costs);
             Overhead {
-                percent: (base.percent + huge.percent).min(100.0),
+                percent: figure.percent.min(100.0),
                 huge_percent: huge.percent.min(100.0),
-                low_percent: ((base.low_percent + huge.low_percent) * (1.0 - chance)).min(100.0),
-                high_percent: ((base.high_percent + huge.high_percent) * (1.0 + chance)).min(100.0),
-                at_least: self.pools.iter().any(|pool| {
-                    pool.touched() as f64 * self.first_touch_s > pool.cpu_s * CAPPED_SHARE
+                low_percent: low_percent.min(100.0),
+                high_percent: (high_percent + unseen_percent).min(100.0),
+                at_least: reads.iter().any(|read| {
+                    read.touched() as f64 * self.first_touch_s > read.cpu_s * CAPPED_SHARE
                 }),
                 source: OverheadSource::RunRate,
             }
@@ -293,6 +390,116 @@ impl OverheadEstimator {
         ratio_or_zero(own_s, pool.wall_s)
     }
 
+    /// The sums over the rounds for the rate, without one of them.
+    fn reads_without(&self, left_out: Option<usize>) -> ReadsOfRounds {
+        let mut sums = ReadsOfRounds::default();
+        for (n, round) in self.rate_rounds.iter().enumerate() {
+            if Some(n) != left_out {
+                sums.iter_mut()
+                    .zip(round)
+                    .for_each(|(sum, read)| sum.add(read));
+            }
+        }
+        sums
+    }
+
+    /// Pages of the process that are in use. As long as the number of touched pages grows as fast
+    /// as at first, most pages in use were not seen yet. An exponential approach to all of them is
+    /// continued.
+    fn distinct_pages(&self, reads: &ReadsOfRounds) -> f64 {
+        let last = last_read(reads);
+        let per_region =
+            |read: &ProbeReadTotals, value: f64| ratio_or_zero(value, read.regions as f64);
+        let touched = |read: &ProbeReadTotals| per_region(read, read.touched() as f64);
+        let exposed_s = |read: &ProbeReadTotals| per_region(read, read.exposed_s);
+        let first_per_s = ratio_or_zero(touched(&reads[0]), exposed_s(&reads[0]));
+        let half_time = |read: &&ProbeReadTotals| exposed_s(read) <= exposed_s(last) / 2.0;
+        let last_per_s = reads.iter().rfind(half_time).map_or(0.0, |before| {
+            let longer_s = exposed_s(last) - exposed_s(before);
+            ratio_or_zero(touched(last) - touched(before), longer_s)
+        });
+        let slower = 1.0 - ratio_or_zero(last_per_s, first_per_s);
+        let pages = f64::from(PAGES_PER_REGION);
+        // All are present, even if none of the touches was repeated.
+        let seen_share = slower.max(touched(last) / pages).min(1.0);
+        ratio_or_zero(touched(last), seen_share) * self.base_regions
+    }
+
+    fn share_beyond_tlb(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> f64 {
+        share_beyond_tlb(f64::from(costs.tlb_pages), self.distinct_pages(reads))
+    }
+
+    fn rates(&self, reads: &ReadsOfRounds, from: RateSources, costs: &WalkCosts) -> WalkRates {
+        let beyond_tlb = self.share_beyond_tlb(reads, costs);
+        WalkRates {
+            streamed_per_s: self.rate(STREAMED, from.streamed, reads, beyond_tlb),
+            strided_per_s: self.rate(STRIDED, from.strided, reads, beyond_tlb),
+            scattered_per_s: self.rate(SCATTERED, from.scattered, reads, beyond_tlb),
+        }
+    }
+
+    /// The shares that base pages cost. Where pages are touched faster than reads can follow, the
+    /// share has the costs of tight loops for its upper bound.
+    fn shares_with_bounds(
+        &self,
+        reads: &ReadsOfRounds,
+        from: RateSources,
+        at: &FootprintCosts,
+        costs: &WalkCosts,
+    ) -> CpuShares {
+        let beyond_tlb = self.share_beyond_tlb(reads, costs);
+        let mut shares = self.rates(reads, from, costs).shares(at, costs);
+        if from.streamed.is_full(STREAMED, reads) {
+            shares.streamed = share_up_to_tightest(shares.streamed, &costs.streamed, beyond_tlb);
+        }
+        if from.strided.is_full(STRIDED, reads) {
+            shares.strided = share_up_to_tightest(shares.strided, &costs.strided, beyond_tlb);
+        }
+        shares
+    }
+
+    fn huge_share(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> CpuShare {
+        self.huge_rates(reads, costs)
+            .shares(&costs.at(0), costs)
+            .total()
+    }
+
+    /// Standard error from the choice of regions and moments, in percentage points: by the
+    /// jackknife, but at least that of as many independent touches (Poisson).
+    fn sampling_error(&self, from: RateSources, at: &FootprintCosts, costs: &WalkCosts) -> f64 {
+        let percent = |left_out: usize| {
+            let reads = self.reads_without(Some(left_out));
+            let base = self.shares_with_bounds(&reads, from, at, costs).total();
+            base.plus(self.huge_share(&reads, costs)).percent
+        };
+        let without_one: Vec<f64> = (0..self.rate_rounds.len()).map(percent).collect();
+        let reads = self.reads_without(None);
+        let shares = self.shares_with_bounds(&reads, from, at, costs);
+        let of_touches = |kind: TouchKind, from: RateReads, share: CpuShare| {
+            let independent = (kind.independent)(&reads[from.telling]).max(1) as f64;
+            share.percent / independent.sqrt()
+        };
+        let of_huge = self.huge_share(&reads, costs).percent
+            / (last_read(&reads).huge_touched.max(1) as f64).sqrt();
+        let poisson = of_touches(STREAMED, from.streamed, shares.streamed)
+            .hypot(of_touches(STRIDED, from.strided, shares.strided))
+            .hypot(of_touches(SCATTERED, from.scattered, shares.scattered))
+            .hypot(of_huge);
+        jackknife_error(&without_one).unwrap_or(0.0).max(poisson)
+    }
+
+    /// What touches may cost that no read has shown, in per cent: with 95 % confidence, the rate
+    /// of events of which none was seen is below that of three.
+    fn unseen_percent(&self, reads: &ReadsOfRounds, at: &FootprintCosts, costs: &WalkCosts) -> f64 {
+        let last = last_read(reads);
+        let per_region_s = ratio_or_zero(3.0, last.exposed_s);
+        let unseen = WalkRates {
+            scattered_per_s: ratio_or_zero(per_region_s * self.base_regions, self.cores(last)),
+            ..WalkRates::default()
+        };
+        unseen.shares(at, costs).total().percent
+    }
+
     /// Walks of a kind per second of CPU time. Pages that are touched again within an exposure show
     /// once. So the shortest exposure with enough marks is used.
     ///
@@ -301,29 +508,29 @@ impl OverheadEstimator {
     /// cannot explain. Marks between one read and the next are certain.
     fn rate(
         &self,
-        count: fn(&ProbeReadTotals) -> u64,
-        enough: fn(&ProbeReadTotals) -> bool,
+        kind: TouchKind,
+        from: RateReads,
+        reads: &ReadsOfRounds,
         beyond_tlb: f64,
     ) -> f64 {
         let total = self.base_regions;
-        let of = |marks: u64, exposed_s: f64, pool: &ProbeReadTotals| {
+        let of = |marks: u64, exposed_s: f64, read: &ProbeReadTotals| {
             ratio_or_zero(
                 ratio_or_zero(marks as f64, exposed_s) * total,
-                self.cores(pool),
+                self.cores(read),
             )
         };
-        let last = self.pools.last().copied().unwrap_or_default();
-        let telling = self.pools.iter().find(|p| enough(p)).unwrap_or(&last);
-        let all = of(count(telling), telling.exposed_s, telling) * beyond_tlb;
-        let between = self.pools.windows(2).find_map(|pair| {
-            let new = count(&pair[1]).saturating_sub(count(&pair[0]));
-            let longer_s = pair[1].exposed_s - pair[0].exposed_s;
-            (new >= MARKS_NEEDED && longer_s > 0.0).then(|| of(new, longer_s, &pair[1]))
+        let telling = &reads[from.telling];
+        let all = of((kind.touches)(telling), telling.exposed_s, telling) * beyond_tlb;
+        let between = from.before_new.map_or(0.0, |n| {
+            let (before, after) = (&reads[n], &reads[n + 1]);
+            let new = (kind.touches)(after).saturating_sub((kind.touches)(before));
+            of(new, after.exposed_s - before.exposed_s, after)
         });
         // Only where the TLB could explain most of the marks, because this figure is the noisier
         // one.
         if beyond_tlb < 0.5 {
-            all.max(between.unwrap_or(0.0))
+            all.max(between)
         } else {
             all
         }
@@ -347,13 +554,12 @@ impl OverheadEstimator {
         f64::INFINITY
     }
 
-    fn huge_rates(&self, costs: &WalkCosts) -> WalkRates {
-        let last = self.pools.last().copied().unwrap_or_default();
+    fn huge_rates(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> WalkRates {
+        let last = last_read(reads);
         let total = self.huge_regions;
         let distinct = ratio_or_zero(last.huge_touched as f64, last.huge_regions as f64) * total;
         let beyond_tlb = share_beyond_tlb(f64::from(costs.tlb_huge_pages), distinct);
-        let fastest = self
-            .pools
+        let fastest = reads
             .iter()
             .map(|p| {
                 let touched_per_s = ratio_or_zero(p.huge_touched as f64, p.huge_exposed_s);
@@ -366,12 +572,19 @@ impl OverheadEstimator {
         }
     }
 
-    fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<RegionWalks> {
-        let weight = |ns: f64| ratio_or_zero(ns, costs.dependent_ns).min(1.0);
+    fn walks(
+        &self,
+        rates: &WalkRates,
+        at: &FootprintCosts,
+        costs: &WalkCosts,
+        residence_s: f64,
+    ) -> Vec<RegionWalks> {
+        let weight = |cost: DistanceCost| ratio_or_zero(cost.walk_ns, at.dependent_ns).min(1.0);
+        let [strided, streamed] = [rates.strided_cost(costs), rates.streamed_cost(costs)];
         let cost = |shape: &TouchShape| {
             f64::from(shape.scattered)
-                + f64::from(shape.strided) * weight(costs.strided_ns)
-                + f64::from(shape.streamed) * weight(costs.streamed_ns)
+                + f64::from(shape.strided) * weight(strided)
+                + f64::from(shape.streamed) * weight(streamed)
         };
         let seen = self.reads.iter().filter_map(|(region, reads)| {
             let (count, shape) = newly_touched(reads, residence_s)?;

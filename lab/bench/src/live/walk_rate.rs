@@ -3,6 +3,7 @@
 
 use super::prelude::*;
 use super::programs::NINE;
+use crate::statistics::median_error;
 use hawkeye_linux::sample::sampler::{self, SamplerBackend};
 use hawkeye_policy::Overhead;
 
@@ -18,21 +19,57 @@ pub fn class_of(percent: f64) -> usize {
     }
 }
 
-/// A program's true gain and its estimate, in per cent of its CPU time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EstimateAndGain {
+/// A measured gain, in per cent of the program's CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MeasuredGain {
     /// The share of its time that huge pages save.
-    pub gain_percent: f64,
-    /// The estimate, made under base pages.
-    pub estimate: Overhead,
+    pub percent: f64,
+    /// Its standard error, in percentage points.
+    pub error_percent: f64,
+}
+
+/// A program's true gain and its estimates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EstimateAndGain {
+    /// What huge pages save.
+    pub gain: MeasuredGain,
+    /// The estimates of one or more windows, made under base pages. By their figure, ascending.
+    pub windows: Vec<Overhead>,
 }
 
 impl EstimateAndGain {
+    /// The median of the estimates.
+    pub fn estimate(&self) -> Overhead {
+        self.windows[self.windows.len() / 2]
+    }
+
     /// Whether the estimate is in the right class. An "at least" estimate is right for every higher
     /// class too.
     pub fn right(&self) -> bool {
-        let [truth, estimated] = [self.gain_percent, self.estimate.percent].map(class_of);
-        truth == estimated || self.estimate.at_least && estimated < truth
+        let estimate = self.estimate();
+        let [truth, estimated] = [self.gain.percent, estimate.percent].map(class_of);
+        truth == estimated || estimate.at_least && estimated < truth
+    }
+
+    /// How many of the intervals contain the true gain, which is itself known to within an interval
+    /// that holds in nine of ten cases.
+    pub fn held(&self) -> usize {
+        /// Half of such an interval, in standard errors.
+        const NINETY_PERCENT: f64 = 1.645;
+        let either_side = NINETY_PERCENT * self.gain.error_percent;
+        // No overhead is below 0, though a measured gain may be.
+        let least = (self.gain.percent - either_side).max(0.0);
+        let most = (self.gain.percent + either_side).max(0.0);
+        let holds = |one: &&Overhead| {
+            one.low_percent <= most && (one.at_least || least <= one.high_percent)
+        };
+        self.windows.iter().filter(holds).count()
+    }
+
+    fn widths(&self) -> impl Iterator<Item = f64> {
+        self.windows
+            .iter()
+            .map(|one| one.high_percent - one.low_percent)
     }
 }
 
@@ -44,13 +81,14 @@ pub fn gain_percent(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
 
 /// Runs nine programs of 1 or 3 GiB, each under base pages and all huge, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([256, 1, 200, 500], [3072, 7, 1000, 10_000]);
+    let sizes = scale.sizes([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
+    let windows = scale.short_or_long(2, 10);
     let mut compared = Vec::new();
     for kind in NINE {
         // One program that can't run here does not affect the others.
         match BaseAndHugeRounds::measure(host, kind, sizes) {
             Ok(mut pair) => {
-                let estimate = estimate_running(host, pair.base.as_mut(), sizes.at_most);
+                let estimate = estimates_running(host, pair.base.as_mut(), windows, sizes.at_most);
                 compared.extend(describe(kind, &pair, estimate, report));
             }
             Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
@@ -60,9 +98,19 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let right = compared.iter().filter(|one| one.right()).count() as f64;
         let goal = format!("of {}; goal: all 9", compared.len());
         report.add_row("correct classes", right, "programs", goal);
+        let windows: usize = compared.iter().map(|one| one.windows.len()).sum();
+        let held: usize = compared.iter().map(EstimateAndGain::held).sum();
+        let goal = format!(
+            "of {windows}; goal: nine of ten, or {}",
+            (windows * 9).div_ceil(10)
+        );
+        report.add_row("intervals that hold", held as f64, "windows", goal);
+        let widths: Vec<f64> = compared.iter().flat_map(EstimateAndGain::widths).collect();
+        let goal = "goal: at most 12";
+        report.add_row("median width of intervals", median(&widths), "points", goal);
     }
     report.note(format!(
-        "Each program has {} MiB (the JVM: a power of two). Two instances run in turn, one all huge; median of {} turns of {} s, by operations per second of CPU time. Redis has values of 4 KiB, memcached of 1 KiB; 16 connections with 16 requests each.",
+        "Each program has {} MiB (the JVM: a power of two). Two instances run in turn, one all huge; median of {} turns of {} s, by operations per second of CPU time. The estimate is the median of up to {windows} windows. An interval holds if it meets the 90 % interval of the measured gain; \"at least\" has no upper end. Redis has values of 4 KiB, memcached of 1 KiB; 16 connections with 16 requests each.",
         sizes.mib,
         sizes.turns,
         sizes.turn.as_secs_f64(),
@@ -70,26 +118,33 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn estimate_running(
+fn estimates_running(
     host: &BenchHost,
     program: &mut dyn MeasuredProgram,
+    windows: usize,
     within: Duration,
-) -> BenchResult<Overhead> {
+) -> BenchResult<Vec<Overhead>> {
     program.go()?;
-    let estimate = estimate(host, program.pid(), within);
+    let estimates = estimates(host, program.pid(), windows, within);
     program.stop()?;
-    estimate
+    estimates
 }
 
-/// From outside: the median of all windows that fit into `within`, at least one.
-fn estimate(host: &BenchHost, pid: u32, within: Duration) -> BenchResult<Overhead> {
+/// From outside: the estimates of `count` windows, or of as many as fit into `within`, at least
+/// one. By their figure, ascending.
+fn estimates(
+    host: &BenchHost,
+    pid: u32,
+    count: usize,
+    within: Duration,
+) -> BenchResult<Vec<Overhead>> {
     let SamplerBackend::AccessBits(mut bits) = host.new_kernel_backend()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
     };
     let until = Instant::now() + within;
     let mut windows = Vec::new();
     let mut seed = 1;
-    while windows.is_empty() || Instant::now() < until {
+    while windows.is_empty() || windows.len() < count && Instant::now() < until {
         let estimate = sampler::estimate(&mut bits, pid, seed)?;
         seed += 1;
         windows.push(
@@ -99,43 +154,56 @@ fn estimate(host: &BenchHost, pid: u32, within: Duration) -> BenchResult<Overhea
         );
     }
     windows.sort_by(|a, b| a.percent.total_cmp(&b.percent));
-    Ok(windows[windows.len() / 2])
+    Ok(windows)
+}
+
+/// The gain by all rounds.
+fn measured_gain(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
+    let of = |n: usize| median_of(rounds, |round| round[n].per_cpu_s);
+    let gains = rounds
+        .iter()
+        .map(|[base, huge]| gain_percent(base.per_cpu_s, huge.per_cpu_s));
+    MeasuredGain {
+        percent: gain_percent(of(0), of(1)),
+        error_percent: median_error(&gains.collect::<Vec<_>>()),
+    }
 }
 
 fn describe(
     kind: ProgramKind,
     pair: &BaseAndHugeRounds,
-    estimate: BenchResult<Overhead>,
+    estimates: BenchResult<Vec<Overhead>>,
     report: &mut LiveReport,
 ) -> Option<EstimateAndGain> {
     if let Some(doubt) = comparison_doubt(pair.huge_percent) {
         report.note(format!("{}: {doubt}.", kind.name()));
     }
-    let of =
-        |n: usize, part: fn(&ProgramSpeed) -> f64| median_of(&pair.rounds, |round| part(&round[n]));
-    let [base, huge] = [0, 1].map(|n| of(n, |speed| speed.per_cpu_s));
-    let gain_percent = gain_percent(base, huge);
-    let compared = estimate.map(|estimate| EstimateAndGain {
-        gain_percent,
-        estimate,
-    });
+    let per_s = |n: usize| median_of(&pair.rounds, |round| round[n].per_s) / 1e6;
+    let gain = measured_gain(&pair.rounds);
+    let compared = estimates.map(|windows| EstimateAndGain { gain, windows });
     let estimate = match &compared {
         Ok(one) => {
-            let class = CLASSES[class_of(one.estimate.percent)];
+            let estimate = one.estimate();
+            let class = CLASSES[class_of(estimate.percent)];
             let verdict = if one.right() { "correct" } else { "WRONG" };
-            format!("estimate {}: class {class}, {verdict}", one.estimate)
+            let (held, windows) = (one.held(), one.windows.len());
+            let width = median(&one.widths().collect::<Vec<_>>());
+            format!(
+                "estimate {estimate}: class {class}, {verdict}; {held} of {windows} intervals hold, {width:.1} points wide"
+            )
         }
         Err(error) => format!("no estimate: {error}"),
     };
     report.add_row(
         format!("{}: true gain", kind.name()),
-        gain_percent,
+        gain.percent,
         "%",
         format!(
-            "{}; {estimate}; {:.2} / {:.2} M/s; {:.1} / {:.1} % of memory huge",
-            CLASSES[class_of(gain_percent)],
-            of(0, |speed| speed.per_s) / 1e6,
-            of(1, |speed| speed.per_s) / 1e6,
+            "+- {:.1}, {}; {estimate}; {:.2} / {:.2} M/s; {:.1} / {:.1} % of memory huge",
+            gain.error_percent,
+            CLASSES[class_of(gain.percent)],
+            per_s(0),
+            per_s(1),
             pair.huge_percent[0],
             pair.huge_percent[1],
         ),
@@ -169,9 +237,62 @@ mod tests {
     fn compared(gain_percent: f64, estimated_percent: f64, at_least: bool) -> EstimateAndGain {
         let exact = Overhead::exact(estimated_percent, OverheadSource::RunRate);
         EstimateAndGain {
-            gain_percent,
-            estimate: Overhead { at_least, ..exact },
+            gain: MeasuredGain {
+                percent: gain_percent,
+                error_percent: 0.0,
+            },
+            windows: vec![Overhead { at_least, ..exact }],
         }
+    }
+
+    #[test]
+    fn an_interval_holds_if_it_meets_that_of_the_gain() {
+        let window = |low_percent, high_percent, at_least| Overhead {
+            low_percent,
+            high_percent,
+            at_least,
+            ..Overhead::exact(low_percent, OverheadSource::RunRate)
+        };
+        let held = |percent, error_percent, windows: &[Overhead]| {
+            let gain = MeasuredGain {
+                percent,
+                error_percent,
+            };
+            let windows = windows.to_vec();
+            EstimateAndGain { gain, windows }.held()
+        };
+        let windows = [
+            window(8.0, 12.0, false),
+            window(11.0, 15.0, false),
+            window(3.0, 5.0, true),
+        ];
+        assert_eq!(held(10.0, 0.0, &windows), 2);
+        // The gain lies between 8.4 and 11.6 %.
+        assert_eq!(held(10.0, 1.0, &windows), 3);
+        assert_eq!(held(2.0, 0.0, &windows), 0);
+        // A loss is no overhead.
+        assert_eq!(held(-4.0, 0.0, &[window(0.0, 0.5, false)]), 1);
+    }
+
+    #[test]
+    fn the_gain_has_the_error_of_its_rounds() {
+        let speed = |per_cpu_s| ProgramSpeed {
+            per_cpu_s,
+            ..ProgramSpeed::default()
+        };
+        let rounds = |base: &[f64]| -> Vec<_> {
+            base.iter()
+                .map(|base| [speed(*base), speed(100.0)])
+                .collect()
+        };
+        let same = measured_gain(&rounds(&[80.0; 7]));
+        assert!((same.percent - 20.0).abs() < 1e-9 && same.error_percent == 0.0);
+        let different = measured_gain(&rounds(&[70.0, 75.0, 80.0, 80.0, 85.0, 85.0, 90.0]));
+        assert!((different.percent - 20.0).abs() < 1e-9);
+        assert!(
+            (1.0..10.0).contains(&different.error_percent),
+            "{different:?}"
+        );
     }
 
     #[test]

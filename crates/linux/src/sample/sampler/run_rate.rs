@@ -323,9 +323,10 @@ impl ProcessProbeRun {
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
             let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
-            let wall = monotonic().saturating_sub(round.begun);
             let id = member.handle.id;
-            let cpu = process::cpu_time(id.pid)?.saturating_sub(round.cpu_before);
+            let (at, cpu) = time_and_cpu(id.pid)?;
+            let wall = at.saturating_sub(round.begun);
+            let cpu = cpu.saturating_sub(round.cpu_before);
             if round.reads == 0 {
                 round.find_pages_shared_at_clear(id, calls, &mut found, |region, marks, shared| {
                     if shared {
@@ -383,8 +384,7 @@ fn clear(
     member: &SampledProcess,
     calls: &mut TargetCalls,
 ) -> Result<Option<RunningProbeRound>> {
-    let cpu_before = process::cpu_time(member.handle.id.pid)?;
-    let begun = monotonic();
+    let (begun, cpu_before) = time_and_cpu(member.handle.id.pid)?;
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
@@ -409,6 +409,22 @@ fn clear(
         for_rate: plan.for_rate,
         shared: HashMap::new(),
     }))
+}
+
+/// The time, and the CPU time of a process at this time. Where this thread lost the processor
+/// between both, it reads them again.
+fn time_and_cpu(pid: u32) -> Result<(Duration, Duration)> {
+    /// Far more than both take, and far less than a time slice.
+    const TOGETHER: Duration = Duration::from_micros(100);
+    const TRIES: usize = 4;
+    for _ in 1..TRIES {
+        let before = monotonic();
+        let cpu = process::cpu_time(pid)?;
+        if monotonic().saturating_sub(before) <= TOGETHER {
+            return Ok((before, cpu));
+        }
+    }
+    Ok((monotonic(), process::cpu_time(pid)?))
 }
 
 /// The clock that BPF reads too.

@@ -2,6 +2,9 @@ use super::*;
 use crate::run_rate::costs::{DistanceCost, FootprintCosts};
 use crate::run_rate::region_probe_plan::xorshift;
 use crate::testing::region;
+use proptest::prelude::*;
+
+mod coverage;
 
 const REGIONS: u64 = 1024;
 const ROUND: u64 = 32;
@@ -10,14 +13,16 @@ fn costs() -> WalkCosts {
     WalkCosts {
         by_footprint: vec![FootprintCosts {
             footprint_bytes: 2 << 30,
-            streamed_ns: 2.5,
-            strided_ns: 1.0,
             independent_ns: 8.0,
             dependent_ns: 80.0,
             alone_ns: 120.0,
         }],
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
-            .map(|(apart_ns, walk_ns)| DistanceCost { apart_ns, walk_ns })
+            .map(|(apart_ns, walk_ns)| DistanceCost {
+                apart_ns,
+                walk_ns,
+                error_ns: 1.0,
+            })
             .to_vec(),
         ..WalkCosts::typical()
     }
@@ -362,4 +367,134 @@ fn left_out_memory_has_no_walks() {
     assert!(rate(0.0) > 0.0);
     assert!((rate(0.25) / rate(0.0) - 0.75).abs() < 0.1);
     assert_eq!(rate(1.0), 0.0);
+}
+
+/// A loop over all regions at this distance in pages, which touches a page each `apart_s`.
+fn loop_over_all(step: u64, apart_s: f64) -> OverheadEstimate {
+    probed(16, 1.0, Duration::ZERO, |r, t| {
+        let mut bits = PageBitmap::default();
+        let (all, before) = (REGIONS * 512 / step, r * 512 / step);
+        // The loop starts in another place in each round.
+        let start = r / ROUND * 7919 * 512 / step;
+        let touched = (t / apart_s) as u64;
+        (0..512 / step)
+            .filter(|n| (before + n + all - start % all) % all < touched)
+            .for_each(|n| bits.insert((n * step) as u16));
+        bits
+    })
+}
+
+fn overhead(estimate: &OverheadEstimate) -> Overhead {
+    estimate
+        .overhead
+        .expect("the process ran, so it has an estimate")
+}
+
+#[test]
+fn tight_loops_lose_what_loops_like_them_lost_at_start() {
+    // 8 ns a page of a stream and 10 ns a page of a stride cost a tenth and a fifth.
+    for (step, apart_s, percent) in [(1, 8e-9, 10.0), (16, 10e-9, 20.0)] {
+        let found = overhead(&loop_over_all(step, apart_s));
+        assert!(
+            found.low_percent < percent && percent < found.high_percent,
+            "{found}"
+        );
+        assert!((found.percent / percent - 1.0).abs() < 0.35, "{found}");
+        assert!(found.high_percent - found.low_percent < percent, "{found}");
+    }
+    // Each page is read in full, and few are seen.
+    let found = overhead(&loop_over_all(1, 300e-9));
+    let percent = 2.5 / 300.0 * 100.0;
+    assert!(
+        found.low_percent < percent && percent < found.high_percent,
+        "{found}"
+    );
+    assert!(found.percent < 3.0, "{found}");
+}
+
+#[test]
+fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
+    // 8,192 pages, all of them touched before the first read.
+    let mut estimator = OverheadEstimator::new(256, 0, Duration::ZERO);
+    for round in 0..8 {
+        for after in READS_AFTER {
+            let exposed = after + Duration::from_millis(2);
+            let all = marks(of_round(round), exposed, |_| {
+                let mut bits = PageBitmap::default();
+                (0..512).step_by(16).for_each(|page| bits.insert(page));
+                bits
+            });
+            estimator.read(&all, exposed, exposed);
+        }
+        estimator.end_probe_round(true);
+    }
+    let found = overhead(&estimator.finish(&costs()));
+    // The tightest loop of this shape lost a fifth, and a quarter of the pages fit into the TLB.
+    assert!(found.high_percent > 15.0, "{found}");
+    assert!(found.low_percent < 3.0, "{found}");
+    assert!((4.0..12.0).contains(&found.percent), "{found}");
+}
+
+/// Overhead of a process with 4 million random touches a second.
+fn with_rounds(rounds: u64) -> Overhead {
+    let touch = |r, t: f64| scattered(r, t * 4e6 / 1024.0 + 0.5);
+    let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
+    for round in 0..rounds {
+        // Its pace differs from round to round.
+        let pace = 0.8 + 0.4 * (round % 3) as f64 / 2.0;
+        for after in READS_AFTER {
+            let exposed = after + Duration::from_micros(100);
+            let marks = marks(round..round + 1, exposed, |r| {
+                touch(r, exposed.as_secs_f64() * pace)
+            });
+            estimator.read(&marks, exposed, exposed);
+        }
+        estimator.end_probe_round(true);
+    }
+    let mut exact = costs();
+    exact.scattered_error = 0.01;
+    overhead(&estimator.finish(&exact))
+}
+
+#[test]
+fn more_rounds_make_the_interval_narrower() {
+    let widths = [2, 6, 24, 96].map(|rounds| {
+        let found = with_rounds(rounds);
+        found.high_percent - found.low_percent
+    });
+    assert!(widths.is_sorted_by(|a, b| a > b), "{widths:?}");
+    assert!(widths[3] < 4.0, "{widths:?}");
+}
+
+#[test]
+fn little_that_was_seen_leaves_room_for_more() {
+    // One region was read once and shows nothing.
+    let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
+    let time = Duration::from_millis(1);
+    estimator.read(&marks(0..1, time, |_| PageBitmap::default()), time, time);
+    estimator.end_probe_round(true);
+    let found = overhead(&estimator.finish(&costs()));
+    assert_eq!((found.percent, found.low_percent), (0.0, 0.0));
+    assert!(found.high_percent > 10.0, "{found}");
+}
+
+proptest! {
+    #[test]
+    fn intervals_contain_their_estimate(
+        per_region_s in 0.0..50_000.0f64, hot in 1..64u64, step in 1..40u64, rounds in 0..9u64,
+    ) {
+        let found = probed(rounds, 1.0, Duration::ZERO, |r, t| {
+            let count = t * per_region_s;
+            if r % hot != 0 {
+                return PageBitmap::default();
+            }
+            let mut bits = scattered(r, if step > 20 { count } else { 0.0 });
+            (0..count.min(512.0) as u64 / step).for_each(|n| bits.insert((n * step) as u16));
+            bits
+        });
+        if let Some(found) = found.overhead {
+            let ends = [0.0, found.low_percent, found.percent, found.high_percent, 100.0];
+            prop_assert!(ends.is_sorted(), "{found:?}");
+        }
+    }
 }
