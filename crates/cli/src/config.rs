@@ -28,7 +28,8 @@ use hawkeye_policy::policies::{
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::prezeroing::ZeroingBounds;
 use hawkeye_policy::{
-    MemoryGuard, ProcessSelection, Rate, Rules, SamplingPace, UnmatchedAction, Watermarks,
+    MemoryGuard, ProcessSelection, Rate, ReserveLimit, Rules, SamplingPace, UnmatchedAction,
+    Watermarks,
 };
 use section::ConfigTable;
 use std::fs::File;
@@ -250,6 +251,11 @@ fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.cpu = s.or_default("cpu_percent", settings.cpu);
     settings.max_promotions = s.optional("max_promotions");
     settings.rate = s.optional("promotions_per_s");
+    let usual = settings.reserve.bytes();
+    let MemorySize(bytes) = s.or_default("reserve", MemorySize(usual));
+    let keys = [("reserve (bytes)", "reserve")];
+    let reserve = s.unwrap_setting(ReserveLimit::from_bytes(bytes), &keys);
+    settings.reserve = reserve.unwrap_or_default();
 }
 
 fn memory(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {

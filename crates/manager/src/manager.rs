@@ -10,6 +10,7 @@ mod memory;
 mod promotion;
 mod recovery;
 mod refresh;
+mod reserve;
 mod sampling;
 mod slice_queue;
 mod slowdown;
@@ -24,7 +25,7 @@ use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess}
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
-    PromotionBudget, PromotionLimits, SettingError, WatermarkTable,
+    PromotionBudget, PromotionLimits, ReservePlanner, SettingError, WatermarkTable,
 };
 use memory::MemoryWatch;
 use recovery::RecoveryPacing;
@@ -52,6 +53,7 @@ pub struct Manager<M> {
     sampling: SamplingSchedule,
     promotion: PromotionPacing,
     recovery: RecoveryPacing,
+    reserve: ReservePlanner,
     last_seen: LastSamples,
     journal: Journal,
 }
@@ -83,6 +85,7 @@ impl<M: Machine> Manager<M> {
             sampling: SamplingSchedule::new(&settings),
             promotion: PromotionPacing::new(PromotionBudget::new(settings.max_promotions, rate)),
             recovery: RecoveryPacing::new(settings.bloat),
+            reserve: ReservePlanner::new(settings.reserve),
             last_seen: LastSamples::default(),
             journal: Journal::default(),
             machine,
@@ -162,6 +165,7 @@ impl<M: Machine> Manager<M> {
     pub fn pause(&mut self) -> bool {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
+            self.plan_reserve(self.machine.now());
             self.record_event(Event::Paused);
         }
         change
@@ -229,6 +233,11 @@ impl<M: Machine> Manager<M> {
     /// The pace of promotion.
     pub fn promotion_state(&self) -> &PromotionPacing {
         &self.promotion
+    }
+
+    /// Whether a reserve of huge pages pays here; `None` until that was measured.
+    pub fn reserve_pays(&self) -> Option<bool> {
+        self.reserve.pays()
     }
 
     /// The last sample of each process.

@@ -2,8 +2,8 @@
 
 use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, SamplingPace, SettingError,
-    Watermarks,
+    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReserveLimit, SamplingPace,
+    SettingError, Watermarks,
 };
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub struct Settings {
     pub pressure_limit_percent: f64,
     /// Number of zero base pages at which a huge page is split.
     pub bloat: BloatThreshold,
+    /// Limit of the reserve of huge pages.
+    pub reserve: ReserveLimit,
     /// What sampling may cost the program.
     pub pace: SamplingPace,
     /// Only accesses are measured: no promotion, no recovery, no choice of page sizes.
@@ -52,6 +54,7 @@ impl Default for Settings {
             hold_full: true,
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
+            reserve: ReserveLimit::default(),
             pace: SamplingPace::default(),
             measure_only: false,
         }

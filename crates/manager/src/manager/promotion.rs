@@ -91,6 +91,7 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Total) => break None,
                 Err(PromotionBudgetExhausted::Rate { ready_at }) => break Some(ready_at),
             }
+            self.update_huge_page_supply();
             let again = self.promotion.postponed.take();
             let next = again.or_else(|| {
                 let promotion = self.policy.next_promotion(now)?;
@@ -109,6 +110,7 @@ impl<M: Machine> Manager<M> {
                 self.promotion.budget.give_back_promotion();
                 break Some(self.sampling.due());
             };
+            self.reserve.record_use(now);
             let Promotion {
                 process, region, ..
             } = next.promotion;
@@ -126,6 +128,7 @@ impl<M: Machine> Manager<M> {
         if called {
             let now = self.machine.now();
             self.promotion.backoff.end_batch(now);
+            self.plan_reserve(now);
         }
         let ready = self.promotion.backoff.ready_at();
         more.map(|at| if called { at.max(ready) } else { at })
@@ -163,6 +166,7 @@ impl<M: Machine> Manager<M> {
             ..
         } = next.promotion;
         let before = self.machine.now();
+        let served_before = self.machine.reserve().served;
         let outcome = self
             .machine
             .promote(process, region, order, expected_present);
@@ -171,6 +175,8 @@ impl<M: Machine> Manager<M> {
             // A refused call may have waited for memory too.
             _ => self.machine.now().saturating_sub(before),
         };
+        let served = self.machine.reserve().served > served_before;
+        self.record_promotion_supply(served, took);
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
