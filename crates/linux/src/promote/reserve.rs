@@ -22,8 +22,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest wait for a huge page. The call is then made without one.
-const WAIT: Duration = Duration::from_millis(5);
+/// Longest wait for a huge page. The call is then made without one. Tests wait longer, because they
+/// check what is given on any machine.
+const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 5 });
 
 /// The reserve of this process. The pages are the machine's, so there is only one.
 pub(crate) static RESERVE: Reserve = Reserve::new();

@@ -46,17 +46,19 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     let full = wait_for(&reserve, |state| state.held == 4);
     assert_eq!((full.filled, full.served, full.failed), (4, 0, 0));
     assert!(full.fill_cpu > Duration::ZERO);
-    assert_eq!(huge_bytes(&reserve), 4 * HUGE_PAGE_BYTES);
-    // On a busy machine its process may not answer in time.
-    while reserve.give_back().is_none() {}
+    let full_bytes = huge_bytes(&reserve);
+    assert!(reserve.give_back().is_some());
     let again = wait_for(&reserve, |state| state.held == 4 && state.filled > 4);
-    assert_eq!(again.filled, 4 + again.served);
+    assert_eq!((again.filled, again.served), (5, 1));
     reserve.set_target(1, 8).expect("it runs");
     wait_for(&reserve, |state| state.held == 1);
-    assert_eq!(huge_bytes(&reserve), HUGE_PAGE_BYTES);
+    let one_bytes = huge_bytes(&reserve);
     reserve.set_target(0, 8).expect("it runs");
     wait_for(&reserve, |state| state.held == 0);
-    assert_eq!(huge_bytes(&reserve), 0);
+    // It also inherits what this process had in huge pages.
+    let inherited_bytes = huge_bytes(&reserve);
+    assert_eq!(full_bytes - inherited_bytes, 4 * HUGE_PAGE_BYTES);
+    assert_eq!(one_bytes - inherited_bytes, HUGE_PAGE_BYTES);
     assert_eq!(reserve.give_back(), None);
     reserve.stop();
     assert_eq!(reserve.state(), ReserveState::default());
@@ -103,15 +105,14 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     }
     RESERVE.set_target(2, 2).expect("its process starts");
     wait_for(&RESERVE, |state| state.held == 2);
-    // Without refills, the page is missing afterwards.
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
     let mut calls = TargetCalls::with_time_limit(Duration::from_secs(60));
     calls.collapse(&own, region).expect("it is promoted");
     let state = RESERVE.state();
     RESERVE.stop();
-    // On a busy machine the process of the reserve may not answer in time.
-    assert!(state.served <= served_before + 2, "{state:?}");
+    // Promotions of other tests take pages too.
+    assert!(state.served > served_before, "{state:?}");
     // SAFETY: as above.
     let kept = unsafe {
         let start = memory.start().cast::<u8>().add(offset);
