@@ -4,7 +4,7 @@ use super::client::{ClientOptions, unexpected_reply};
 use crate::daemon::protocol::{DaemonRequest, DaemonStatus, PrezeroingStatus, Reply};
 use crate::summary::page_sizes_text;
 use crate::text_format;
-use crate::view::{MemoryStatus, ProcessStatus};
+use crate::view::{MemoryStatus, ProcessStatus, ReserveStatus};
 use anyhow::Result;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::fmt::{self, Write};

@@ -91,7 +91,7 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Total) => break None,
                 Err(PromotionBudgetExhausted::Rate { ready_at }) => break Some(ready_at),
             }
-            self.update_huge_page_supply();
+            self.update_huge_page_supply(now);
             let again = self.promotion.postponed.take();
             let next = again.or_else(|| {
                 let promotion = self.policy.next_promotion(now)?;

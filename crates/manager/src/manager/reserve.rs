@@ -35,7 +35,11 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Lets the policy count with the cost that the next promotion will have.
-    pub(super) fn update_huge_page_supply(&mut self) {
+    pub(super) fn update_huge_page_supply(&mut self, now: Duration) {
+        // The page that was to show what a fill costs is there: fill all, or stop.
+        if self.reserve.pays() != Some(true) && self.machine.reserve().held > 0 {
+            self.plan_reserve(now);
+        }
         let supply = self.supply_with(self.machine.reserve().held);
         self.policy.set_huge_page_supply(supply);
     }
