@@ -34,7 +34,7 @@ use hawkeye_policy::saturating_cast::u32_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse,
     PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr,
-    RegionSample, ReserveState, Rules, SampleKinds,
+    RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -567,17 +567,19 @@ impl HugePageReserve for LinuxMachine {
         RESERVE.state()
     }
 
-    fn set_reserve(&mut self, target: u32, most: u32) -> Called<()> {
-        let target = match self.groups.own_room_bytes() {
+    fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+        let pages = match self.groups.own_room_bytes() {
             // The reserve is charged to the manager's own cgroup: at most a quarter of what would be
             // left there without it.
-            Some(room_bytes) if target > 0 => {
+            Some(room_bytes) if target.pages > 0 => {
                 let room = u32_of((room_bytes / HUGE_PAGE_BYTES) as f64);
-                target.min(RESERVE.state().held.saturating_add(room) / 4)
+                target
+                    .pages
+                    .min(RESERVE.state().held.saturating_add(room) / 4)
             }
-            _ => target,
+            _ => target.pages,
         };
-        let set = RESERVE.set_target(target, most);
+        let set = RESERVE.set_target(ReserveTarget { pages, ..target }, most);
         set.map_err(|error| MachineError::Other(error.to_string()))
     }
 }

@@ -16,7 +16,7 @@ pub use outcome::{
 
 use hawkeye_policy::{
     MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, ReserveState, SampleKinds,
+    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -148,9 +148,9 @@ pub trait HugePageReserve {
         ReserveState::default()
     }
 
-    /// Sets how many huge pages it holds, without waiting for that. `most`, over 0, is the limit of
-    /// all targets.
-    fn set_reserve(&mut self, _target: u32, _most: u32) -> Called<()> {
+    /// Sets how many huge pages it holds, without waiting for that. `most` is the limit of all
+    /// targets.
+    fn set_reserve(&mut self, _target: ReserveTarget, _most: u32) -> Called<()> {
         Ok(())
     }
 }

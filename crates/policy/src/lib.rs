@@ -100,7 +100,9 @@ pub use reason::Reason;
 pub use recovered_regions::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner};
 pub use requests::{FaultSizes, Promotion};
-pub use reserve::{HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState};
+pub use reserve::{
+    HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState, ReserveTarget,
+};
 pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };

@@ -81,6 +81,15 @@ pub enum HugePageSupply {
     },
 }
 
+/// How many huge pages the reserve should hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReserveTarget {
+    /// Pages beyond that are given back at once.
+    pub pages: u32,
+    /// Whether missing pages are filled. If not, it keeps what it has.
+    pub fill: bool,
+}
+
 /// What the size of the reserve depends on, at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct ReserveInput {
@@ -104,6 +113,8 @@ pub struct ReservePlanner {
     last_use: Duration,
     /// Emptied for lack of memory: empty until this time.
     closed_until: Duration,
+    /// The kernel had no huge page: not filled until this time.
+    no_fill_until: Duration,
     /// When a fill was last seen, and the average cost.
     fill: Option<(Duration, Duration)>,
     /// The reserve when it was last looked at.
@@ -115,7 +126,7 @@ pub struct ReservePlanner {
 impl ReservePlanner {
     /// Empty after this time without use.
     pub const UNUSED_AFTER: Duration = Duration::from_secs(10);
-    /// Empty for this long after memory was short, and after a failed fill.
+    /// Empty for this long after memory was short. Not filled for this long after a failed fill.
     const CLOSED_FOR: Duration = Duration::from_secs(10);
     /// A fill cost is measured anew after this time.
     const MEASURED_FOR: Duration = Duration::from_secs(60);
@@ -132,6 +143,7 @@ impl ReservePlanner {
             limit,
             last_use: Duration::ZERO,
             closed_until: Duration::ZERO,
+            no_fill_until: Duration::ZERO,
             fill: None,
             seen: ReserveState::default(),
             served: Self::SERVED,
@@ -159,32 +171,36 @@ impl ReservePlanner {
         self.fill.map(|(_, cost)| cost >= self.served)
     }
 
-    /// How many huge pages the reserve should hold from now on. 0: empty it at once.
-    pub fn target(&mut self, input: &ReserveInput) -> u32 {
+    /// How many huge pages the reserve should hold from now on.
+    pub fn target(&mut self, input: &ReserveInput) -> ReserveTarget {
         let ReserveInput { now, state, .. } = *input;
         self.record_fills(now, &state);
-        let failed = state.failed != self.seen.failed;
+        if state.failed != self.seen.failed {
+            self.no_fill_until = now + Self::CLOSED_FOR;
+        }
         if state.served != self.seen.served {
             self.last_use = now;
         }
         self.seen = state;
-        if input.blocked || failed {
+        if input.blocked {
             self.close(now);
         }
         let unused = now.saturating_sub(self.last_use) >= Self::UNUSED_AFTER;
         if unused || now < self.closed_until {
-            return 0;
+            return ReserveTarget::default();
         }
         // Half of the room: the other half is for the programs.
         let room = u32_of((input.room_bytes / 2 / HUGE_PAGE_BYTES) as f64);
         let most = self.limit.pages(input.total_bytes);
         let most = most.min(state.held.saturating_add(room));
-        match self.fill {
+        let pages = match self.fill {
             Some(_) if self.pays() == Some(true) => most,
             Some((at, _)) if now.saturating_sub(at) < Self::MEASURED_FOR => 0,
             // One page, to measure its cost.
             _ => most.min(1),
-        }
+        };
+        let fill = now >= self.no_fill_until;
+        ReserveTarget { pages, fill }
     }
 
     /// Takes in the cost of the fills since the last call.
@@ -248,26 +264,32 @@ mod tests {
     #[test]
     fn one_page_is_filled_to_measure_and_all_where_fills_are_expensive() {
         let mut planner = planner();
-        assert_eq!(planner.target(&input(0, ReserveState::default())), 1);
+        assert_eq!(planner.target(&input(0, ReserveState::default())).pages, 1);
         assert_eq!(planner.pays(), None);
-        assert_eq!(planner.target(&input(10, filled(1, 1, 4600))), 128);
+        assert_eq!(planner.target(&input(10, filled(1, 1, 4600))).pages, 128);
         assert_eq!(planner.next_supply(1, true), HugePageSupply::Ready);
         let fill = Duration::from_micros(4600);
         let expensive = HugePageSupply::NotReady { fill };
         assert_eq!(planner.next_supply(0, true), expensive);
-        assert_eq!(planner.target(&input(10_000, filled(128, 128, 4600))), 0);
+        assert_eq!(
+            planner.target(&input(10_000, filled(128, 128, 4600))).pages,
+            0
+        );
         planner.record_use(at(10_000));
-        assert_eq!(planner.target(&input(10_001, filled(0, 128, 4600))), 128);
+        assert_eq!(
+            planner.target(&input(10_001, filled(0, 128, 4600))).pages,
+            128
+        );
     }
 
     #[test]
     fn where_memory_is_backed_it_stays_empty_and_is_measured_again_after_a_minute() {
         let mut planner = planner();
-        assert_eq!(planner.target(&input(0, ReserveState::default())), 1);
-        assert_eq!(planner.target(&input(10, filled(1, 1, 90))), 0);
+        assert_eq!(planner.target(&input(0, ReserveState::default())).pages, 1);
+        assert_eq!(planner.target(&input(10, filled(1, 1, 90))).pages, 0);
         planner.record_use(at(60_000));
-        assert_eq!(planner.target(&input(60_000, filled(0, 1, 90))), 0);
-        assert_eq!(planner.target(&input(60_010, filled(0, 1, 90))), 1);
+        assert_eq!(planner.target(&input(60_000, filled(0, 1, 90))).pages, 0);
+        assert_eq!(planner.target(&input(60_010, filled(0, 1, 90))).pages, 1);
         assert_eq!(planner.next_supply(0, true), HugePageSupply::Ready);
         let fill = Duration::from_micros(90);
         let compacts = HugePageSupply::NotReady { fill };
@@ -288,20 +310,30 @@ mod tests {
     #[test]
     fn a_shortage_empties_it_at_once_and_for_a_while() {
         let mut planner = planner();
-        assert_eq!(planner.target(&input(0, filled(1, 1, 4600))), 128);
+        assert_eq!(planner.target(&input(0, filled(1, 1, 4600))).pages, 128);
         let blocked = ReserveInput {
             blocked: true,
             ..input(100, filled(100, 100, 4600))
         };
-        assert_eq!(planner.target(&blocked), 0);
+        assert_eq!(planner.target(&blocked).pages, 0);
         planner.record_use(at(10_000));
-        assert_eq!(planner.target(&input(10_000, filled(0, 100, 4600))), 0);
-        assert_eq!(planner.target(&input(10_100, filled(0, 100, 4600))), 128);
+        assert_eq!(
+            planner.target(&input(10_000, filled(0, 100, 4600))).pages,
+            0
+        );
+        assert_eq!(
+            planner.target(&input(10_100, filled(0, 100, 4600))).pages,
+            128
+        );
         let failed = ReserveState {
             failed: 1,
             ..filled(0, 100, 4600)
         };
-        assert_eq!(planner.target(&input(10_200, failed)), 0);
+        // What it holds is needed most then.
+        let kept = planner.target(&input(10_200, failed));
+        assert_eq!((kept.pages, kept.fill), (128, false));
+        planner.record_use(at(20_200));
+        assert!(planner.target(&input(20_200, failed)).fill);
     }
 
     #[test]
@@ -333,7 +365,7 @@ mod tests {
                 }
                 let state = filled(held, fills, fill_us);
                 let input = ReserveInput { now, state, total_bytes, room_bytes, blocked };
-                let target = planner.target(&input);
+                let target = planner.target(&input).pages;
                 let bytes = u64::from(target) * HUGE_PAGE_BYTES;
                 prop_assert!(bytes <= limit_bytes.min(total_bytes / 100));
                 let added = u64::from(target.saturating_sub(held)) * HUGE_PAGE_BYTES;

@@ -11,7 +11,7 @@ mod program;
 pub use program::{ProgramPart, ProgramSpec, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
-use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, ReserveState};
+use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, ReserveState, ReserveTarget};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ pub struct ScriptedMachine {
     /// Time to get the memory of a huge page, before it is zeroed.
     fill_cost: Duration,
     reserve: ReserveState,
-    reserve_target: u32,
+    reserve_target: ReserveTarget,
     /// When the page that is being filled is ready.
     next_fill: Duration,
 }
@@ -188,7 +188,8 @@ impl ScriptedMachine {
 
     /// Fills the reserve up to its target, as far as there was time since the last call.
     fn fill_reserve(&mut self) {
-        while self.reserve.held < self.reserve_target && self.next_fill <= self.now {
+        let ReserveTarget { pages, fill } = self.reserve_target;
+        while fill && self.reserve.held < pages && self.next_fill <= self.now {
             self.reserve.held += 1;
             self.reserve.filled += 1;
             self.reserve.fill_cpu += self.fill_cost;

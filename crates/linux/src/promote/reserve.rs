@@ -11,7 +11,7 @@ mod process;
 
 use crate::error::{LinuxError, Result};
 use crate::promote::target_call::kill_helper;
-use hawkeye_policy::ReserveState;
+use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
@@ -69,16 +69,15 @@ impl Reserve {
             .map_or_else(ReserveState::default, |running| running.shared.state())
     }
 
-    /// Sets how many huge pages it holds; returns at once. Pages beyond that are given back, and
-    /// missing ones are filled. `most` is the limit of all later targets.
+    /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later targets.
     ///
     /// # Errors
     /// Its process cannot be started, or has died.
-    pub(crate) fn set_target(&self, target: u32, most: u32) -> Result<()> {
+    pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
         let mut running = self.lock();
         let reserve = match &mut *running {
             Some(reserve) => reserve,
-            None if target == 0 => return Ok(()),
+            None if target.pages == 0 => return Ok(()),
             empty => {
                 let started = ReserveProcess::start(most)?;
                 self.pid
@@ -149,8 +148,8 @@ impl ReserveProcess {
         }
     }
 
-    fn set_target(&mut self, target: u32) -> Result<()> {
-        if self.shared.set_target(target) > target {
+    fn set_target(&mut self, target: ReserveTarget) -> Result<()> {
+        if self.shared.set_target(target) {
             // Its answer is not needed. It comes before that of a later request.
             self.send(SHRINK)?;
         }

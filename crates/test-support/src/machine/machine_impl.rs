@@ -11,7 +11,7 @@ use hawkeye_manager::{
 use hawkeye_policy::{
     CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
     MemoryState, MemoryUse, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, ReserveState, SampleKinds,
+    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -334,11 +334,11 @@ impl HugePageReserve for ScriptedMachine {
         self.reserve
     }
 
-    fn set_reserve(&mut self, target: u32, most: u32) -> Called<()> {
-        assert!(target <= most, "{target} of {most}");
+    fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+        assert!(target.pages <= most, "{target:?} of {most}");
         self.fill_reserve();
         self.reserve_target = target;
-        self.reserve.held = self.reserve.held.min(target);
+        self.reserve.held = self.reserve.held.min(target.pages);
         self.begin_fill();
         Ok(())
     }

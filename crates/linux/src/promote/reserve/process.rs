@@ -13,7 +13,7 @@
 
 use crate::promote::process_madvise::COLLAPSE;
 use crate::promote::target_call::clock_ns;
-use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -44,6 +44,8 @@ const GIVING: u8 = 3;
 pub(super) struct SharedState {
     target: AtomicU32,
     held: AtomicU32,
+    /// 1: missing pages are filled.
+    fill: AtomicU32,
     /// Changes whenever there may be something to fill; the filler waits for that.
     changes: AtomicU32,
     /// The filler's thread id.
@@ -87,13 +89,15 @@ impl SharedState {
         }
     }
 
-    /// Sets the target; returns the one before.
-    pub(super) fn set_target(&self, target: u32) -> u32 {
-        let before = self.target.swap(target, Ordering::SeqCst);
-        if before != target {
+    /// Sets the target; returns whether the process must give pages back.
+    pub(super) fn set_target(&self, target: ReserveTarget) -> bool {
+        let before = self.target.swap(target.pages, Ordering::SeqCst);
+        let fill = u32::from(target.fill);
+        let fill_before = self.fill.swap(fill, Ordering::SeqCst);
+        if (before, fill_before) != (target.pages, fill) {
             self.wake_filler();
         }
-        before
+        before > target.pages
     }
 
     fn wake_filler(&self) {
@@ -243,7 +247,8 @@ extern "C" fn run_filler(pages: *mut c_void) -> i32 {
     let shared = pages.shared;
     loop {
         let seen = shared.changes.load(Ordering::SeqCst);
-        let wanted = shared.held.load(Ordering::SeqCst) < shared.target.load(Ordering::SeqCst);
+        let is_missing = shared.held.load(Ordering::SeqCst) < shared.target.load(Ordering::SeqCst);
+        let wanted = shared.fill.load(Ordering::SeqCst) == 1 && is_missing;
         if !wanted || !pages.fill_one() {
             shared.wait_for_change(seen);
         }
