@@ -81,7 +81,9 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
         pages: RESERVE,
         fill: true,
     };
-    machine.set_reserve(fill, RESERVE).expect("its process starts");
+    machine
+        .set_reserve(fill, RESERVE)
+        .expect("its process starts");
     let filled = until(FILLED, || machine.reserve().held == RESERVE);
     assert!(filled, "{:?}", machine.reserve());
     // Fills would compact too.
@@ -89,7 +91,9 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
         fill: false,
         ..fill
     };
-    machine.set_reserve(keep, RESERVE).expect("its process runs");
+    machine
+        .set_reserve(keep, RESERVE)
+        .expect("its process runs");
     let words = ["workload", "fragment", "--fmfi", "0.9", "--unmovable"];
     let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
     loop {
