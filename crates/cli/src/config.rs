@@ -28,7 +28,7 @@ use hawkeye_policy::policies::{
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::prezeroing::ZeroingBounds;
 use hawkeye_policy::{
-    MemoryGuard, ProcessRules, ProcessSelection, Profile, Rate, Rules, SamplingPace,
+    MemoryGuard, ProcessRules, ProcessSelection, Profile, Rate, ReserveLimit, Rules, SamplingPace,
     UnmatchedAction, Watermarks,
 };
 use section::ConfigTable;
@@ -305,6 +305,11 @@ fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.promotion_return = s.or_default("promotion_return_percent", settings.promotion_return);
     settings.max_promotions = s.optional("max_promotions");
     settings.rate = s.optional("promotions_per_s");
+    let usual = settings.reserve.bytes();
+    let MemorySize(bytes) = s.or_default("reserve", MemorySize(usual));
+    let keys = [("reserve (bytes)", "reserve")];
+    let reserve = s.unwrap_setting(ReserveLimit::from_bytes(bytes), &keys);
+    settings.reserve = reserve.unwrap_or_default();
 }
 
 fn memory(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {

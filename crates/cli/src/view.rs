@@ -34,6 +34,8 @@ pub struct ManagerStatus {
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
     #[serde(default)]
+    pub reserve: ReserveStatus,
+    #[serde(default)]
     pub pace: RecentRates,
     pub managed: usize,
     /// Of these, processes that do not answer calls at the moment.
@@ -104,6 +106,22 @@ impl fmt::Display for BudgetWaitStatus {
         let left = text_format::short_duration(self.continues_in_s);
         write!(f, "{budget}; {work} continues in {left}")
     }
+}
+
+/// The reserve of huge pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReserveStatus {
+    pub held_bytes: u64,
+    /// Huge pages filled so far.
+    pub filled: u64,
+    /// Fills for which the kernel had no huge page.
+    pub failed: u64,
+    /// Huge pages given to promotions and prefault.
+    pub served: u64,
+    /// CPU time of fills, at idle priority.
+    pub fill_cpu_s: f64,
+    /// Whether it pays here; `None` until that was measured.
+    pub pays: Option<bool>,
 }
 
 /// A decision or an action, without the address of the region.

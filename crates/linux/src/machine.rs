@@ -16,6 +16,7 @@ use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, 
 use crate::processes::process;
 use crate::processes::process_selector::ScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
+use crate::promote::reserve::{RESERVE, ReserveLease};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEvents, WalkCounters};
 use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
@@ -25,14 +26,15 @@ use crate::stop::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
-    LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault, ProcessFootprint,
-    PromotionResult, RecoveryResult, Sampling, SliceProgress, TimedOutCallResults,
-    TimedOutPromotionResult, ZeroScanResult,
+    HugePageReserve, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
+    ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
+    TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
+use hawkeye_policy::saturating_cast::u32_of;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION,
-    PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr, RegionSample, Rules,
-    SampleKinds,
+    BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse,
+    PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr,
+    RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -89,6 +91,8 @@ pub struct LinuxMachine {
     prefault_controller: Option<PrefaultController>,
     sizing: SizeChoice,
     profile_recorder: Option<ProfileRecorder>,
+    /// Ends the reserve of huge pages.
+    _reserve: ReserveLease,
 }
 
 /// With more swapped pages than this, a promotion would mostly wait for the disk (tcmalloc's
@@ -123,6 +127,7 @@ impl LinuxMachine {
             prefault_controller: None,
             sizing: SizeChoice::new(),
             profile_recorder: None,
+            _reserve: ReserveLease,
         }
     }
 
@@ -565,6 +570,28 @@ impl Sampling for LinuxMachine {
 
     fn first_touch_cost(&self) -> Duration {
         self.first_touch_cost
+    }
+}
+
+impl HugePageReserve for LinuxMachine {
+    fn reserve(&self) -> ReserveState {
+        RESERVE.state()
+    }
+
+    fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+        let pages = match self.groups.own_room_bytes() {
+            // The reserve is charged to the manager's own cgroup: at most a quarter of what would be
+            // left there without it.
+            Some(room_bytes) if target.pages > 0 => {
+                let room = u32_of((room_bytes / HUGE_PAGE_BYTES) as f64);
+                target
+                    .pages
+                    .min(RESERVE.state().held.saturating_add(room) / 4)
+            }
+            _ => target.pages,
+        };
+        let set = RESERVE.set_target(ReserveTarget { pages, ..target }, most);
+        set.map_err(|error| MachineError::Other(error.to_string()))
     }
 }
 

@@ -31,10 +31,10 @@ pub use journal::{
     FootprintPoint, Journal, JournalEntry, JournalTotals, ProcessTotals, RecentRates,
 };
 pub use machine::{
-    Explain, FaultPageSizes, LearnedSizes, LoopWakeReason, Machine, MachineError, ManagementCosts,
-    Prefault, ProcessDescription, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
-    SliceProgress, TimedOutCallResults, TimedOutPromotionResult, UnresponsiveProcess,
-    ZeroScanResult,
+    Explain, FaultPageSizes, HugePageReserve, LearnedSizes, LoopWakeReason, Machine, MachineError,
+    ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
+    RecoveryResult, Sampling, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
+    UnresponsiveProcess, ZeroScanResult,
 };
 pub use manager::{BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager};
 pub use settings::Settings;

@@ -2,7 +2,7 @@
 //!
 //! [`Machine`] has the calls that every machine implements. [`Sampling`] reads accesses. Features
 //! that a machine may lack have traits of their own, with defaults that do nothing:
-//! [`FaultPageSizes`], [`Prefault`] and [`Explain`].
+//! [`FaultPageSizes`], [`Prefault`], [`HugePageReserve`] and [`Explain`].
 
 mod error;
 mod outcome;
@@ -16,7 +16,7 @@ pub use outcome::{
 
 use hawkeye_policy::{
     MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub type Called<T> = Result<T, MachineError>;
 pub type Partial<T> = Called<SliceProgress<T>>;
 
 /// A machine under management.
-pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
+pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Explain {
     /// Monotonic time since management of the machine began.
     fn now(&self) -> Duration;
 
@@ -139,6 +139,20 @@ pub trait Prefault {
 
     /// Sets how many more bytes may be filled for a process.
     fn allow_prefault(&mut self, _process: ProcessId, _room_bytes: u64) {}
+}
+
+/// Huge pages that are held ready for promotions and prefault.
+pub trait HugePageReserve {
+    /// What the reserve holds and has done.
+    fn reserve(&self) -> ReserveState {
+        ReserveState::default()
+    }
+
+    /// Sets how many huge pages it holds, without waiting for that. `most` is the limit of all
+    /// targets.
+    fn set_reserve(&mut self, _target: ReserveTarget, _most: u32) -> Called<()> {
+        Ok(())
+    }
 }
 
 /// Facts about processes that users ask for and policies do not use.

@@ -12,6 +12,7 @@ mod memory;
 mod promotion;
 mod recovery;
 mod refresh;
+mod reserve;
 mod sampling;
 mod slice_queue;
 mod slowdown;
@@ -27,7 +28,7 @@ use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess}
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
-    PromotionBudget, PromotionLimits, SettingError, WatermarkTable,
+    PromotionBudget, PromotionLimits, ReservePlanner, SettingError, WatermarkTable,
 };
 use memory::MemoryWatch;
 use recovery::RecoveryPacing;
@@ -55,6 +56,7 @@ pub struct Manager<M> {
     sampling: SamplingSchedule,
     promotion: PromotionPacing,
     recovery: RecoveryPacing,
+    reserve: ReservePlanner,
     last_seen: LastSamples,
     journal: Journal,
 }
@@ -89,6 +91,7 @@ impl<M: Machine> Manager<M> {
                 settings.promotion_return,
             ),
             recovery: RecoveryPacing::new(settings.bloat),
+            reserve: ReservePlanner::new(settings.reserve),
             last_seen: LastSamples::default(),
             journal: Journal::default(),
             machine,
@@ -181,6 +184,7 @@ impl<M: Machine> Manager<M> {
     pub fn pause(&mut self) -> bool {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
+            self.plan_reserve(self.machine.now());
             self.record_event(Event::Paused);
         }
         change
@@ -255,6 +259,11 @@ impl<M: Machine> Manager<M> {
         let now = self.machine.now();
         let promotion = self.promotion.waits().current(now);
         promotion.into_iter().chain(self.sampling.budget_wait(now))
+    }
+
+    /// Whether a reserve of huge pages pays here; `None` until that was measured.
+    pub fn reserve_pays(&self) -> Option<bool> {
+        self.reserve.pays()
     }
 
     /// The last sample of each process.

@@ -2,8 +2,8 @@
 
 use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReturnShare, SamplingPace,
-    SettingError, Watermarks,
+    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReserveLimit, ReturnShare,
+    SamplingPace, SettingError, Watermarks,
 };
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Settings {
     pub pressure_limit_percent: f64,
     /// Number of zero base pages at which a huge page is split.
     pub bloat: BloatThreshold,
+    /// Limit of the reserve of huge pages.
+    pub reserve: ReserveLimit,
     /// What sampling may cost the program.
     pub pace: SamplingPace,
     /// Whether a program whose memory grows is sampled before its turn, also while it grows. The
@@ -59,6 +61,7 @@ impl Default for Settings {
             hold_full: true,
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
+            reserve: ReserveLimit::default(),
             pace: SamplingPace::default(),
             early_looks: true,
             measure_only: false,

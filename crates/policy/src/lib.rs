@@ -17,7 +17,7 @@
 //! 1. [`page`], [`observation`], [`requests`] and [`reason`]: inputs and outputs.
 //! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
 //! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared_regions`]:
-//!    limits that the manager applies to every policy's proposals.
+//!    [`reserve`]: limits that the manager applies to every policy's proposals.
 //! 4. [`recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
 //!    [`size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`run_rate`]: overhead estimated from access bits.
@@ -60,6 +60,7 @@ pub mod reason;
 pub mod recovered_regions;
 pub mod recovery;
 pub mod requests;
+pub mod reserve;
 pub mod rules;
 pub mod run_rate;
 pub mod sampling_pace;
@@ -104,6 +105,9 @@ pub use reason::Reason;
 pub use recovered_regions::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner};
 pub use requests::{FaultSizes, Promotion};
+pub use reserve::{
+    HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState, ReserveTarget,
+};
 pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };

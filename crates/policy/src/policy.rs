@@ -4,6 +4,7 @@ use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::reason::Reason;
 use crate::requests::{FaultSizes, Promotion};
+use crate::reserve::HugePageSupply;
 use std::time::Duration;
 
 /// The kinds of samples that a policy needs, any number of them. Every sample of a region contains
@@ -90,6 +91,10 @@ pub trait Policy: ExplainPolicy + Send {
     fn fault_sizes(&self, _process: ProcessId) -> Option<FaultSizes> {
         None
     }
+
+    /// Sets how the kernel will get the huge page of the next promotion. It holds until the next
+    /// call, for the cost of proposals and for that of results.
+    fn set_huge_page_supply(&mut self, _supply: HugePageSupply) {}
 
     /// Reports that one of its proposals was carried out, and how long that took, or that it was
     /// not (`None`). Policies that pace themselves count only the first kind.

@@ -11,7 +11,7 @@ mod program;
 pub use program::{ProgramPart, ProgramSpec, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
-use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, ReserveState, ReserveTarget};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -121,6 +121,12 @@ pub struct ScriptedMachine {
     looks: Vec<Duration>,
     last_listing: Duration,
     abandoned: bool,
+    /// Time to get the memory of a huge page, before it is zeroed.
+    fill_cost: Duration,
+    reserve: ReserveState,
+    reserve_target: ReserveTarget,
+    /// When the page that is being filled is ready.
+    next_fill: Duration,
 }
 
 const FIRST_PID: u32 = 1000;
@@ -165,6 +171,30 @@ impl ScriptedMachine {
     /// The next `count` promotions are refused.
     pub fn fail_next_promotions(&mut self, count: u32, errno: Errno) {
         (self.failures.promotions, self.failures.promotion_errno) = (count, Some(errno));
+    }
+
+    /// From now on, a huge page costs this much more unless the reserve gives it, as on a host that
+    /// must back its memory first. An idle core fills the reserve, a page in that time.
+    pub fn set_fill_cost(&mut self, cost: Duration) {
+        self.fill_cost = cost;
+    }
+
+    fn begin_fill(&mut self) {
+        let ready_at = self.now + self.fill_cost.max(costs::CALL);
+        if self.next_fill <= self.now {
+            self.next_fill = ready_at;
+        }
+    }
+
+    /// Fills the reserve up to its target, as far as there was time since the last call.
+    fn fill_reserve(&mut self) {
+        let ReserveTarget { pages, fill } = self.reserve_target;
+        while fill && self.reserve.held < pages && self.next_fill <= self.now {
+            self.reserve.held += 1;
+            self.reserve.filled += 1;
+            self.reserve.fill_cpu += self.fill_cost;
+            self.next_fill += self.fill_cost.max(costs::CALL);
+        }
     }
 
     /// The next `count` promotions take this much longer, whatever their result.

@@ -4,7 +4,7 @@ use super::client::{ClientOptions, unexpected_reply};
 use crate::daemon::protocol::{DaemonRequest, DaemonStatus, PrezeroingStatus, Reply};
 use crate::summary::page_sizes_text;
 use crate::text_format;
-use crate::view::{MemoryStatus, ProcessStatus};
+use crate::view::{MemoryStatus, ProcessStatus, ReserveStatus};
 use anyhow::Result;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::fmt::{self, Write};
@@ -67,6 +67,9 @@ impl fmt::Display for StatusText<'_> {
             );
             write_row(f, "prefault", &text)?;
         }
+        if status.reserve.filled > 0 {
+            write_row(f, "reserve", &reserve_text(&status.reserve))?;
+        }
         if let Some(zeroing) = &self.0.prezeroing {
             write_row(f, "zeroed", &zeroing_text(zeroing))?;
         }
@@ -117,6 +120,19 @@ impl fmt::Display for StatusText<'_> {
 }
 
 /// The kernel's zeroing of free memory so far, and its rate.
+fn reserve_text(reserve: &ReserveStatus) -> String {
+    let held = text_format::bytes(reserve.held_bytes);
+    let [filled, served] = [reserve.filled, reserve.served].map(text_format::count);
+    let empty = match reserve.pays {
+        Some(false) => "; empty: huge pages cost little here",
+        _ => "",
+    };
+    format!(
+        "{held} in huge pages; {filled} filled in {:.2} s of idle CPU time, {served} used{empty}",
+        reserve.fill_cpu_s
+    )
+}
+
 fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
     let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(text_format::bytes);
     let pages = [

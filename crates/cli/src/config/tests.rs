@@ -66,6 +66,7 @@ fn values_in_the_file_override_the_defaults() {
         sampling = { period = "1 min", window = "500 ms" }
         limits.cpu_percent = 1.5
         limits.promotions_per_s = 20
+        limits.reserve = "64 MiB"
         memory = { high_percent = 90, cgroup = { high_percent = 80, low_percent = 75 } }
         selection = { min_resident = "1 GiB", unmatched = "exclude" }
         metrics.listen = "[::1]:9754"
@@ -97,6 +98,7 @@ fn values_in_the_file_override_the_defaults() {
     assert!(config.kernel_split);
     assert_eq!(config.settings.window, Duration::from_millis(500));
     assert_eq!(config.settings.cpu.percent(), 1.5);
+    assert_eq!(config.settings.reserve.bytes(), 64 << 20);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);
     let rate = Rate::per_second(20.0).expect("a valid rate");
@@ -283,6 +285,8 @@ window = "2 s" #!10: sampling.window must be at least 1 ms and at most the perio
 most_pages_per_s = 5000 #!20: prezeroing.most_pages_per_s must be at least the usual rate and at most 10000000, not 5000
 [memory]
 high_percent = 60 #!16: memory.high_percent contradicts other settings: low watermark (%) must be over 0 and under the high watermark, not 70
+[limits]
+reserve = "2 GiB" #!11: limits.reserve must be at most 1 GiB, not "2 GiB"
 [selection]
 min_resident = "4 KiB" #!16: selection.min_resident must be at least one huge page (2 MiB), not "4 KiB"
 look_every = "10 ms"

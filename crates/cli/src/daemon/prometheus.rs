@@ -1,7 +1,7 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
 use super::protocol::{DaemonStatus, PrefaultStatus, PrezeroingStatus};
-use crate::view::{GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus};
+use crate::view::{GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus, ReserveStatus};
 use hawkeye_manager::JournalTotals;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
@@ -42,6 +42,7 @@ impl Collector for StatusCollector {
         out.info("manager", "Version and policy of the daemon.", &labels)?;
         encode_manager(out, manager, *slow_calls)?;
         encode_totals(out, &manager.totals)?;
+        encode_reserve(out, &manager.reserve)?;
         if let Some(memory) = &manager.memory {
             encode_memory(out, memory)?;
         }
@@ -121,6 +122,21 @@ fn encode_totals(out: &mut MetricEncoder<'_>, totals: &JournalTotals) -> fmt::Re
             "Samples taken, one per process and sampling window.";
         counters "refusals" = errors,
             "Calls that the kernel refused, by error (errno).";
+    }
+}
+
+fn encode_reserve(out: &mut MetricEncoder<'_>, reserve: &ReserveStatus) -> fmt::Result {
+    write_metrics! { out,
+        gauge "reserve_bytes" = reserve.held_bytes as f64,
+            "Memory in the reserve of ready huge pages.";
+        counter "reserve_filled_regions" = reserve.filled,
+            "Huge pages filled into the reserve.";
+        counter "reserve_failed_fills" = reserve.failed,
+            "Fills of the reserve for which the kernel had no huge page.";
+        counter "reserve_used_regions" = reserve.served,
+            "Huge pages of the reserve given to promotions and prefault.";
+        gauge "reserve_fill_cpu_seconds" = reserve.fill_cpu_s,
+            "CPU time of filling the reserve, at idle priority.";
     }
 }
 

@@ -3,10 +3,10 @@
 use super::explanation::state_of;
 use super::{
     BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
-    RegionState,
+    RegionState, ReserveStatus,
 };
 use hawkeye_manager::{Event, Machine, Manager, RecentRates};
-use hawkeye_policy::{ProcessId, RegionSample, expected_gain_percent};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, expected_gain_percent};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -64,6 +64,7 @@ impl ManagerView {
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
+            reserve: reserve(manager),
             pace,
             managed: manager.processes().len(),
             not_answering: manager.unresponsive_processes().len(),
@@ -136,6 +137,18 @@ impl ManagerView {
         let percent = gain.percent;
         self.gains.insert(process, gain);
         percent
+    }
+}
+
+fn reserve<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
+    let state = manager.machine().reserve();
+    ReserveStatus {
+        held_bytes: u64::from(state.held) * HUGE_PAGE_BYTES,
+        filled: state.filled,
+        failed: state.failed,
+        served: state.served,
+        fill_cpu_s: state.fill_cpu.as_secs_f64(),
+        pays: manager.reserve_pays(),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Fragments free memory on purpose.
 
-use crate::common::{WORKLOADS, machine_at_speed, or_skip, until};
+use crate::common::{
+    WORKLOADS, kernel_backend, machine_at_speed, machine_of, or_skip, sampled, started, until,
+};
 use crate::settings::Changed;
 use hawkeye_linux::memory::fragmentation::fmfi;
+use hawkeye_manager::{HugePageReserve as _, Machine as _, PromotionResult};
+use hawkeye_policy::{PageOrder, ReserveTarget};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadProcess};
 use std::fs;
@@ -60,4 +64,64 @@ fn shorten_lists() {
     for _ in 0..200 {
         fs::read("/proc/sys/vm/stat_refresh").expect("the statistics can be read");
     }
+}
+
+/// Huge pages in the reserve. Free memory has far more blocks before it is fragmented.
+const RESERVE: u32 = 64;
+
+/// A promotion that finds no huge page waits for compaction, which fails here.
+#[test]
+fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
+    let _machine = or_skip!(machine_at_speed(this_test!()));
+    compact();
+    let (_program, ready) = started("random --mib 256 --asleep --wait");
+    let (mut machine, process) = machine_of(kernel_backend(), ready.pid);
+    let regions = sampled(&mut machine, process).regions;
+    let fill = ReserveTarget {
+        pages: RESERVE,
+        fill: true,
+    };
+    machine
+        .set_reserve(fill, RESERVE)
+        .expect("its process starts");
+    let filled = until(FILLED, || machine.reserve().held == RESERVE);
+    assert!(filled, "{:?}", machine.reserve());
+    // Fills would compact too.
+    let keep = ReserveTarget {
+        fill: false,
+        ..fill
+    };
+    machine
+        .set_reserve(keep, RESERVE)
+        .expect("its process runs");
+    let words = ["workload", "fragment", "--fmfi", "0.9", "--unmovable"];
+    let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
+    loop {
+        match workload.next_event(FILLED).expect("the next event arrives") {
+            WorkloadEvent::Fragmented { .. } => break,
+            WorkloadEvent::Error { message } => panic!("{message}"),
+            _ => {}
+        }
+    }
+    let stalls = compaction_stalls();
+    let full = regions.iter().filter(|region| region.present == 512);
+    let mut promoted = 0;
+    for region in full.take(RESERVE as usize) {
+        let done = machine.promote(process, region.region, PageOrder::HUGE, region.present);
+        assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
+        promoted += 1;
+    }
+    let reserve = machine.reserve();
+    assert_eq!(promoted, RESERVE);
+    assert_eq!((reserve.held, reserve.served), (0, u64::from(RESERVE)));
+    assert_eq!(compaction_stalls(), stalls, "no promotion waited");
+    workload.finish().expect("the workload ends on request");
+}
+
+/// How often a task has waited for compaction of its own.
+fn compaction_stalls() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").expect("the statistics can be read");
+    let line = text.lines().find_map(|l| l.strip_prefix("compact_stall "));
+    let stalls = line.and_then(|count| count.trim().parse().ok());
+    stalls.expect("the kernel compacts memory")
 }

@@ -88,6 +88,18 @@ impl CgroupLimits {
         usage(*version, &self.folder(Path::new(path))?)
     }
 
+    /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
+    /// is no limit.
+    pub fn own_room_bytes(&self) -> Option<u64> {
+        let (version, _) = self.hierarchy.as_ref()?;
+        let home = cgroup_of(*version, std::process::id())?;
+        let room = |path: &Path| {
+            let usage = usage(*version, &self.folder(path)?)?;
+            Some(usage.total_bytes.saturating_sub(usage.used_bytes))
+        };
+        home.ancestors().filter_map(room).min()
+    }
+
     fn folder(&self, path: &Path) -> Option<PathBuf> {
         let (_, root) = self.hierarchy.as_ref()?;
         Some(root.join(path.strip_prefix("/").unwrap_or(path)))

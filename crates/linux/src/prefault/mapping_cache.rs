@@ -126,7 +126,7 @@ mod tests {
         // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = TargetCalls::default();
         let collapsed = writer
-            .map_page(&stuck.handle, region.start())
+            .map_page(&stuck.handle, region.start(), false)
             .and_then(|()| writer.collapse(&stuck.handle, region));
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();

@@ -49,7 +49,7 @@ pub(super) fn prefault_region(
     region: RegionAddr,
     method: PrefaultMethod,
 ) -> Result<()> {
-    calls.map_page(process, region.start())?;
+    calls.map_page(process, region.start(), method == PrefaultMethod::Read)?;
     match method {
         PrefaultMethod::Read => Ok(()),
         PrefaultMethod::Collapse => {

@@ -424,7 +424,7 @@ fn try_page_out() -> TryResult {
 
 fn remote_touch(child: &ProbeChild, region: RegionAddr) -> TryResult {
     TargetCalls::with_time_limit(Duration::from_secs(10))
-        .map_page(&child.handle, region.start())
+        .map_page(&child.handle, region.start(), false)
         .or_else(|error| fails(format!("remote read of untouched memory failed: {error}")))
 }
 

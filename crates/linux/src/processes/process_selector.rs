@@ -7,6 +7,7 @@ use crate::processes::identity::identify;
 use crate::processes::proc_scanner::{ProcEntry, ProcScan, ProcScanner};
 use crate::processes::process::{self, thread_cpu};
 use crate::processes::user_names::UserNames;
+use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{
@@ -219,7 +220,8 @@ impl ProcessSelector {
             last: took,
             processes,
         };
-        large.retain(|seen| seen.process.pid != std::process::id());
+        let is_own = |pid| pid == std::process::id() || RESERVE.is_process(pid);
+        large.retain(|seen| !is_own(seen.process.pid));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
         self.passed_over.retain(|pid, _| there.contains(pid));

@@ -145,13 +145,18 @@ fn failed(errno: Errno) -> LinuxError {
 
 impl Drop for CallHelper {
     fn drop(&mut self) {
-        // This fails only if the helper has died already.
-        let _ = kill(self.helper, Signal::SIGKILL);
-        if let Ok(mut left) = LEFT_BEHIND.lock() {
-            left.push(self.helper);
-        }
-        reap_ended_helpers();
+        kill_helper(self.helper);
     }
+}
+
+/// Ends a helper. It is reaped now, or when a later one starts or ends.
+pub(crate) fn kill_helper(helper: Pid) {
+    // This fails only if the helper has died already.
+    let _ = kill(helper, Signal::SIGKILL);
+    if let Ok(mut left) = LEFT_BEHIND.lock() {
+        left.push(helper);
+    }
+    reap_ended_helpers();
 }
 
 /// Reaps the helpers that have ended by now.

@@ -101,6 +101,7 @@ impl<M: Machine> Manager<M> {
             self.dispatch(now, Event::Held { hold });
         }
         self.choose_fault_sizes(now);
+        self.plan_reserve(now);
     }
 
     /// Reads, between looks, the memory that could be full before the next look. A vanished group
@@ -127,8 +128,12 @@ impl<M: Machine> Manager<M> {
         // For memory that was not read now, what was filled since counts.
         for process in self.processes.clone() {
             let filled_bytes = self.machine.take_prefaulted(process);
+            if filled_bytes > 0 {
+                self.reserve.record_use(now);
+            }
             self.memory.account(process, i64_of(filled_bytes));
         }
         self.allow_prefault();
+        self.plan_reserve(now);
     }
 }

@@ -153,10 +153,12 @@ impl<M: Machine> Manager<M> {
                     ));
                 }
             }
+            self.update_huge_page_supply(now);
             let Some(next) = self.take_next_promotion(now) else {
                 self.promotion.budget.give_back_promotion();
                 break None;
             };
+            self.reserve.record_use(now);
             let Promotion {
                 process,
                 region,
@@ -184,6 +186,7 @@ impl<M: Machine> Manager<M> {
         if called {
             let now = self.machine.now();
             self.promotion.backoff.end_batch(now);
+            self.plan_reserve(now);
         }
         let ready = self.promotion.backoff.ready_at();
         more.map(|at| if called { at.max(ready) } else { at })
@@ -268,6 +271,7 @@ impl<M: Machine> Manager<M> {
             ..
         } = next.promotion;
         let before = self.machine.now();
+        let served_before = self.machine.reserve().served;
         let outcome = self
             .machine
             .promote(process, region, order, expected_present);
@@ -276,6 +280,8 @@ impl<M: Machine> Manager<M> {
             // A refused call may have waited for memory too.
             _ => self.machine.now().saturating_sub(before),
         };
+        let served = self.machine.reserve().served > served_before;
+        self.record_promotion_supply(served, took);
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {

@@ -120,7 +120,9 @@ impl<M: Machine> Manager<M> {
         self.assess_memory(now);
         // The memory state just read includes what was filled until now.
         for &process in &self.processes {
-            self.machine.take_prefaulted(process);
+            if self.machine.take_prefaulted(process) > 0 {
+                self.reserve.record_use(now);
+            }
         }
         self.allow_prefault();
     }

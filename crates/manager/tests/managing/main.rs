@@ -8,6 +8,7 @@ mod memory;
 mod order;
 mod overhead;
 mod repeat;
+mod reserve;
 mod rules;
 mod sampling_times;
 mod shared;

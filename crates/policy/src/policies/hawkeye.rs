@@ -12,6 +12,7 @@ use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::requests::{FaultSizes, Promotion};
+use crate::reserve::HugePageSupply;
 use crate::saturating_cast::u32_of;
 use hawkeye_process::{HawkeyeProcess, ObservationContext, SavingCandidate};
 use promotion_costs::PromotionCosts;
@@ -206,6 +207,10 @@ impl Policy for Hawkeye {
             // The promotion failed, so it saved nothing.
             member.left_percent += member.saved_percent(&candidate);
         }
+    }
+
+    fn set_huge_page_supply(&mut self, supply: HugePageSupply) {
+        self.costs.supply = supply;
     }
 
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {

@@ -216,6 +216,13 @@ impl MemoryGuard {
         rooms.min().unwrap_or(0)
     }
 
+    /// Bytes up to the high watermark of the whole machine; 0 while memory is short or its state is
+    /// unknown.
+    pub fn machine_room_bytes(&self) -> u64 {
+        let machine = self.watched.first();
+        machine.map_or(0, |machine| machine.room_bytes(self.pressure_limit_percent))
+    }
+
     /// Changes the watermarks from the next assessment on. A recovery under way goes on until use
     /// is under the new low mark.
     pub fn set_watermarks(&mut self, watermarks: impl Into<WatermarkTable>) {

@@ -4,13 +4,14 @@ use super::program::{ScriptedProgram, ScriptedRegion};
 use super::{ScriptedMachine, bytes, costs, take_one};
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
-    ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
+    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
+    SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
     CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
     MemoryState, MemoryUse, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -174,7 +175,16 @@ impl Machine for ScriptedMachine {
                 self.failures.promotion_errno.unwrap_or(Errno::Other),
             ));
         }
-        let took = self.spend(costs::PROMOTE, waiting);
+        self.fill_reserve();
+        let fill = if self.reserve.held > 0 {
+            self.reserve.held -= 1;
+            self.reserve.served += 1;
+            self.begin_fill();
+            Duration::ZERO
+        } else {
+            self.fill_cost
+        };
+        let took = self.spend(costs::PROMOTE + fill, waiting);
         // The state at the time of the work counts, not that at the time of the call.
         let program = self.alive_mut(process)?;
         let Some((found, _)) = program.region_mut(region).filter(|(r, _)| !r.huge) else {
@@ -318,6 +328,21 @@ fn touches(regions: &[RegionSample]) -> u64 {
 }
 
 impl FaultPageSizes for ScriptedMachine {}
+
+impl HugePageReserve for ScriptedMachine {
+    fn reserve(&self) -> ReserveState {
+        self.reserve
+    }
+
+    fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+        assert!(target.pages <= most, "{target:?} of {most}");
+        self.fill_reserve();
+        self.reserve_target = target;
+        self.reserve.held = self.reserve.held.min(target.pages);
+        self.begin_fill();
+        Ok(())
+    }
+}
 
 impl Prefault for ScriptedMachine {}
 

@@ -5,9 +5,9 @@ use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
 use crate::kernel::{KernelError, SpaceId};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
-    ProcessDescription, ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
-    ZeroScanResult,
+    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
+    RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
     Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder,
@@ -315,6 +315,8 @@ impl FaultPageSizes for Engine {
         set.map_err(other)
     }
 }
+
+impl HugePageReserve for Engine {}
 
 impl Prefault for Engine {
     fn take_prefaulted(&mut self, process: ProcessId) -> u64 {

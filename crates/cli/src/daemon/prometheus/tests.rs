@@ -57,6 +57,14 @@ pub(crate) fn status() -> DaemonStatus {
                 samples: 30,
                 errors: [(Errno::EAGAIN, 2)].into(),
             },
+            reserve: ReserveStatus {
+                held_bytes: 32 << 20,
+                filled: 40,
+                failed: 1,
+                served: 24,
+                fill_cpu_s: 0.5,
+                pays: Some(true),
+            },
             managed: 2,
             processes: vec![redis()],
             ..ManagerStatus::default()

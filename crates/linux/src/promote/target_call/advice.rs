@@ -4,6 +4,7 @@ use super::{CallResult, TargetCalls, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::{CLEAR, COLLAPSE, MADV_COLD, MadviseCall, PAGE_OUT, SPLIT};
+use crate::promote::reserve::RESERVE;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::ops::Range;
@@ -35,20 +36,29 @@ impl TargetCalls {
         self.call(process.id, advice.call, &request)
     }
 
-    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]).
+    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]), with a page of the
+    /// reserve if there is one.
     pub(crate) fn collapse(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
     ) -> Result<CallResult> {
-        self.advise(
+        let range = region.start()..region.end();
+        let request = TargetRequest::advise(
             process,
-            COLLAPSE,
-            std::slice::from_ref(&(region.start()..region.end())),
+            COLLAPSE.number,
+            std::slice::from_ref(&range),
+            false,
+        )?;
+        self.call(
+            process.id,
+            COLLAPSE.call,
+            &request.on_cpu(RESERVE.give_back()),
         )
     }
 
-    /// Reads a byte, which maps untouched memory, as a read by the process itself would.
+    /// Reads a byte, which maps untouched memory, as a read by the process itself would. `huge`: it
+    /// maps a huge page, so the reserve gives one.
     ///
     /// It never waits for userfaultfd: it fails with `EIO` where a monitor would have to answer
     /// (mm/gup.c, `get_user_page_vma_remote` allows no retry; fs/userfaultfd.c,
@@ -57,9 +67,15 @@ impl TargetCalls {
     /// # Errors
     /// - `EIO`: nothing is mapped there, or userfaultfd watches it.
     /// - `NoSuchProcess`: the process has ended or executed another program.
-    pub(crate) fn map_page(&mut self, process: &ProcessHandle, address: u64) -> Result<()> {
+    pub(crate) fn map_page(
+        &mut self,
+        process: &ProcessHandle,
+        address: u64,
+        huge: bool,
+    ) -> Result<()> {
         let request = TargetRequest::read_memory(process, address, 1)?;
-        let answer = self.call(process.id, "reading memory", &request)?;
+        let cpu = if huge { RESERVE.give_back() } else { None };
+        let answer = self.call(process.id, "reading memory", &request.on_cpu(cpu))?;
         if answer.data.is_empty() {
             return Err(LinuxError::NoSuchProcess(process.id.pid));
         }

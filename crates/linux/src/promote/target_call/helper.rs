@@ -36,6 +36,7 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         };
         let before = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = clock_ns(libc::CLOCK_MONOTONIC);
+        let pinned = PinnedThread::to_cpu(request.cpu);
         let (result, data) = match request.kind {
             ADVISE => (advise(&request, descriptor, usual), 0),
             LIST => with_data(list_mappings(descriptor, &mut packet)),
@@ -43,6 +44,9 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
             READ_MEMORY => with_data(read_file(&request, Some(descriptor), &mut packet.data)),
             _ => (-i64::from(libc::EINVAL), 0),
         };
+        if let Some(pinned) = pinned {
+            pinned.release();
+        }
         packet.head = RawResult {
             result,
             began_ns: began,
@@ -55,6 +59,34 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
             unsafe { libc::close(descriptor) };
         }
         send(&packet, data);
+    }
+}
+
+/// The CPUs that this thread may use, while it is pinned to one of them.
+struct PinnedThread(libc::cpu_set_t);
+
+impl PinnedThread {
+    /// Pins this thread to the CPU of a request, if it names one. The call is correct on any CPU.
+    fn to_cpu(cpu: u64) -> Option<Self> {
+        let cpu = cpu.checked_sub(1)? as usize;
+        let size = size_of::<libc::cpu_set_t>();
+        if cpu >= size * 8 {
+            return None;
+        }
+        // SAFETY: all zeros are an empty set; the sets are ours and live through the calls.
+        unsafe {
+            let mut usual: libc::cpu_set_t = MaybeUninit::zeroed().assume_init();
+            let mut one = usual;
+            libc::CPU_SET(cpu, &mut one);
+            let is_pinned = libc::sched_getaffinity(0, size, &raw mut usual) == 0
+                && libc::sched_setaffinity(0, size, &raw const one) == 0;
+            is_pinned.then_some(Self(usual))
+        }
+    }
+
+    fn release(self) {
+        // SAFETY: the set is ours and lives through the call.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
     }
 }
 

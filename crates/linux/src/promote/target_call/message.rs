@@ -53,6 +53,13 @@ impl<'a> TargetRequest<'a> {
         Ok(Self { raw, passed })
     }
 
+    /// Makes the call on this CPU, on whose list a huge page was just given back.
+    #[must_use]
+    pub fn on_cpu(mut self, cpu: Option<u32>) -> Self {
+        self.raw.cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
+        self
+    }
+
     /// Lists mappings by the BPF iterator of a link; the answer has the records that its program
     /// wrote.
     pub fn list_mappings(link: BorrowedFd<'a>) -> Self {
@@ -126,6 +133,8 @@ pub(super) struct RawRequest {
     pub advice: i32,
     pub unpreempted: u32,
     pub ranges: u32,
+    /// 1 plus the CPU that makes the call; 0: any.
+    pub cpu: u64,
     pub offset: u64,
     pub length: u64,
     pub path: [u8; MAX_PATH],
@@ -151,6 +160,7 @@ impl RawRequest {
         advice: 0,
         unpreempted: 0,
         ranges: 0,
+        cpu: 0,
         offset: 0,
         length: 0,
         path: [0; MAX_PATH],

@@ -1,11 +1,19 @@
 //! Cost of promotions, from those so far.
 
 use crate::page::PageOrder;
+use crate::reserve::HugePageSupply;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Costs of the two kinds that promotions have: with a huge page that is ready, and with one that
+/// the kernel must get first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PromotionCosts(BTreeMap<PageOrder, Duration>);
+pub(super) struct PromotionCosts {
+    ready: BTreeMap<PageOrder, Duration>,
+    not_ready: BTreeMap<PageOrder, Duration>,
+    /// How the kernel gets the page of the next promotion.
+    pub(super) supply: HugePageSupply,
+}
 
 impl PromotionCosts {
     /// Assumed cost of a promotion to a huge page before the first one (`kernel-facts.md`: 370-440
@@ -14,19 +22,31 @@ impl PromotionCosts {
     /// Weight of the newest promotion in the average.
     const NEWEST: f64 = 0.1;
 
-    /// Cost of a promotion to pages of this size. A size without promotions so far counts as the
-    /// cost of a huge page for each of its regions.
+    /// Cost of the next promotion to pages of this size. A size without promotions so far counts
+    /// as the cost of a huge page for each of its regions.
     pub(super) fn of(&self, order: PageOrder) -> Duration {
-        let known = self.0.get(&order);
-        known.copied().unwrap_or_else(|| {
-            let huge = self.0.get(&PageOrder::HUGE).copied();
-            huge.unwrap_or(Self::FIRST) * u32::try_from(order.regions()).unwrap_or(u32::MAX)
-        })
+        let regions = || u32::try_from(order.regions()).unwrap_or(u32::MAX);
+        let known = |costs: &BTreeMap<PageOrder, Duration>| {
+            let huge = || Some(*costs.get(&PageOrder::HUGE)? * regions());
+            costs.get(&order).copied().or_else(huge)
+        };
+        let ready = || known(&self.ready).unwrap_or_else(|| Self::FIRST * regions());
+        match self.supply {
+            HugePageSupply::Ready => ready(),
+            HugePageSupply::NotReady { fill } => {
+                known(&self.not_ready).unwrap_or_else(|| ready() + fill * regions())
+            }
+        }
     }
 
+    /// Takes in the cost of a promotion, with the supply that it was made with.
     pub(super) fn record(&mut self, order: PageOrder, took: Duration) {
         let average = self.of(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
-        self.0.insert(order, average);
+        let costs = match self.supply {
+            HugePageSupply::Ready => &mut self.ready,
+            HugePageSupply::NotReady { .. } => &mut self.not_ready,
+        };
+        costs.insert(order, average);
     }
 }
 
@@ -44,6 +64,20 @@ mod tests {
             costs.record(small, Duration::from_micros(20));
         }
         assert!(costs.of(small) < Duration::from_micros(21));
+        assert_eq!(costs.of(PageOrder::HUGE), PromotionCosts::FIRST);
+    }
+
+    #[test]
+    fn the_two_kinds_of_cost_do_not_mix() {
+        let mut costs = PromotionCosts::default();
+        let fill = Duration::from_micros(4600);
+        costs.supply = HugePageSupply::NotReady { fill };
+        assert_eq!(costs.of(PageOrder::HUGE), PromotionCosts::FIRST + fill);
+        for _ in 0..200 {
+            costs.record(PageOrder::HUGE, Duration::from_micros(6000));
+        }
+        assert!(costs.of(PageOrder::HUGE) > Duration::from_micros(5999));
+        costs.supply = HugePageSupply::Ready;
         assert_eq!(costs.of(PageOrder::HUGE), PromotionCosts::FIRST);
     }
 }

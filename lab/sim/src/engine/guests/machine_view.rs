@@ -5,9 +5,9 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
-    ProcessDescription, ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
-    ZeroScanResult,
+    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
+    RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
     MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
@@ -146,6 +146,8 @@ impl FaultPageSizes for MachineView {
         fn set_fault_sizes(process: ProcessId, orders: PageOrders) -> Result<()>;
     }
 }
+
+impl HugePageReserve for MachineView {}
 
 impl Prefault for MachineView {
     forward! {

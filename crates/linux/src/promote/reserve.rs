@@ -1,0 +1,215 @@
+//! A reserve of huge pages that are ready: touched, so backed by memory.
+//!
+//! A process of its own holds them ([`process`]). Its filling thread runs at idle priority, and a
+//! page fault at idle priority can hold the `mmap_lock` of its process for seconds on a busy
+//! machine. In the manager's address space that would stop the loop.
+//!
+//! Right before a call that needs a huge page, the reserve gives one back. The kernel puts it on
+//! the list of free pages of that CPU and hands it out again, so the call is made on the same CPU.
+
+mod process;
+
+use crate::error::{LinuxError, Result};
+use crate::promote::target_call::kill_helper;
+use hawkeye_policy::{ReserveState, ReserveTarget};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::unistd::{ForkResult, Pid, fork};
+use process::{GIVE_BACK, MAX_PAGES, SHRINK, SharedState};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a huge page. The call is then made without one. Tests wait longer, because they
+/// check what is given on any machine.
+const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 5 });
+
+/// The reserve of this process. The pages are the machine's, so there is only one.
+pub(crate) static RESERVE: Reserve = Reserve::new();
+
+/// A reserve of huge pages. Its process is started when the first page is wanted.
+pub(crate) struct Reserve {
+    running: Mutex<Option<ReserveProcess>>,
+    /// The process, or 0.
+    pid: AtomicU32,
+}
+
+struct ReserveProcess {
+    pid: Pid,
+    socket: OwnedFd,
+    shared: &'static SharedState,
+    /// Number of the last request; answers carry it.
+    request: u32,
+}
+
+impl Reserve {
+    pub(crate) const fn new() -> Self {
+        Self {
+            running: Mutex::new(None),
+            pid: AtomicU32::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is the process that holds the reserve.
+    pub(crate) fn is_process(&self, pid: u32) -> bool {
+        self.pid.load(Ordering::Relaxed) == pid
+    }
+
+    /// What it holds and has done.
+    pub(crate) fn state(&self) -> ReserveState {
+        let running = self.lock();
+        running
+            .as_ref()
+            .map_or_else(ReserveState::default, |running| running.shared.state())
+    }
+
+    /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later targets.
+    ///
+    /// # Errors
+    /// Its process cannot be started, or has died.
+    pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
+        let mut running = self.lock();
+        let reserve = match &mut *running {
+            Some(reserve) => reserve,
+            None if target.pages == 0 => return Ok(()),
+            empty => {
+                let started = ReserveProcess::start(most)?;
+                self.pid
+                    .store(started.pid.as_raw().unsigned_abs(), Ordering::Relaxed);
+                empty.insert(started)
+            }
+        };
+        let result = reserve.set_target(target);
+        if result.is_err() {
+            self.forget(&mut running);
+        }
+        result
+    }
+
+    /// Gives one huge page back to the kernel. Returns the CPU on whose list it is; `None` if the
+    /// reserve is empty, or busy.
+    pub(crate) fn give_back(&self) -> Option<u32> {
+        let mut running = self.running.try_lock().ok()?;
+        let reserve = running.as_mut()?;
+        if reserve.shared.state().held == 0 {
+            return None;
+        }
+        match reserve.give_back() {
+            Ok(cpu) => cpu,
+            Err(error) => {
+                tracing::warn!("the reserve of huge pages was lost: {error}");
+                self.forget(&mut running);
+                None
+            }
+        }
+    }
+
+    /// Ends its process, which gives all huge pages back.
+    pub(crate) fn stop(&self) {
+        self.forget(&mut self.lock());
+    }
+
+    fn forget(&self, running: &mut Option<ReserveProcess>) {
+        *running = None;
+        self.pid.store(0, Ordering::Relaxed);
+    }
+}
+
+fn failed(errno: Errno) -> LinuxError {
+    LinuxError::call("asking the process that holds the reserve of huge pages")(errno)
+}
+
+impl ReserveProcess {
+    fn start(most: u32) -> Result<Self> {
+        let failed = LinuxError::call("starting a process for the reserve of huge pages");
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
+        let shared = SharedState::map().map_err(failed)?;
+        let manager = std::process::id();
+        // SAFETY: the child calls only `serve`, which makes plain system calls on memory of its own
+        // stack and of its own mappings: no allocation, no lock, no unwinding.
+        match unsafe { fork() }.map_err(failed)? {
+            ForkResult::Parent { child } => Ok(Self {
+                pid: child,
+                socket: ours,
+                shared,
+                request: 0,
+            }),
+            ForkResult::Child => {
+                process::serve(theirs.as_raw_fd(), manager, shared, most.min(MAX_PAGES))
+            }
+        }
+    }
+
+    fn set_target(&mut self, target: ReserveTarget) -> Result<()> {
+        if self.shared.set_target(target) {
+            // Its answer is not needed. It comes before that of a later request.
+            self.send(SHRINK)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, call: u32) -> Result<()> {
+        self.request = self.request.wrapping_add(1);
+        let mut packet = [0; 8];
+        packet[..4].copy_from_slice(&call.to_ne_bytes());
+        packet[4..].copy_from_slice(&self.request.to_ne_bytes());
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        send(self.socket.as_raw_fd(), &packet, flags).map_err(failed)?;
+        Ok(())
+    }
+
+    fn give_back(&mut self) -> Result<Option<u32>> {
+        self.send(GIVE_BACK)?;
+        let deadline = Instant::now() + WAIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout =
+                PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::ZERO);
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Ok(0) if left.is_zero() => return Ok(None),
+                Ok(0) | Err(Errno::EINTR) => continue,
+                Ok(_) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            let mut packet = [0; 8];
+            let length = recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty());
+            if length.map_err(failed)? != packet.len() {
+                return Err(failed(Errno::ECONNRESET));
+            }
+            let [a, b, c, d, request @ ..] = packet;
+            // An answer to an earlier request, for which nothing waits.
+            if u32::from_ne_bytes(request) == self.request {
+                return Ok(u32::try_from(i32::from_ne_bytes([a, b, c, d])).ok());
+            }
+        }
+    }
+}
+
+impl Drop for ReserveProcess {
+    fn drop(&mut self) {
+        kill_helper(self.pid);
+        self.shared.unmap();
+    }
+}
+
+/// Ends the reserve of this process when management ends.
+#[derive(Debug)]
+pub(crate) struct ReserveLease;
+
+impl Drop for ReserveLease {
+    fn drop(&mut self) {
+        RESERVE.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! The process that holds the reserve: one thread answers the manager, one fills.
+//!
+//! It is forked from a process that may have several threads, and both threads share the
+//! thread-local storage of the first. So nothing here allocates, locks, unwinds or reads `errno`:
+//! it makes plain system calls on memory of its own.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "it allocates nothing and cannot report an error: the figures come from system calls"
+)]
+
+use crate::promote::process_madvise::COLLAPSE;
+use crate::promote::target_call::clock_ns;
+use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
+use nix::errno::Errno;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Most huge pages in a reserve.
+pub(super) const MAX_PAGES: u32 = 512;
+/// Request: give one huge page back; the answer is the CPU, or -1.
+pub(super) const GIVE_BACK: u32 = 1;
+/// Request: give back what exceeds the target; the answer is 0.
+pub(super) const SHRINK: u32 = 2;
+
+const HUGE: usize = HUGE_PAGE_BYTES as usize;
+/// The process's end of the socket, and the only descriptor that it keeps open.
+const SOCKET: i32 = 0;
+const FILLER_STACK: usize = 64 << 10;
+
+// States of a slot. Only the filler leaves EMPTY, and only one thread leaves READY.
+const EMPTY: u8 = 0;
+const FILLING: u8 = 1;
+const READY: u8 = 2;
+const GIVING: u8 = 3;
+
+/// Memory that the manager and the process share.
+#[repr(C)]
+pub(super) struct SharedState {
+    target: AtomicU32,
+    held: AtomicU32,
+    /// 1: missing pages are filled.
+    fill: AtomicU32,
+    /// Changes whenever there may be something to fill; the filler waits for that.
+    changes: AtomicU32,
+    /// The filler's thread id.
+    filler: AtomicI32,
+    filled: AtomicU64,
+    failed: AtomicU64,
+    served: AtomicU64,
+    fill_cpu_ns: AtomicU64,
+    slots: [AtomicU8; MAX_PAGES as usize],
+}
+
+impl SharedState {
+    pub(super) fn map() -> Result<&'static Self, Errno> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), size_of::<Self>(), protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        // SAFETY: it is aligned to a page, large enough, and all zeros are valid atomics. `unmap`
+        // is called once, by the drop of the only owner of the reference.
+        Ok(unsafe { &*start.cast::<Self>() })
+    }
+
+    /// Ends the use of this reference.
+    pub(super) fn unmap(&'static self) {
+        let start = ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: mapped by `map`, and its owner is being dropped.
+        unsafe { libc::munmap(start, size_of::<Self>()) };
+    }
+
+    pub(super) fn state(&self) -> ReserveState {
+        ReserveState {
+            held: self.held.load(Ordering::Relaxed),
+            filled: self.filled.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            served: self.served.load(Ordering::Relaxed),
+            fill_cpu: Duration::from_nanos(self.fill_cpu_ns.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Sets the target; returns whether the process must give pages back.
+    pub(super) fn set_target(&self, target: ReserveTarget) -> bool {
+        let before = self.target.swap(target.pages, Ordering::SeqCst);
+        let fill = u32::from(target.fill);
+        let fill_before = self.fill.swap(fill, Ordering::SeqCst);
+        if (before, fill_before) != (target.pages, fill) {
+            self.wake_filler();
+        }
+        before > target.pages
+    }
+
+    fn wake_filler(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the word lives as long as the mapping.
+        unsafe { libc::syscall(libc::SYS_futex, self.changes.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+
+    /// Waits until `changes` is no longer `seen`.
+    fn wait_for_change(&self, seen: u32) {
+        let forever = ptr::null::<libc::timespec>();
+        let word = self.changes.as_ptr();
+        // SAFETY: as above.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, seen, forever) };
+    }
+
+    fn is_over_target(&self) -> bool {
+        self.held.load(Ordering::SeqCst) > self.target.load(Ordering::SeqCst)
+    }
+}
+
+/// The huge pages: slot `n` is the `n`th of them.
+#[derive(Clone, Copy)]
+struct Pages {
+    shared: &'static SharedState,
+    start: NonNull<u8>,
+    count: usize,
+}
+
+/// Serves the manager until it has ended.
+pub(super) fn serve(socket: i32, manager: u32, shared: &'static SharedState, pages: u32) -> ! {
+    prepare(socket, manager);
+    let count = pages.min(MAX_PAGES) as usize;
+    let Some(mut pages) = map_pages(shared, count) else {
+        exit();
+    };
+    start_filler(&mut pages);
+    loop {
+        let mut request = [0u32; 2];
+        let length = size_of_val(&request);
+        // SAFETY: the buffer is ours and `length` bytes long.
+        let got = unsafe { libc::recv(SOCKET, request.as_mut_ptr().cast(), length, 0) };
+        if got != length as isize {
+            exit();
+        }
+        let result = match request[0] {
+            GIVE_BACK => pages.serve_one(),
+            _ => pages.shrink(),
+        };
+        let answer = [result as u32, request[1]];
+        // SAFETY: `length` bytes of the answer exist.
+        let sent =
+            unsafe { libc::send(SOCKET, answer.as_ptr().cast(), length, libc::MSG_NOSIGNAL) };
+        if sent < 0 {
+            exit();
+        }
+    }
+}
+
+/// Keeps nothing of the manager's except the socket, and ends with the manager.
+fn prepare(socket: i32, manager: u32) {
+    // SAFETY: plain system calls; the strings end with a zero, and the lengths are theirs.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // The manager may have ended before that.
+        if libc::getppid().unsigned_abs() != manager {
+            exit();
+        }
+        libc::prctl(libc::PR_SET_NAME, c"hawkeye-reserve".as_ptr());
+        libc::dup2(socket, SOCKET);
+        libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        // If memory runs out, the reserve is the first to go.
+        let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+        if file >= 0 {
+            libc::write(file, c"1000".as_ptr().cast(), 4);
+            libc::close(file);
+        }
+    }
+}
+
+fn exit() -> ! {
+    // SAFETY: ends both threads without running any exit handler of the manager's.
+    unsafe { libc::_exit(0) }
+}
+
+/// Private anonymous memory; null on failure.
+fn map(bytes: usize) -> *mut u8 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
+    let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        ptr::null_mut()
+    } else {
+        start.cast()
+    }
+}
+
+fn map_pages(shared: &'static SharedState, count: usize) -> Option<Pages> {
+    let bytes = (count + 1) * HUGE;
+    let start = NonNull::new(map(bytes))?;
+    // SAFETY: the mapping is ours; with the offset, `count` whole huge pages remain in it.
+    let start = unsafe {
+        libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+        start.add(start.as_ptr().align_offset(HUGE))
+    };
+    Some(Pages {
+        shared,
+        start,
+        count,
+    })
+}
+
+/// Starts the thread that fills. It shares all of this process.
+fn start_filler(pages: &mut Pages) {
+    let stack = map(FILLER_STACK);
+    if stack.is_null() {
+        exit();
+    }
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    // SAFETY: the stack is the new thread's alone, and grows down from its end; `pages` is in the
+    // frame of `serve`, which never returns.
+    let thread = unsafe {
+        let top = stack.add(FILLER_STACK).cast::<c_void>();
+        libc::clone(run_filler, top, flags, ptr::from_mut(pages).cast())
+    };
+    if thread < 0 {
+        exit();
+    }
+    pages.shared.filler.store(thread, Ordering::SeqCst);
+}
+
+extern "C" fn run_filler(pages: *mut c_void) -> i32 {
+    // SAFETY: `start_filler` passes pages that live as long as the process.
+    let pages = unsafe { *pages.cast::<Pages>() };
+    // The first run of this code causes faults of its own, which must not be counted.
+    let warm = MaybeUninit::<[u8; 64]>::zeroed();
+    let _ = count_faults(warm.as_ptr().cast_mut().cast(), 64);
+    let shared = pages.shared;
+    loop {
+        let seen = shared.changes.load(Ordering::SeqCst);
+        let is_missing = shared.held.load(Ordering::SeqCst) < shared.target.load(Ordering::SeqCst);
+        let wanted = shared.fill.load(Ordering::SeqCst) == 1 && is_missing;
+        if !wanted || !pages.fill_one() {
+            shared.wait_for_change(seen);
+        }
+        // The target may have changed during the fill.
+        while shared.is_over_target() && pages.give_back() {}
+    }
+}
+
+/// Sets the scheduling of a thread of this process (0: the calling one).
+fn set_scheduling(thread: i32, policy: i32) {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `priority` is ours and lives through the call.
+    unsafe { libc::sched_setscheduler(thread, policy, &raw const priority) };
+}
+
+/// Page faults of this thread while it writes to the first and the last byte.
+fn count_faults(start: *mut u8, bytes: usize) -> i64 {
+    let before = faults();
+    // SAFETY: the memory is ours, and no reference into it exists.
+    unsafe {
+        start.write_volatile(1);
+        start.add(bytes - 1).write_volatile(1);
+    }
+    faults() - before
+}
+
+fn faults() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is ours; all zeros are valid where the call fails.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init().ru_minflt
+    }
+}
+
+impl Pages {
+    fn page(&self, slot: usize) -> *mut u8 {
+        // SAFETY: `slot` is under `count`, so this is within the mapping.
+        unsafe { self.start.as_ptr().add(slot * HUGE) }
+    }
+
+    fn slots(&self) -> &'static [AtomicU8] {
+        self.shared.slots.get(..self.count).unwrap_or_default()
+    }
+
+    /// Advises the kernel about a page of the reserve; returns whether it did that.
+    fn advise(&self, slot: usize, advice: i32) -> bool {
+        // SAFETY: within the mapping, into which no reference exists.
+        unsafe { libc::madvise(self.page(slot).cast(), HUGE, advice) == 0 }
+    }
+
+    /// Fills one page; returns whether that worked.
+    fn fill_one(&self) -> bool {
+        let is_empty = |slot: &AtomicU8| slot.load(Ordering::SeqCst) == EMPTY;
+        let Some(slot) = self.slots().iter().position(is_empty) else {
+            return false;
+        };
+        let shared = self.shared;
+        self.slots()[slot].store(FILLING, Ordering::SeqCst);
+        set_scheduling(0, libc::SCHED_IDLE);
+        let before = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+        // One fault for both ends: a huge page. Where the kernel maps none at faults, although it
+        // has one (the setting `never`), a collapse makes it.
+        let huge = count_faults(self.page(slot), HUGE) == 1 || self.advise(slot, COLLAPSE.number);
+        let took = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before);
+        shared.fill_cpu_ns.fetch_add(took, Ordering::SeqCst);
+        if huge {
+            shared.held.fetch_add(1, Ordering::SeqCst);
+            shared.filled.fetch_add(1, Ordering::SeqCst);
+            self.slots()[slot].store(READY, Ordering::SeqCst);
+        } else {
+            self.advise(slot, libc::MADV_DONTNEED);
+            self.slots()[slot].store(EMPTY, Ordering::SeqCst);
+            shared.failed.fetch_add(1, Ordering::SeqCst);
+        }
+        huge
+    }
+
+    /// Gives one page back to the kernel; returns whether there was one.
+    fn give_back(&self) -> bool {
+        let (from, to) = (READY, GIVING);
+        let order = Ordering::SeqCst;
+        let take = |slot: &AtomicU8| slot.compare_exchange(from, to, order, order).is_ok();
+        let Some(slot) = self.slots().iter().position(take) else {
+            return false;
+        };
+        self.advise(slot, libc::MADV_DONTNEED);
+        self.slots()[slot].store(EMPTY, order);
+        self.shared.held.fetch_sub(1, order);
+        true
+    }
+
+    /// Gives one page back; returns the CPU that got it, or -1.
+    fn serve_one(&self) -> i32 {
+        if !self.give_back() {
+            return -1;
+        }
+        let mut cpu = 0u32;
+        let none = ptr::null_mut::<c_void>();
+        // SAFETY: `cpu` is ours and lives through the call.
+        let failed = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, none, none) } < 0;
+        self.shared.served.fetch_add(1, Ordering::SeqCst);
+        self.shared.wake_filler();
+        if failed { -1 } else { cpu as i32 }
+    }
+
+    /// Gives back what exceeds the target. A fill under way is finished at normal priority, so that
+    /// its page follows at once.
+    fn shrink(&self) -> i32 {
+        set_scheduling(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
+        while self.shared.is_over_target() && self.give_back() {}
+        0
+    }
+}

@@ -1,0 +1,146 @@
+use super::*;
+use crate::own_memory::OwnMemory;
+use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::TargetCalls;
+use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use nix::sys::signal::{Signal, kill};
+use std::fs;
+
+/// Waits until the state is as wanted; returns it.
+fn wait_for(reserve: &Reserve, wanted: impl Fn(ReserveState) -> bool) -> ReserveState {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let state = reserve.state();
+        if wanted(state) {
+            return state;
+        }
+        assert!(Instant::now() < deadline, "{state:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn fill_to(pages: u32) -> ReserveTarget {
+    ReserveTarget { pages, fill: true }
+}
+
+/// Bytes in huge pages of the process of a reserve.
+fn huge_bytes(reserve: &Reserve) -> u64 {
+    let pid = reserve.pid.load(Ordering::Relaxed);
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
+    let line = smaps.lines().find_map(|l| l.strip_prefix("AnonHugePages:"));
+    let kib = line
+        .expect("the kernel has huge pages")
+        .trim()
+        .trim_end_matches(" kB");
+    kib.parse::<u64>().expect("it is a number") << 10
+}
+
+#[test]
+fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
+    let reserve = Reserve::new();
+    assert_eq!(reserve.give_back(), None);
+    reserve
+        .set_target(fill_to(0), 8)
+        .expect("nothing is to be done");
+    assert_eq!(
+        reserve.pid.load(Ordering::Relaxed),
+        0,
+        "no process is needed"
+    );
+    reserve
+        .set_target(fill_to(4), 8)
+        .expect("its process starts");
+    let full = wait_for(&reserve, |state| state.held == 4);
+    assert_eq!((full.filled, full.served, full.failed), (4, 0, 0));
+    assert!(full.fill_cpu > Duration::ZERO);
+    let full_bytes = huge_bytes(&reserve);
+    assert!(reserve.give_back().is_some());
+    let again = wait_for(&reserve, |state| state.held == 4 && state.filled > 4);
+    assert_eq!((again.filled, again.served), (5, 1));
+    reserve.set_target(fill_to(1), 8).expect("it runs");
+    wait_for(&reserve, |state| state.held == 1);
+    let one_bytes = huge_bytes(&reserve);
+    let keep = ReserveTarget {
+        pages: 3,
+        fill: false,
+    };
+    reserve.set_target(keep, 8).expect("it runs");
+    assert!(reserve.give_back().is_some());
+    let kept = reserve.state();
+    assert_eq!((kept.held, kept.filled, kept.served), (0, 5, 2));
+    reserve.set_target(fill_to(0), 8).expect("it runs");
+    wait_for(&reserve, |state| state.held == 0);
+    // It also inherits what this process had in huge pages.
+    let inherited_bytes = huge_bytes(&reserve);
+    assert_eq!(full_bytes - inherited_bytes, 4 * HUGE_PAGE_BYTES);
+    assert_eq!(one_bytes - inherited_bytes, HUGE_PAGE_BYTES);
+    assert_eq!(reserve.give_back(), None);
+    reserve.stop();
+    assert_eq!(reserve.state(), ReserveState::default());
+}
+
+#[test]
+fn a_target_beyond_the_limit_fills_up_to_it() {
+    let reserve = Reserve::new();
+    reserve
+        .set_target(fill_to(5), 2)
+        .expect("its process starts");
+    wait_for(&reserve, |state| state.held == 2);
+    reserve.set_target(fill_to(0), 2).expect("it runs");
+    wait_for(&reserve, |state| state.held == 0);
+}
+
+#[test]
+fn it_is_started_again_after_its_process_was_killed() {
+    let reserve = Reserve::new();
+    reserve
+        .set_target(fill_to(1), 2)
+        .expect("its process starts");
+    wait_for(&reserve, |state| state.held == 1);
+    let pid = reserve.pid.load(Ordering::Relaxed);
+    assert!(reserve.is_process(pid));
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
+    kill(pid, Signal::SIGKILL).expect("it can be killed");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while reserve.is_process(pid.as_raw().unsigned_abs()) {
+        assert!(Instant::now() < deadline, "its end is noticed");
+        reserve.give_back();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(reserve.state(), ReserveState::default());
+    reserve
+        .set_target(fill_to(1), 2)
+        .expect("its process starts");
+    wait_for(&reserve, |state| state.held == 1);
+}
+
+#[test]
+fn a_promotion_takes_a_page_of_the_reserve() {
+    let memory = OwnMemory::map(4 * usize_of(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+    let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
+    let offset = usize_of(region.start() - memory.address());
+    // SAFETY: within the mapping, to which no reference exists.
+    unsafe {
+        let start = memory.start().cast::<u8>().add(offset);
+        start.write_bytes(7, usize_of(HUGE_PAGE_BYTES));
+    }
+    RESERVE
+        .set_target(fill_to(2), 2)
+        .expect("its process starts");
+    wait_for(&RESERVE, |state| state.held == 2);
+    let served_before = RESERVE.state().served;
+    let own = ProcessHandle::open(std::process::id()).expect("this process exists");
+    let mut calls = TargetCalls::with_time_limit(Duration::from_secs(60));
+    calls.collapse(&own, region).expect("it is promoted");
+    let state = RESERVE.state();
+    RESERVE.stop();
+    // Promotions of other tests take pages too.
+    assert!(state.served > served_before, "{state:?}");
+    // SAFETY: as above.
+    let kept = unsafe {
+        let start = memory.start().cast::<u8>().add(offset);
+        std::slice::from_raw_parts(start.as_ptr(), usize_of(HUGE_PAGE_BYTES))
+    };
+    assert!(kept.iter().all(|byte| *byte == 7));
+}

@@ -1,0 +1,55 @@
+//! The reserve of huge pages: when it is filled and emptied, and what the next huge page costs.
+
+use super::Manager;
+use crate::machine::Machine;
+use hawkeye_policy::{HugePageSupply, ReserveInput};
+use std::time::Duration;
+
+impl<M: Machine> Manager<M> {
+    /// Sets how many huge pages the reserve holds from now on.
+    pub(super) fn plan_reserve(&mut self, now: Duration) {
+        if self.settings.reserve.is_off() || self.settings.measure_only {
+            return;
+        }
+        let memory = self.memory.state.as_ref();
+        let total_bytes = memory.map_or(0, |memory| memory.machine.total_bytes);
+        let target = self.reserve.target(&ReserveInput {
+            now,
+            state: self.machine.reserve(),
+            total_bytes,
+            room_bytes: self.memory.guard.machine_room_bytes(),
+            blocked: self.paused || self.memory.held.is_some(),
+        });
+        let most = self.settings.reserve.pages(total_bytes);
+        if let Err(error) = self.machine.set_reserve(target, most) {
+            self.reserve.close(now);
+            self.record_error(now, &error);
+        }
+    }
+
+    /// How the kernel gets a huge page, if the reserve holds this many.
+    fn supply_with(&self, held: u32) -> HugePageSupply {
+        let fmfi = self.memory.state.as_ref().and_then(|memory| memory.fmfi);
+        let free_blocks = fmfi.is_none_or(|fmfi| fmfi < 1.0);
+        self.reserve.next_supply(held, free_blocks)
+    }
+
+    /// Lets the policy count with the cost that the next promotion will have.
+    pub(super) fn update_huge_page_supply(&mut self, now: Duration) {
+        // The page that was to show what a fill costs is there: fill all, or stop.
+        if self.reserve.pays() != Some(true) && self.machine.reserve().held > 0 {
+            self.plan_reserve(now);
+        }
+        let supply = self.supply_with(self.machine.reserve().held);
+        self.policy.set_huge_page_supply(supply);
+    }
+
+    /// A promotion took this long. It counts for the kind of its page.
+    pub(super) fn record_promotion_supply(&mut self, served: bool, took: Duration) {
+        if served {
+            self.reserve.record_served(took);
+        }
+        let supply = self.supply_with(u32::from(served));
+        self.policy.set_huge_page_supply(supply);
+    }
+}

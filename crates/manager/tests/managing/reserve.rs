@@ -1,0 +1,126 @@
+//! The reserve of huge pages, on machines whose huge pages cost little or much.
+
+use hawkeye_manager::{Event, HugePageReserve, Machine, Settings};
+use hawkeye_policy::{ReserveLimit, ReservePlanner, ReserveState};
+use hawkeye_test_support::builders::*;
+use hawkeye_test_support::machine::{ScriptedChange, ScriptedMachine};
+use std::time::Duration;
+
+/// What a huge page costs on a host that must back its memory first (`kernel-facts.md`).
+const EXPENSIVE: Duration = Duration::from_micros(4600);
+const CHEAP: Duration = Duration::from_micros(90);
+
+fn machine_with_fill_cost(cost: Duration) -> ScriptedMachine {
+    let mut machine = running(64 * GIB, &[base(0, 400, 1.0)]);
+    machine.set_fill_cost(cost);
+    machine
+}
+
+fn reserve_of(manager: &ScriptedManager) -> ReserveState {
+    manager.machine().reserve()
+}
+
+/// Durations of all promotions.
+fn durations(manager: &ScriptedManager) -> Vec<Duration> {
+    let entries = manager.journal().entries();
+    let took = entries.filter_map(|entry| match entry.event {
+        Event::Promoted { took, .. } => Some(took),
+        _ => None,
+    });
+    took.collect()
+}
+
+#[test]
+fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
+    let machine = machine_with_fill_cost(EXPENSIVE);
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
+    let mut most = 0;
+    run_watching(&mut manager, s(120.0), |manager| {
+        most = most.max(reserve_of(manager).held);
+    });
+    assert_eq!(manager.reserve_pays(), Some(true));
+    assert!((64..=128).contains(&most), "{most}");
+    let durations = durations(&manager);
+    assert_eq!(durations.len(), 400);
+    let quick = durations.iter().filter(|took| **took < EXPENSIVE).count();
+    assert_eq!(quick as u64, reserve_of(&manager).served);
+    assert!(quick >= 128, "{quick}");
+    // Nothing is left to promote.
+    assert_eq!(reserve_of(&manager).held, 0);
+}
+
+#[test]
+fn without_use_it_is_emptied() {
+    let machine = machine_with_fill_cost(EXPENSIVE);
+    let mut manager = manager_of(machine, "none", frequent_sampling());
+    run(&mut manager, ReservePlanner::UNUSED_AFTER - s(1.0));
+    assert_eq!(reserve_of(&manager).held, 128);
+    run(&mut manager, ReservePlanner::UNUSED_AFTER + s(2.0));
+    assert_eq!(reserve_of(&manager).held, 0);
+}
+
+#[test]
+fn where_huge_pages_cost_little_it_stays_empty() {
+    let manager = managed(
+        machine_with_fill_cost(CHEAP),
+        "hawkeye-g",
+        frequent_sampling(),
+        s(30.0),
+    );
+    assert_eq!(manager.reserve_pays(), Some(false));
+    let state = reserve_of(&manager);
+    assert_eq!(state.held, 0);
+    assert!((1..=8).contains(&state.filled), "{state:?}");
+    assert!(!durations(&manager).is_empty());
+}
+
+#[test]
+fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
+    let changes = [
+        (
+            ScriptedChange::OtherMemory(60 * GIB),
+            ScriptedChange::OtherMemory(0),
+        ),
+        (
+            ScriptedChange::Pressure(50.0),
+            ScriptedChange::Pressure(0.0),
+        ),
+    ];
+    for (shortage, end) in changes {
+        let mut machine = machine_with_fill_cost(EXPENSIVE);
+        machine.schedule(s(3.0), shortage);
+        machine.schedule(s(5.0), end);
+        let mut manager = manager_of(machine, "none", frequent_sampling());
+        let (mut was_filled, mut was_held) = (false, false);
+        run_watching(&mut manager, s(8.0), |manager| {
+            let held = reserve_of(manager).held;
+            was_filled |= held == 128;
+            if manager.promotion_held_by().is_some() {
+                was_held = true;
+                assert_eq!(held, 0, "{:?}", manager.machine().now());
+            }
+        });
+        assert!(was_filled && was_held);
+    }
+    let machine = machine_with_fill_cost(EXPENSIVE);
+    let mut manager = manager_of(machine, "none", frequent_sampling());
+    run(&mut manager, s(4.0));
+    assert_eq!(reserve_of(&manager).held, 128);
+    manager.pause();
+    assert_eq!(reserve_of(&manager).held, 0);
+}
+
+#[test]
+fn switched_off_it_is_never_filled() {
+    let settings = Settings {
+        reserve: ReserveLimit::from_bytes(0).expect("it is a valid limit"),
+        ..frequent_sampling()
+    };
+    let manager = managed(
+        machine_with_fill_cost(EXPENSIVE),
+        "hawkeye-g",
+        settings,
+        s(30.0),
+    );
+    assert_eq!(reserve_of(&manager), ReserveState::default());
+}
