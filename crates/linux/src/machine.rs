@@ -385,9 +385,11 @@ impl Machine for LinuxMachine {
         let member = self.members.get_mut(process)?;
         let mut insisting = CollapseRetry::default();
         let (result, took) = loop {
+            let served = RESERVE.state().served;
             let result = self.calls.collapse(&member.handle, region);
+            let served = RESERVE.state().served > served;
             let took = match &result {
-                Ok(answer) => test_costs::promotion_duration(answer.took),
+                Ok(answer) => test_costs::promotion_duration(answer.took, served),
                 Err(_) => self.calls.last_call(),
             };
             if !insisting.should_retry(&result, took) {
@@ -575,7 +577,10 @@ impl Sampling for LinuxMachine {
 
 impl HugePageReserve for LinuxMachine {
     fn reserve(&self) -> ReserveState {
-        RESERVE.state()
+        let state = RESERVE.state();
+        let filled = u32_of(state.filled as f64);
+        let fill_cpu = test_costs::fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
+        ReserveState { fill_cpu, ..state }
     }
 
     fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {

@@ -24,6 +24,10 @@ pub struct TestCosts {
     /// Cost of a promotion, in microseconds: from 1 to [`Self::MOST_PROMOTION_US`]. A promotion
     /// uses this much CPU time in addition, and is reported to have taken this long.
     pub promotion_us: Option<u64>,
+    /// CPU time to get and zero a huge page, in microseconds, at most [`Self::MOST_PROMOTION_US`]:
+    /// that of a fill of the reserve, and of a promotion without a page of it in addition. 0 where
+    /// `promotion_us` is given alone.
+    pub fill_us: Option<u64>,
     /// Costs of page walks.
     pub walks: Option<WalkCosts>,
     /// Costs of first touches, where the kernel offers pages of several sizes.
@@ -44,6 +48,8 @@ impl TestCosts {
             Err(format!("first_touch_ns must be at most {touch}"))
         } else if !costs.promotion_us.is_none_or(is_promotion) {
             Err(format!("promotion_us must be 1 to {promotion}"))
+        } else if costs.fill_us > Some(promotion) {
+            Err(format!("fill_us must be at most {promotion}"))
         } else if !costs.walks.as_ref().is_none_or(WalkCosts::is_sound) {
             Err("walks does not contain valid costs of page walks".into())
         } else if !costs.touches.is_none_or(TouchCosts::is_sound) {
@@ -93,16 +99,25 @@ pub fn configure(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The CPU time of a fill of the reserve, if a test sets it.
+pub(crate) fn fill_cost() -> Option<Duration> {
+    let costs = configured().ok().flatten()?;
+    let fill_us = costs.fill_us.or(costs.promotion_us.map(|_| 0));
+    fill_us.map(Duration::from_micros)
+}
+
 /// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
-/// that much CPU time before it returns.
-pub(crate) fn promotion_duration(took: Duration) -> Duration {
+/// that much CPU time before it returns. `served`: the reserve gave the huge page.
+pub(crate) fn promotion_duration(took: Duration, served: bool) -> Duration {
     let given = configured()
         .ok()
         .flatten()
         .and_then(|costs| costs.promotion_us);
-    let Some(cost) = given.map(Duration::from_micros) else {
+    let Some(ready) = given.map(Duration::from_micros) else {
         return took;
     };
+    let fill = fill_cost().filter(|_| !served).unwrap_or_default();
+    let cost = ready + fill;
     // Budgets count CPU time too. On a busy machine, that can be any share of the time that passes.
     let before = thread_cpu();
     while thread_cpu().saturating_sub(before) < cost {
@@ -121,6 +136,7 @@ mod tests {
         let expected = TestCosts {
             first_touch_ns: Some(50),
             promotion_us: Some(5000),
+            fill_us: None,
             walks: None,
             touches: None,
         };
@@ -132,6 +148,7 @@ mod tests {
             (r#"{"promotion_us": -1}"#, "invalid value"),
             (r#"{"promotion_us": 0}"#, "promotion_us must be"),
             (r#"{"promotion_us": 25001}"#, "promotion_us must be"),
+            (r#"{"fill_us": 25001}"#, "fill_us must be"),
             (r#"{"first_touch_ns": 100001}"#, "first_touch_ns must be"),
             (r#"{"walks": {"by_footprint": []}}"#, "missing field"),
         ] {

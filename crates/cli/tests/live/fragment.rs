@@ -74,7 +74,7 @@ const RESERVE: u32 = 64;
 fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
-    let (_program, ready) = started("random --mib 256 --asleep --wait");
+    let (_program, ready) = started("bloat --mib 256 --used 512 --pages base");
     let (mut machine, process) = machine_of(kernel_backend(), ready.pid);
     let regions = sampled(&mut machine, process).regions;
     let fill = ReserveTarget {

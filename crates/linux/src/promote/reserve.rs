@@ -92,8 +92,8 @@ impl Reserve {
         result
     }
 
-    /// Gives one huge page back to the kernel. Returns the CPU on whose list it is; `None` if the
-    /// reserve is empty, or busy.
+    /// Gives one huge page back to the kernel. Returns the CPU that has it on its list of free
+    /// pages; `None` if the reserve is empty, or busy.
     pub(crate) fn give_back(&self) -> Option<u32> {
         let mut running = self.running.try_lock().ok()?;
         let reserve = running.as_mut()?;

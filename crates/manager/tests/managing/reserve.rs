@@ -1,4 +1,4 @@
-//! The reserve of huge pages, on machines whose huge pages cost little or much.
+//! The reserve of huge pages, where huge pages cost little, and where they cost much.
 
 use hawkeye_manager::{Event, HugePageReserve, Machine, Settings};
 use hawkeye_policy::{ReserveLimit, ReservePlanner, ReserveState};

@@ -101,10 +101,10 @@ fn at_distance(
 ///
 /// The loops that were measured are farther apart because they do more work, which hides walks. A
 /// program may be as far apart because its reads take longer: it uses more memory, or others use
-/// the caches too. Its walks then take longer as well. Loops over 3 GiB lost the same share as
-/// loops over 512 MiB, with reads 1.2 to 1.6 times as far apart (November 2026). So the cost is
-/// more likely that of a slower loop, but may be that of one with more work. Pages closer together
-/// than in the tightest loop lose the same share of their time.
+/// the caches too. Its walks then take longer as well. Walks of loops over 3 GiB took 0.7 to 2.1
+/// times as long as those of loops over 512 MiB (two runs on a loaded machine, November 2026). So
+/// the cost is more likely that of a slower loop, but may be that of one with more work. Pages
+/// closer together than in the tightest loop lose the same share of their time.
 fn ordered_cost(costs: &[DistanceCost], apart_ns: f64) -> DistanceCost {
     /// How much longer reads take, at most, than in the tightest loop.
     const SLOWER: f64 = 2.0;

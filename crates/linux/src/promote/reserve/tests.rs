@@ -42,7 +42,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     assert_eq!(reserve.give_back(), None);
     reserve
         .set_target(fill_to(0), 8)
-        .expect("nothing is to be done");
+        .expect("nothing has to be done");
     assert_eq!(
         reserve.pid.load(Ordering::Relaxed),
         0,

@@ -53,7 +53,7 @@ impl<'a> TargetRequest<'a> {
         Ok(Self { raw, passed })
     }
 
-    /// Makes the call on this CPU, on whose list a huge page was just given back.
+    /// Makes the call on this CPU, which got a huge page back right before.
     #[must_use]
     pub fn on_cpu(mut self, cpu: Option<u32>) -> Self {
         self.raw.cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
