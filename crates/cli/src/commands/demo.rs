@@ -66,7 +66,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     let (mib, hot_mib, budget) = (size.mib(), size.hot_mib, size.promotions());
     let (hot_percent, speed_up) = (ReaderSize::HOT_PERCENT, chosen.speed_up);
     output::print(&format!(
-        "Huge pages make random reads of {hot_mib} MiB {speed_up:.2} times as fast on this machine.\nA program maps {mib} MiB; {hot_percent} % of its random reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
+        "Huge pages make dependent random reads of {hot_mib} MiB {speed_up:.2} times as fast here.\nA program maps {mib} MiB; {hot_percent} % of such reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
     ))?;
     machine.warm_up(2 * mib)?;
     let (mut systems, mut drawings) = (Vec::new(), Vec::new());

@@ -95,7 +95,7 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
                 } else {
                     (0, cold)
                 };
-                memory.read(begin + below(drawn, words));
+                random.mix(memory.read(begin + below(drawn, words)));
             }
             reads += BATCH as u64;
             match told.try_recv() {
@@ -162,6 +162,12 @@ impl Random {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Makes the next number depend on what was read, as when pointers are followed. Otherwise the
+    /// processor would overlap page walks of several reads.
+    fn mix(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).max(1);
     }
 }
 
