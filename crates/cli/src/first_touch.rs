@@ -21,7 +21,7 @@ pub struct FirstTouchVariable {
     pub name: String,
     /// The whole value, with what the user has set.
     pub value: String,
-    /// Who then requests huge pages.
+    /// The part of the program that then requests huge pages.
     pub requests: &'static str,
 }
 

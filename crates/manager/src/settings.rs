@@ -38,7 +38,7 @@ pub struct Settings {
     pub reserve: ReserveLimit,
     /// What sampling may cost the program.
     pub pace: SamplingPace,
-    /// Whether a program whose memory grows is sampled before its turn, also while it grows. The
+    /// Whether a program that grows is sampled before its turn, also while it grows. The
     /// papers' kernels sample by the clock; for those a program is only sampled early when the
     /// memory of all programs has settled.
     pub early_looks: bool,

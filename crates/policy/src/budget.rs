@@ -1,6 +1,7 @@
 //! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotions` and `returns` use the reserves in `rate`; `cpu` counts seconds of CPU time by itself.
+//! `promotions` and `returns` use the reserves in `rate`; `cpu` counts seconds of CPU time by
+//! itself.
 
 mod cpu;
 mod promotions;

@@ -69,7 +69,8 @@ impl Reserve {
             .map_or_else(ReserveState::default, |running| running.shared.state())
     }
 
-    /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later targets.
+    /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later
+    /// targets.
     ///
     /// # Errors
     /// Its process cannot be started, or has died.

@@ -191,7 +191,7 @@ impl SamplingSchedule {
         (first && grown).then(|| now + SOON)
     }
 
-    /// Opens a window soon for programs whose memory has grown, or that were seen only in part.
+    /// Opens a window soon for programs that have grown, or that were seen only in part.
     /// Where CPU time was saved up (`rested`), it may come before windows are due again.
     pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
         let WindowState::Idle { next } = &mut self.state else {

@@ -64,7 +64,7 @@ fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
     assert!((s(10.0)..s(11.0)).contains(&first), "{first:?}");
 }
 
-/// A program whose memory grows by 16 MiB a second, for a minute.
+/// A program that grows by 16 MiB a second, for a minute.
 #[test]
 fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
     let manager_of_growing = |early_looks| {

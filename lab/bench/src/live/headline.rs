@@ -21,10 +21,10 @@ const PROGRAMS: [ProgramKind; 7] = [
     ProgramKind::Graph,
     ProgramKind::DuckDb,
 ];
-/// The first so many of them run in the quick form.
+/// The quick form runs the first three.
 const QUICK_PROGRAMS: usize = 3;
 
-/// Requests whose answers are timed after the last minute.
+/// Pace of the requests that are timed after the last minute.
 const LATENCY_QUESTIONS_PER_S: u32 = 500;
 const LATENCY_WRITES_PERCENT: u8 = 10;
 

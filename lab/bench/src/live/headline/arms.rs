@@ -85,7 +85,8 @@ fn product() -> BenchResult<PathBuf> {
     })
 }
 
-/// A daemon that manages the machine. Dropping it ends it, and waits until it has restored settings.
+/// A daemon that manages the machine. Dropping it ends it, and waits until it has restored
+/// settings.
 struct RunningDaemon {
     process: RunningProcess,
     _folder: tempfile::TempDir,
