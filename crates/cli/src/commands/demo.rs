@@ -91,6 +91,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         }
         systems.push(json!({
             "system": name,
+            "promotions_allowed": budget,
             "promoted": promoted,
             "promoted_hot": hot,
             "million_reads_per_s": rate,

@@ -26,9 +26,10 @@ impl ReaderSize {
     /// of the most exceed the caches of most.
     const TRIED_MIB: [u64; 4] = [384, 768, 1536, 3072];
 
-    /// All of its memory, in MiB. The other half is for promotions that miss the hot part.
+    /// All of its memory, in MiB. What is not hot is for promotions that miss the hot part: a
+    /// little more than they are, because some regions are passed over.
     pub fn mib(self) -> u64 {
-        2 * self.hot_mib
+        self.hot_mib / 8 * 17
     }
 
     /// Promotions that make the hot part huge.
