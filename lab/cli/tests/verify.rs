@@ -1,15 +1,16 @@
-//! Runs `hawkeye-lab verify` where it cannot count, without privileges.
+//! Runs `hawkeye-lab verify` where it cannot measure.
 
 use std::process::Command;
 
+/// An optimised build would measure for ten minutes on a machine with counters.
+#[cfg(debug_assertions)]
 #[test]
-fn without_counters_it_says_why_and_what_to_do() {
+fn where_it_cannot_measure_it_says_what_to_do() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hawkeye-lab"));
-    // Given costs stand for a machine without counters, on every machine.
-    command.env("HAWKEYE_TEST_COSTS", COSTS).arg("verify");
-    let output = command.output().expect("it runs");
+    let output = command.arg("verify").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("cannot count page-walk events"), "{text}");
-    assert!(text.contains("pmu=on"), "{text}");
+    // No counters, a processor that is not in the table, or counters but this build.
+    let advice = ["pmu=on", "events.rs", "build it with --release"];
+    assert!(advice.iter().any(|words| text.contains(words)), "{text}");
 }
