@@ -37,6 +37,7 @@ mod small_pages;
 mod stalls;
 mod start_order;
 mod systems;
+pub mod verify;
 mod walk_rate;
 mod zero_scan;
 mod zeroing_neighbour;

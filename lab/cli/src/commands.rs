@@ -6,3 +6,4 @@ pub mod demo;
 pub mod itanium;
 pub mod predict;
 pub mod sim;
+pub mod verify;

@@ -47,6 +47,7 @@ enum Command {
     Predict(commands::predict::Predict),
     Calibrate(commands::calibrate::Calibrate),
     Bench(commands::bench::Bench),
+    Verify(commands::verify::Verify),
     Demo(commands::demo::SimulatedDemo),
     /// Run a program that uses memory in a known way.
     #[command(subcommand, hide = true)]
@@ -77,6 +78,7 @@ pub fn run() -> ExitCode {
         Command::Calibrate(command) => command.execute().and_then(|()| done()),
         Command::Demo(command) => command.execute().and_then(|()| done()),
         Command::Bench(command) => command.execute(),
+        Command::Verify(command) => command.execute().and_then(|()| done()),
         Command::Workload(command) => hawkeye_workload::run(&command)
             .map_err(anyhow::Error::from)
             .and_then(|()| done()),

@@ -12,7 +12,7 @@ pub use events::{CounterEvents, CountersUnavailable, CpuIdentity, EventSet};
 use crate::error::Result;
 use crate::test_costs;
 use hawkeye_policy::Overhead;
-use overhead::OverheadMeter;
+use overhead::{OverheadMeter, ThreadCounts};
 use perf::{PerfEvent, PerfSource};
 use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
 
@@ -50,6 +50,11 @@ impl WalkCounters {
         Ok(Self { events })
     }
 
+    /// The events that are counted.
+    pub fn events(&self) -> &EventSet {
+        &self.events
+    }
+
     /// File descriptors per process of one thread. Each thread takes the same number, but all
     /// threads except the first are left uncounted if none are available.
     pub fn descriptors(&self) -> usize {
@@ -70,12 +75,20 @@ impl WalkCounters {
 }
 
 impl ProcessCounters {
+    /// What each thread's counters show now.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn counts(&mut self) -> Result<ThreadCounts> {
+        self.source.read()
+    }
+
     /// The overhead since the last call; `None` if the process did not run.
     ///
     /// # Errors
     /// The process is gone.
     pub fn overhead(&mut self) -> Result<Option<Overhead>> {
-        let counts = self.source.read()?;
+        let counts = self.counts()?;
         Ok(self.meter.update(counts, &self.events))
     }
 }

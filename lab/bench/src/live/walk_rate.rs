@@ -8,7 +8,7 @@ use hawkeye_linux::sample::sampler::{self, SamplerBackend};
 use hawkeye_policy::Overhead;
 
 /// Coarse classes of the share of time that huge pages save.
-const CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
+pub(super) const CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
 
 /// The class of a share of time in per cent.
 pub fn class_of(percent: f64) -> usize {
@@ -118,7 +118,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn estimates_running(
+pub(super) fn estimates_running(
     host: &BenchHost,
     program: &mut dyn MeasuredProgram,
     windows: usize,

@@ -84,6 +84,8 @@ impl fmt::Display for CpuIdentity {
 /// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EventSet {
+    /// Their names in the vendor's manuals; empty where the configuration names the events.
+    pub name: &'static str,
     /// Raw events for loads and for stores; one event where a processor counts them together.
     pub walks: (u64, Option<u64>),
     /// Cycles per count: 1 where cycles are counted, an estimate where walks are counted.
@@ -93,8 +95,9 @@ pub struct EventSet {
 }
 
 impl EventSet {
-    const fn of(walks: (u64, Option<u64>), cycles_per_count: f64) -> Self {
+    const fn of(name: &'static str, walks: (u64, Option<u64>), cycles_per_count: f64) -> Self {
         Self {
+            name,
             walks,
             cycles_per_count,
             cycles: None,
@@ -115,19 +118,35 @@ const CYCLES_PER_WALK: f64 = 35.0;
 // The codes of x86 are from Linux, tools/perf/pmu-events/arch/x86.
 
 /// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
-const HASWELL: EventSet = EventSet::of((0x1008, Some(0x1049)), 1.0);
+const HASWELL: EventSet = EventSet::of(
+    "DTLB_{LOAD,STORE}_MISSES.WALK_DURATION",
+    (0x1008, Some(0x1049)),
+    1.0,
+);
 /// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
 /// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
-const SKYLAKE: EventSet = EventSet::of((0x0100_1008, Some(0x0100_1049)), 1.0);
+const SKYLAKE: EventSet = EventSet::of(
+    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
+    (0x0100_1008, Some(0x0100_1049)),
+    1.0,
+);
 /// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
 /// is taken to be the same).
-const SAPPHIRE_RAPIDS: EventSet = EventSet::of((0x0100_1012, Some(0x0100_1013)), 1.0);
+const SAPPHIRE_RAPIDS: EventSet = EventSet::of(
+    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
+    (0x0100_1012, Some(0x0100_1013)),
+    1.0,
+);
 /// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
 /// to be the same).
-const ZEN: EventSet = EventSet::of((0xf045, None), CYCLES_PER_WALK);
+const ZEN: EventSet = EventSet::of(
+    "ls_l1_d_tlb_miss.*_l2_miss",
+    (0xf045, None),
+    CYCLES_PER_WALK,
+);
 /// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of Arm's PMUv3 (Arm Architecture Reference
 /// Manual; not looked up again).
-const NEOVERSE: EventSet = EventSet::of((0x34, None), CYCLES_PER_WALK);
+const NEOVERSE: EventSet = EventSet::of("DTLB_WALK", (0x34, None), CYCLES_PER_WALK);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,7 +182,7 @@ pub fn choose(
     if let Some(load) = load_walk_cycles {
         return Ok(EventSet {
             cycles,
-            ..EventSet::of((load, store_walk_cycles), 1.0)
+            ..EventSet::of("", (load, store_walk_cycles), 1.0)
         });
     }
     if store_walk_cycles.is_some() || cycles.is_some() {

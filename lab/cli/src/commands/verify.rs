@@ -1,0 +1,45 @@
+//! `hawkeye-lab verify`.
+
+use super::calibrate::must_be_optimised;
+use super::sim::output::{print_json, write};
+use anyhow::Result;
+use clap::Args;
+use hawkeye_bench::live::{BenchHost, verify};
+use std::path::PathBuf;
+
+/// Compare estimated overhead with hardware counters.
+///
+/// Runs the nine programs of `bench walk-rate` under base pages. Counts each one's cycles in page
+/// walks for some seconds, then estimates its overhead without counters. Needs root, hardware
+/// counters and 5 GiB of free memory. Takes about ten minutes.
+#[derive(Args)]
+#[command(after_help = "\
+Example: hawkeye-lab verify -o verify.json
+The file names the processor and the kernel, not the machine or its users.")]
+pub struct Verify {
+    /// Write the results to FILE, as JSON to send to HawkEye's developers.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    pub fn execute(self) -> Result<()> {
+        // First, because it takes no time and fails on most virtual machines.
+        let counters = verify::find_counters()?;
+        must_be_optimised()?;
+        let host = BenchHost::take_over(std::env::current_exe()?)?;
+        let results = verify::run(&host, &counters)?;
+        if let Some(path) = &self.output {
+            write(path, &serde_json::to_string_pretty(&results)?)?;
+        }
+        if self.json {
+            return print_json(&results);
+        }
+        println!("{results}");
+        Ok(())
+    }
+}
