@@ -32,6 +32,25 @@ impl fmt::Display for FirstTouchVariable {
     }
 }
 
+/// Where huge pages for a program would come from.
+#[derive(Clone, Copy, Debug)]
+pub struct HugePageSources<'a> {
+    /// The setting of transparent huge pages: `always`, `madvise`, `never`.
+    pub thp_enabled: Option<&'a str>,
+    /// Whether the hugetlb pool has pages, or may grow.
+    pub hugetlb_pool: bool,
+}
+
+/// Whether the hugetlb pool has pages of any size, or may grow.
+pub fn has_hugetlb_pool() -> bool {
+    let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages");
+    let sizes = sizes.into_iter().flatten().flatten();
+    let mut files = sizes.flat_map(|size| {
+        ["nr_hugepages", "nr_overcommit_hugepages"].map(|name| size.path().join(name))
+    });
+    files.any(|file| std::fs::read_to_string(file).is_ok_and(|pages| pages.trim() != "0"))
+}
+
 /// A switch of an allocator.
 struct AllocatorSwitch {
     variable: String,
@@ -99,18 +118,26 @@ const JAVA_DECISIONS: [&str; 4] = [
 const JAVA_VARIABLES: [&str; 2] = ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"];
 
 /// What to set for a program with this allocator. `variable` returns a variable of its environment,
-/// `arguments` are its own, and `thp_enabled` is the machine's setting of transparent huge pages.
+/// `arguments` are its own.
 pub fn plan(
     allocator: &ProgramAllocator,
     variable: impl Fn(&str) -> Option<String>,
     arguments: &[String],
-    thp_enabled: Option<&str>,
+    machine: HugePageSources<'_>,
 ) -> FirstTouchPlan {
     let nothing = |why: String| FirstTouchPlan {
         set: Vec::new(),
         left: vec![why],
     };
-    match thp_enabled {
+    // These map pages of the hugetlb pool first, which others may have reserved for themselves.
+    let takes_pool = matches!(
+        allocator,
+        ProgramAllocator::Mimalloc { .. } | ProgramAllocator::Php
+    );
+    if takes_pool && machine.hugetlb_pool {
+        return nothing("it would take huge pages from the hugetlb pool first".into());
+    }
+    match machine.thp_enabled {
         Some("always") => {
             return nothing("the kernel gives huge pages to every program already (always)".into());
         }
@@ -139,6 +166,8 @@ pub fn plan(
     };
     let decided = match (&set, switch.separator) {
         (Some(_), None) => true,
+        // It is not text, so nothing can be added to it.
+        (Some(set), _) if set.contains(char::REPLACEMENT_CHARACTER) => true,
         (Some(set), Some(_)) => decides(set),
         (None, _) => false,
     };
@@ -172,7 +201,7 @@ pub fn plan(
 
 /// What to set for a running process's program from its next start on. Nothing if the process has
 /// just ended.
-pub fn of_process(pid: u32, thp_enabled: Option<&str>) -> FirstTouchPlan {
+pub fn of_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let texts = |bytes: Vec<u8>| -> Vec<String> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -184,7 +213,7 @@ pub fn of_process(pid: u32, thp_enabled: Option<&str>) -> FirstTouchPlan {
         set.find_map(|(known, value)| (known == name).then(|| value.to_owned()))
     };
     let allocator = program_allocator::of_process(pid).unwrap_or(ProgramAllocator::Unknown);
-    plan(&allocator, variable, &arguments, thp_enabled)
+    plan(&allocator, variable, &arguments, machine)
 }
 
 #[cfg(test)]
@@ -192,6 +221,10 @@ mod tests {
     use super::*;
     use ProgramAllocator::{Glibc, Go, Java, Jemalloc, Mimalloc, Php, Tcmalloc, Unknown};
 
+    const EMPTY_POOL: HugePageSources<'_> = HugePageSources {
+        thp_enabled: Some("madvise"),
+        hugetlb_pool: false,
+    };
     const GLIBC: ProgramAllocator = Glibc { has_hugetlb: true };
 
     /// The variable to set as `NAME=VALUE`, or why there is none. `set` is one variable that the
@@ -202,7 +235,7 @@ mod tests {
             (user_set == name).then(|| value.to_owned())
         };
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-        text(&plan(allocator, variable, &arguments, Some("madvise")))
+        text(&plan(allocator, variable, &arguments, EMPTY_POOL))
     }
 
     fn text(plan: &FirstTouchPlan) -> String {
@@ -274,13 +307,34 @@ mod tests {
     }
 
     #[test]
+    fn the_hugetlb_pool_is_left_to_those_who_reserved_it() {
+        let machine = HugePageSources {
+            hugetlb_pool: true,
+            ..EMPTY_POOL
+        };
+        let planned = |allocator: &ProgramAllocator| text(&plan(allocator, |_| None, &[], machine));
+        assert!(planned(&Php).contains("hugetlb pool"));
+        assert!(planned(&GLIBC).starts_with("GLIBC_TUNABLES="));
+    }
+
+    #[test]
+    fn a_value_that_is_not_text_is_left() {
+        let set = "GLIBC_TUNABLES=\u{fffd}";
+        assert_eq!(planned(&GLIBC, set, &[]), "GLIBC_TUNABLES is set already");
+    }
+
+    #[test]
     fn where_the_kernel_decides_nothing_is_set() {
         for (setting, why) in [
             (Some("always"), "every program"),
             (Some("never"), "never"),
             (None, "never"),
         ] {
-            let left = text(&plan(&GLIBC, |_| None, &[], setting));
+            let machine = HugePageSources {
+                thp_enabled: setting,
+                ..EMPTY_POOL
+            };
+            let left = text(&plan(&GLIBC, |_| None, &[], machine));
             assert!(left.contains(why), "{left}");
         }
     }

@@ -1,7 +1,7 @@
 //! `hawkeye run`: starts a program under management.
 
 use super::session::PreparedSession;
-use crate::first_touch::{self, FirstTouchPlan};
+use crate::first_touch::{self, FirstTouchPlan, HugePageSources};
 use crate::options::ManageOptions;
 use crate::program_use;
 use anyhow::{Context, Result};
@@ -119,7 +119,7 @@ impl RunOptions {
         if !on {
             return Ok(FirstTouchPlan::default());
         }
-        let variable = |name: &str| std::env::var(name).ok();
+        let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let program = program_allocator::inspect(Path::new(&self.command[0]), variable)
             .with_context(|| format!("can't start {}", self.command[0].to_string_lossy()))?;
         let arguments = self.command[1..].iter();
@@ -131,7 +131,10 @@ impl RunOptions {
             &program.allocator,
             variable,
             &arguments,
-            enabled.as_deref(),
+            HugePageSources {
+                thp_enabled: enabled.as_deref(),
+                hugetlb_pool: first_touch::has_hugetlb_pool(),
+            },
         ))
     }
 

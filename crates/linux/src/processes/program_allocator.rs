@@ -7,7 +7,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use procfs::process::MMapPath;
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -127,10 +127,28 @@ fn is_executable_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
+/// Opens a file for reading. A pipe or a device in its place is an error: another user may own the
+/// folder, and reading them could wait for ever.
+fn open_regular(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        )),
+    }
+}
+
 /// The interpreter after `#!`. Of `/usr/bin/env NAME` it is the name.
 fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut head = Vec::new();
-    File::open(path)?.take(256).read_to_end(&mut head)?;
+    open_regular(path)?.take(256).read_to_end(&mut head)?;
     let Some(rest) = head.strip_prefix(b"#!") else {
         return Ok(None);
     };
@@ -180,7 +198,12 @@ fn allocator_of(path: &Path, program: ElfFacts, libraries: &Libraries) -> Progra
         return ProgramAllocator::Tcmalloc;
     }
     if libraries.has("libc.so.6") {
-        let linker = program.interpreter.and_then(|linker| fs::read(linker).ok());
+        let linker = program.interpreter.and_then(|linker| {
+            let mut bytes = Vec::new();
+            let file = open_regular(&linker).ok()?;
+            file.take(MOST_SEARCHED).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        });
         return ProgramAllocator::Glibc {
             has_hugetlb: linker.is_some_and(|linker| contains(&linker, b"glibc.malloc.hugetlb")),
         };
@@ -289,7 +312,7 @@ struct ElfFacts {
 impl ElfFacts {
     /// `None` for a file that is not such a file, or is damaged.
     fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let cache = ReadCache::new(open_regular(path).ok()?);
         let data = &cache;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -319,7 +342,7 @@ impl ElfFacts {
 
     /// The libraries that a file needs, and where it looks for them.
     fn dynamic(path: &Path) -> Option<(Vec<String>, Vec<String>)> {
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let cache = ReadCache::new(open_regular(path).ok()?);
         let data = &cache;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         Self::dynamic_entries(header, header.endian().ok()?, data)
@@ -418,6 +441,16 @@ mod tests {
             missing.map_err(|error| error.kind()),
             Err(io::ErrorKind::NotFound)
         );
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_program_is_no_program_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let found = inspect(&pipe, own_variable).map_err(|error| error.kind());
+        assert_eq!(found, Err(io::ErrorKind::InvalidInput));
+        assert!(ElfFacts::read(&pipe).is_none());
     }
 
     #[test]

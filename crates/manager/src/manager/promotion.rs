@@ -158,7 +158,6 @@ impl<M: Machine> Manager<M> {
                 self.promotion.budget.give_back_promotion();
                 break None;
             };
-            self.reserve.record_use(now);
             let Promotion {
                 process,
                 region,
@@ -179,6 +178,7 @@ impl<M: Machine> Manager<M> {
                 }
             };
             called = true;
+            self.reserve.record_use(now);
             if self.promote_paid(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }

@@ -24,6 +24,8 @@ const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(super) struct RefreshSchedule {
     pub(super) next: Duration,
+    /// When the last look began.
+    begun: Duration,
     /// When to go on admitting processes, while many join.
     joining: Option<Duration>,
     under_way: Option<FootprintRead>,
@@ -45,7 +47,7 @@ impl RefreshSchedule {
 
     /// A process has joined and is looked at soon. Programs may be started by the thousand.
     fn on_process_joined(&mut self, now: Duration) {
-        let soonest = self.next.saturating_sub(LOOK_EVERY) + JOIN_EVERY;
+        let soonest = self.begun + JOIN_EVERY;
         self.next = self.next.min(soonest.max(now));
     }
 }
@@ -105,6 +107,7 @@ impl<M: Machine> Manager<M> {
 
     fn begin_refresh(&mut self, now: Duration) {
         self.refresh.next = now + LOOK_EVERY;
+        self.refresh.begun = now;
         let cpu_before = self.machine.own_costs().cpu;
         self.list_processes();
         self.forget_ended(now);
@@ -172,11 +175,14 @@ impl<M: Machine> Manager<M> {
         // The last look before the end finds no process, which is no footprint of theirs.
         if look.sum.rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
-            let again = if self.settings.early_looks {
+            // Coverage in growth shows what is being filled; probed page walks do not.
+            let coverage = self.policy.sample_kinds().coverage();
+            let again = if self.settings.early_looks && !coverage {
                 let rested = !self.cpu.cpu_reserve_reached(now, KEPT_FROM_EARLY_LOOKS);
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
-                self.sampling.early.next_look(now, cost)
+                let next = self.sampling.early.next_look(now, cost);
+                next.filter(|_| rested)
             } else {
                 (self.sampling).record_growth(now, look.sum.rss_bytes, &self.settings)
             };

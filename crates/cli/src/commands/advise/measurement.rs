@@ -6,7 +6,7 @@ use super::facts::{
 };
 use crate::daemon::protocol::{DaemonRequest, Reply};
 use crate::daemon::{client, default_socket};
-use crate::first_touch;
+use crate::first_touch::{self, HugePageSources};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup::CgroupLimits;
@@ -86,7 +86,13 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         zeros,
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
-        first_touch: first_touch::of_process(pid, surroundings.settings.enabled.as_deref()),
+        first_touch: first_touch::of_process(
+            pid,
+            HugePageSources {
+                thp_enabled: surroundings.settings.enabled.as_deref(),
+                hugetlb_pool: first_touch::has_hugetlb_pool(),
+            },
+        ),
         surroundings,
         memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts {
