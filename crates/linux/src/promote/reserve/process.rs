@@ -113,10 +113,6 @@ impl SharedState {
         // SAFETY: as above.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, seen, forever) };
     }
-
-    fn is_over_target(&self) -> bool {
-        self.held.load(Ordering::SeqCst) > self.target.load(Ordering::SeqCst)
-    }
 }
 
 /// The huge pages: slot `n` is the `n`th of them.
@@ -253,7 +249,7 @@ extern "C" fn run_filler(pages: *mut c_void) -> i32 {
             shared.wait_for_change(seen);
         }
         // The target may have changed during the fill.
-        while shared.is_over_target() && pages.give_back() {}
+        while pages.give_back_excess() {}
     }
 }
 
@@ -329,6 +325,30 @@ impl Pages {
 
     /// Gives one page back to the kernel; returns whether there was one.
     fn give_back(&self) -> bool {
+        let given = self.empty_slot();
+        if given {
+            self.shared.held.fetch_sub(1, Ordering::SeqCst);
+        }
+        given
+    }
+
+    /// Gives one page back if there are more than the target; returns whether it did. The page is
+    /// counted off first: two threads may give back at the same time.
+    fn give_back_excess(&self) -> bool {
+        let (order, target) = (Ordering::SeqCst, &self.shared.target);
+        let one_less = |held| (held > target.load(order)).then(|| held - 1);
+        if (self.shared.held.fetch_update(order, order, one_less)).is_err() {
+            return false;
+        }
+        let given = self.empty_slot();
+        if !given {
+            self.shared.held.fetch_add(1, order);
+        }
+        given
+    }
+
+    /// Gives the page of a slot back; returns whether one was ready.
+    fn empty_slot(&self) -> bool {
         let (from, to) = (READY, GIVING);
         let order = Ordering::SeqCst;
         let take = |slot: &AtomicU8| slot.compare_exchange(from, to, order, order).is_ok();
@@ -337,7 +357,6 @@ impl Pages {
         };
         self.advise(slot, libc::MADV_DONTNEED);
         self.slots()[slot].store(EMPTY, order);
-        self.shared.held.fetch_sub(1, order);
         true
     }
 
@@ -359,7 +378,7 @@ impl Pages {
     /// its page follows at once.
     fn shrink(&self) -> i32 {
         set_scheduling(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
-        while self.shared.is_over_target() && self.give_back() {}
+        while self.give_back_excess() {}
         0
     }
 }
