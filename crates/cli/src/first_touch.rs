@@ -37,18 +37,24 @@ impl fmt::Display for FirstTouchVariable {
 pub struct HugePageSources<'a> {
     /// The setting of transparent huge pages: `always`, `madvise`, `never`.
     pub thp_enabled: Option<&'a str>,
-    /// Whether the hugetlb pool has pages, or may grow.
+    /// Whether the hugetlb pool has pages of any size, or may grow.
     pub hugetlb_pool: bool,
 }
 
-/// Whether the hugetlb pool has pages of any size, or may grow.
-pub fn has_hugetlb_pool() -> bool {
-    let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages");
-    let sizes = sizes.into_iter().flatten().flatten();
-    let mut files = sizes.flat_map(|size| {
-        ["nr_hugepages", "nr_overcommit_hugepages"].map(|name| size.path().join(name))
-    });
-    files.any(|file| std::fs::read_to_string(file).is_ok_and(|pages| pages.trim() != "0"))
+impl<'a> HugePageSources<'a> {
+    /// Those of this machine, with this setting of transparent huge pages.
+    pub fn of_machine(thp_enabled: Option<&'a str>) -> Self {
+        let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages");
+        let sizes = sizes.into_iter().flatten().flatten();
+        let mut files = sizes.flat_map(|size| {
+            ["nr_hugepages", "nr_overcommit_hugepages"].map(|name| size.path().join(name))
+        });
+        let has_pages = |text: String| text.trim() != "0";
+        Self {
+            thp_enabled,
+            hugetlb_pool: files.any(|file| std::fs::read_to_string(file).is_ok_and(has_pages)),
+        }
+    }
 }
 
 /// A switch of an allocator.

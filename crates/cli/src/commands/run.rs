@@ -131,10 +131,7 @@ impl RunOptions {
             &program.allocator,
             variable,
             &arguments,
-            HugePageSources {
-                thp_enabled: enabled.as_deref(),
-                hugetlb_pool: first_touch::has_hugetlb_pool(),
-            },
+            HugePageSources::of_machine(enabled.as_deref()),
         ))
     }
 

@@ -10,10 +10,9 @@
 mod process;
 
 use crate::error::{LinuxError, Result};
-use crate::promote::target_call::kill_helper;
+use crate::promote::target_call::{kill_helper, wait_readable};
 use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::{ForkResult, Pid, fork};
 use process::{GIVE_BACK, MAX_PAGES, SHRINK, SharedState};
@@ -171,15 +170,8 @@ impl ReserveProcess {
         self.send(GIVE_BACK)?;
         let deadline = Instant::now() + WAIT;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout =
-                PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::ZERO);
-            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, timeout) {
-                Ok(0) if left.is_zero() => return Ok(None),
-                Ok(0) | Err(Errno::EINTR) => continue,
-                Ok(_) => {}
-                Err(errno) => return Err(failed(errno)),
+            if !wait_readable(self.socket.as_fd(), deadline).map_err(failed)? {
+                return Ok(None);
             }
             let mut packet = [0; 8];
             let length = recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty());

@@ -19,7 +19,7 @@ mod message;
 mod pool;
 
 pub(crate) use advice::CLEARED_PER_CALL;
-pub(crate) use helper::clock_ns;
+pub(crate) use helper::{SOCKET, become_helper, clock_ns, exit};
 pub use message::{CallResult, TargetRequest};
 pub use pool::{FinishedCall, TargetCalls};
 
@@ -35,7 +35,7 @@ use nix::sys::socket::{
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -108,7 +108,7 @@ impl CallHelper {
     pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {
-            if !self.is_readable(deadline)? {
+            if !wait_readable(self.socket.as_fd(), deadline).map_err(failed)? {
                 return Ok(None);
             }
             let received = receive_result(self.socket.as_fd());
@@ -121,20 +121,19 @@ impl CallHelper {
             }
         }
     }
+}
 
-    /// Waits until the helper has sent something, or until the deadline.
-    fn is_readable(&self, deadline: Instant) -> Result<bool> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout =
-                PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
-            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, timeout) {
-                Ok(0) if left.is_zero() => return Ok(false),
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(true),
-                Err(errno) => return Err(failed(errno)),
-            }
+/// Waits until there is something to read, or until the deadline; returns whether there is.
+pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout =
+            PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], timeout) {
+            Ok(0) if left.is_zero() => return Ok(false),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(errno) => return Err(errno),
         }
     }
 }

@@ -17,9 +17,9 @@ const KEEPS_GROWING: Duration = Duration::from_secs(1);
 /// The rest of a program that was seen in part is sampled after this time.
 const REST_OF_PROGRAM: Duration = Duration::from_secs(1);
 /// Growth that justifies a sample: by half, and at least by this much.
-const GROWTH_BYTES: u64 = 32 << 20;
+pub(super) const GROWTH_BYTES: u64 = 32 << 20;
 /// A program has stopped growing when it grows by at most this share of itself per second.
-const GROWS_PER_S: f64 = 1.0 / 64.0;
+pub(super) const GROWS_PER_S: f64 = 1.0 / 64.0;
 
 /// The sizes of programs, and how they grow.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget};
-use super::early_looks::EarlyLooks;
+use super::early_looks::{EarlyLooks, GROWS_PER_S, GROWTH_BYTES};
 use super::slice_queue::SliceQueue;
 use super::slowdown::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
@@ -89,10 +89,6 @@ const MORE_AFTER: u32 = 3;
 /// A saving is poor if it is below this share of the average saving of the others.
 const POORER: f64 = 0.5;
 
-/// Growth that justifies an early sample: by half, and at least by this much.
-const GROWTH_BYTES: u64 = 32 << 20;
-/// A program has stopped growing when it grows by at most this share of itself per second.
-const GROWS_PER_S: f64 = 1.0 / 64.0;
 /// Delay after which growth is checked again, for a program that was there before.
 const SOON: Duration = Duration::from_millis(100);
 /// Interval of reading population where nothing has to be cleared: khugepaged's own rhythm.

@@ -88,10 +88,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         recovery_possible: decision.recovery.is_possible_for(pid),
         first_touch: first_touch::of_process(
             pid,
-            HugePageSources {
-                thp_enabled: surroundings.settings.enabled.as_deref(),
-                hugetlb_pool: first_touch::has_hugetlb_pool(),
-            },
+            HugePageSources::of_machine(surroundings.settings.enabled.as_deref()),
         ),
         surroundings,
         memory: system_memory::machine_use().context("can't read the memory use of the machine")?,

@@ -12,7 +12,7 @@
 )]
 
 use crate::promote::process_madvise::COLLAPSE;
-use crate::promote::target_call::clock_ns;
+use crate::promote::target_call::{SOCKET, become_helper, clock_ns, exit};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use std::ffi::c_void;
@@ -29,8 +29,6 @@ pub(super) const GIVE_BACK: u32 = 1;
 pub(super) const SHRINK: u32 = 2;
 
 const HUGE: usize = HUGE_PAGE_BYTES as usize;
-/// The process's end of the socket, and the only descriptor that it keeps open.
-const SOCKET: i32 = 0;
 const FILLER_STACK: usize = 64 << 10;
 
 // States of a slot. Only the filler leaves EMPTY, and only one thread leaves READY.
@@ -125,7 +123,8 @@ struct Pages {
 
 /// Serves the manager until it has ended.
 pub(super) fn serve(socket: i32, manager: u32, shared: &'static SharedState, pages: u32) -> ! {
-    prepare(socket, manager);
+    become_helper(c"hawkeye-reserve", socket, manager);
+    prefer_oom_kill();
     let count = pages.min(MAX_PAGES) as usize;
     let Some(mut pages) = map_pages(shared, count) else {
         exit();
@@ -153,33 +152,16 @@ pub(super) fn serve(socket: i32, manager: u32, shared: &'static SharedState, pag
     }
 }
 
-/// Keeps nothing of the manager's except the socket, and ends with the manager.
-fn prepare(socket: i32, manager: u32) {
+/// If memory runs out, the reserve is the first to go.
+fn prefer_oom_kill() {
     // SAFETY: plain system calls; the strings end with a zero, and the lengths are theirs.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // The manager may have ended before that.
-        if libc::getppid().unsigned_abs() != manager {
-            exit();
-        }
-        libc::prctl(libc::PR_SET_NAME, c"hawkeye-reserve".as_ptr());
-        libc::dup2(socket, SOCKET);
-        libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        // If memory runs out, the reserve is the first to go.
         let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
         if file >= 0 {
             libc::write(file, c"1000".as_ptr().cast(), 4);
             libc::close(file);
         }
     }
-}
-
-fn exit() -> ! {
-    // SAFETY: ends both threads without running any exit handler of the manager's.
-    unsafe { libc::_exit(0) }
 }
 
 /// Private anonymous memory; null on failure.

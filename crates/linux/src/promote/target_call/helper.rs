@@ -15,15 +15,15 @@ use super::message::{
 };
 use crate::processes::mapping_records::keep_new;
 use crate::promote::sched_fifo::Scheduling;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 
 /// The helper's end of the socket, and the only descriptor that it keeps open.
-const SOCKET: i32 = 0;
+pub(crate) const SOCKET: i32 = 0;
 
 /// Serves requests until the manager has ended.
 pub(super) fn serve(socket: i32, manager: u32) -> ! {
-    prepare(socket, manager);
+    become_helper(c"hawkeye-call", socket, manager);
     let usual = Scheduling::of_this_thread();
     let mut request = RawRequest::EMPTY;
     let mut packet = ResultPacket {
@@ -112,8 +112,9 @@ struct ResultPacket {
     data: [u8; MAX_DATA],
 }
 
-/// Keeps nothing of the manager's except the socket, and ends with the manager.
-fn prepare(socket: i32, manager: u32) {
+/// Makes this forked process a helper of this name: it keeps nothing of the manager's except the
+/// socket, as descriptor [`SOCKET`], and ends with the manager.
+pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
     // SAFETY: plain system calls without pointers, except the name, which ends with a zero.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -121,7 +122,7 @@ fn prepare(socket: i32, manager: u32) {
         if libc::getppid().unsigned_abs() != manager {
             exit();
         }
-        libc::prctl(libc::PR_SET_NAME, c"hawkeye-call".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         // The manager's locks, pipes and files must not stay open because a call hangs.
         libc::dup2(socket, SOCKET);
         libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
@@ -132,7 +133,8 @@ fn prepare(socket: i32, manager: u32) {
     }
 }
 
-fn exit() -> ! {
+/// Ends this process with all of its threads.
+pub(crate) fn exit() -> ! {
     // SAFETY: ends this process without running any exit handler of the manager's.
     unsafe { libc::_exit(0) }
 }

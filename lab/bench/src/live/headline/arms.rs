@@ -3,6 +3,7 @@
 use super::outcome::ArmOutcome;
 use crate::error::BenchError;
 use crate::live::prelude::*;
+use crate::live::programs::packages::find_program;
 use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder};
 use crate::live::systems::KhugepagedPace;
 use hawkeye_linux::processes::process::{cpu_time, descendants};
@@ -78,9 +79,7 @@ fn product() -> BenchResult<PathBuf> {
     if beside.exists() {
         return Ok(beside);
     }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let mut files = std::env::split_paths(&folders).map(|folder| folder.join("hawkeye"));
-    files.find(|file| file.exists()).ok_or_else(|| {
+    find_program("hawkeye").ok_or_else(|| {
         impossible!("the program hawkeye is neither beside hawkeye-lab nor in PATH: build it with `make build`")
     })
 }
@@ -150,21 +149,11 @@ fn is_manager(pid: u32) -> bool {
     matches!(name_of(pid).as_str(), "hawkeye" | "hawkeye-call")
 }
 
-/// The `hawkeye run` that started a program, if one did. Its pid is that of the launched command,
-/// or of the program's parent.
+/// The `hawkeye run` that started a program, if one did: the program is that process or one of its
+/// descendants.
 pub(super) fn manager_of(pid: u32) -> Option<u32> {
-    if is_manager(pid) {
-        return Some(pid);
-    }
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let parent = stat
-        .rsplit(')')
-        .next()?
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()?;
-    (name_of(parent) == "hawkeye").then_some(parent)
+    let mut ours = descendants(std::process::id());
+    ours.find(|ours| name_of(*ours) == "hawkeye" && descendants(*ours).any(|it| it == pid))
 }
 
 /// The program itself, where `pid` is that of its `hawkeye run`.

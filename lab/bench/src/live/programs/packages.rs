@@ -1,7 +1,7 @@
 //! Debian packages that experiments need; they are installed if they are missing.
 
 use crate::error::{BenchError, BenchResult, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Ensures that `program` can be started: installs `package` if it is missing, and reports that.
@@ -42,8 +42,14 @@ fn apt_get(words: &[&str]) -> std::io::Result<()> {
 }
 
 pub(super) fn is_there(program: &str) -> bool {
+    find_program(program).is_some()
+}
+
+/// The file of a program in `PATH`.
+pub(in crate::live) fn find_program(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| Path::is_file(&folder.join(program)))
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    files.find(|file| file.is_file())
 }
 
 #[cfg(test)]
