@@ -457,9 +457,9 @@ impl Machine for LinuxMachine {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
             }
-            let call = self
-                .recovery
-                .split(&member.handle, region, &mut self.calls)?;
+            let call =
+                self.recovery
+                    .split_and_give_back(&member.handle, region, &mut self.calls)?;
             longest_call = longest_call.max(call);
             let left = self.sampler.read_region(member, region).map_err(failed)?;
             if !left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {
@@ -506,7 +506,7 @@ impl Machine for LinuxMachine {
     fn own_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
-        let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
+        let own = process::own_cpu() + self.calls.helper_cpu_time() + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
             longest_call: self.calls.longest_call(),

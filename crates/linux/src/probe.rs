@@ -20,7 +20,7 @@ pub mod touch_costs;
 
 pub use check_result::KernelCheckResult;
 pub use decide::{Capability, KernelDecision, decide};
-pub use facts::{KernelFacts, ProbeExtent, SplitMarkEffect, gather};
+pub use facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather};
 
 use crate::error::{LinuxError, Result};
 use crate::machine::KernelBackend;

@@ -68,7 +68,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     output::print(&format!(
         "Huge pages make dependent random reads of {hot_mib} MiB {speed_up:.2} times as fast here.\nA program maps {mib} MiB; {hot_percent} % of such reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
     ))?;
-    machine.warm_up(2 * mib)?;
+    machine.touch_memory_once(2 * mib)?;
     let (mut systems, mut drawings) = (Vec::new(), Vec::new());
     let mut base = None;
     for (name, policy) in SYSTEMS {

@@ -75,7 +75,7 @@ impl DemoMachine {
     }
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
-    pub fn warm_up(&self, mib: u64) -> Result<()> {
+    pub fn touch_memory_once(&self, mib: u64) -> Result<()> {
         let memory = system_memory::machine_use()?;
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
         let needed_mib = mib + mib / 8;
@@ -94,7 +94,7 @@ impl DemoMachine {
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
         ReaderSize::choose(free_mib, |size| {
             let hot_mib = size.hot_mib;
-            self.warm_up(2 * hot_mib)?;
+            self.touch_memory_once(2 * hot_mib)?;
             let words = format!("reader --mib {hot_mib} --hot-mib {hot_mib} --hot-percent 100");
             let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
             let mut base = RunningProgram::start(&words)?;

@@ -207,7 +207,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
                 while !over.load(Ordering::Relaxed) {
                     for index in (0..memory.regions).rev() {
                         let region = memory.region(index);
-                        let done = process_madvise::split(&process, region);
+                        let done = process_madvise::split_huge_page(&process, region);
                         split.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
                         let _ = process_madvise::collapse(&process, region);
                     }
@@ -306,7 +306,7 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     for index in 0..4 {
         process_madvise::collapse(&process, memory.region(index))
             .expect("the region can be collapsed");
-        let refused = process_madvise::split(&process, memory.region(index));
+        let refused = process_madvise::split_huge_page(&process, memory.region(index));
         assert!(refused.is_err(), "locked memory is not split");
     }
     assert_eq!(memory.huge_regions(all.clone()), 4);

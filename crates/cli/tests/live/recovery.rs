@@ -173,7 +173,7 @@ fn regions_that_were_split_are_promoted_again() {
     let mut split = 0;
     for entry in first.entries() {
         if let hawkeye_manager::Event::Promoted { region, .. } = &entry.event {
-            split += u64::from(process_madvise::split(&process, *region).is_ok());
+            split += u64::from(process_madvise::split_huge_page(&process, *region).is_ok());
         }
     }
     assert!(split >= 16);

@@ -99,7 +99,7 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let huge = of_memory(&mut tables, &ready);
     assert_eq!(huge.len(), 32);
     assert!(huge.iter().all(are(true)), "{huge:?}");
-    process_madvise::split(&process, regions[3].region).expect("the region can be split");
+    process_madvise::split_huge_page(&process, regions[3].region).expect("the region can be split");
     program
         .request_and_wait(WorkloadRequest::Unmap(4), Duration::from_secs(10))
         .expect("the workload unmaps memory");

@@ -59,7 +59,7 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
         let _ = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
         for sample in found.iter().filter(|sample| sample.is_huge() == huge) {
             let result = match huge {
-                true => process_madvise::split(process, sample.region),
+                true => process_madvise::split_huge_page(process, sample.region),
                 false => process_madvise::collapse(process, sample.region),
             };
             done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);

@@ -44,7 +44,7 @@ impl RecoveryMethod {
     }
 
     /// Splits a huge page and gives its zero pages back; returns the duration of the longest call.
-    pub(crate) fn split(
+    pub(crate) fn split_and_give_back(
         self,
         process: &ProcessHandle,
         region: RegionAddr,
@@ -53,7 +53,9 @@ impl RecoveryMethod {
         let failed = |error: LinuxError| error.for_process(process.id);
         let mut longest_call;
         match self {
-            Self::SplitRemaps => longest_call = calls.split(process, region).map_err(failed)?,
+            Self::SplitRemaps => {
+                longest_call = calls.split_huge_page(process, region).map_err(failed)?
+            }
             Self::SplitAndPageOut => {
                 if !self.is_possible_for(process.id.pid) {
                     // A useless split would leave the process as large as before, and slower.
@@ -67,7 +69,7 @@ impl RecoveryMethod {
                 let zero = calls
                     .zero_pages(process, region, PAGES_PER_REGION)
                     .map_err(failed)?;
-                longest_call = calls.split(process, region).map_err(failed)?;
+                longest_call = calls.split_huge_page(process, region).map_err(failed)?;
                 for (first, pages) in consecutive_runs(&zero) {
                     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
                     let bytes = u64::from(pages) * BASE_PAGE_BYTES;

@@ -170,7 +170,7 @@ impl PrefaultThreadPool {
         self.waker.clear();
     }
 
-    pub(super) fn cpu(&self) -> Duration {
+    pub(super) fn threads_cpu_time(&self) -> Duration {
         self.workers.iter().map(|worker| worker.cpu).sum()
     }
 
@@ -288,7 +288,7 @@ mod tests {
             assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
-            assert_eq!(pool.cpu().is_zero(), expected == 0);
+            assert_eq!(pool.threads_cpu_time().is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
                 pool.assign(job, &mut PrefaultCalls::default());

@@ -44,8 +44,8 @@ impl PrefaultCalls {
         &mut self.calls
     }
 
-    pub(super) fn cpu(&self) -> Duration {
-        self.calls.cpu()
+    pub(super) fn helper_cpu_time(&self) -> Duration {
+        self.calls.helper_cpu_time()
     }
 
     /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel

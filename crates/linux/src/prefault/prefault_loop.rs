@@ -100,8 +100,8 @@ impl PrefaultLoop {
 
     fn publish_statistics(&self) {
         let mut done = self.shared.statistics_mut();
-        done.helper_cpu = self.calls.cpu() + self.pool.helper_cpu();
-        done.cpu = thread_cpu() + self.pool.cpu() + done.helper_cpu;
+        done.helper_cpu = self.calls.helper_cpu_time() + self.pool.helper_cpu();
+        done.cpu = thread_cpu() + self.pool.threads_cpu_time() + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
         done.pauses = self.pool.pauses();

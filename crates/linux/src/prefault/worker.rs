@@ -80,7 +80,7 @@ pub(super) fn run_worker(line: WorkerChannels) {
             worker: line.worker,
             outcome: job.run(&mut calls),
             cpu: thread_cpu(),
-            helper_cpu: calls.cpu(),
+            helper_cpu: calls.helper_cpu_time(),
             scheduled: calls.scheduled(),
         };
         if line.reports.send(report).is_err() {

@@ -125,7 +125,7 @@ fn sampler(facts: &KernelFacts) -> SamplerKind {
 fn recovery(facts: &KernelFacts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
         // Each split remaps zero pages: no variant keeps a mark that this one loses.
-        if facts.soft_dirty.is_safe() && facts.write_protection.is_safe() {
+        if facts.soft_dirty.is_known_not_lost() && facts.write_protection.is_known_not_lost() {
             RecoveryMethod::SplitRemaps
         } else {
             RecoveryMethod::None

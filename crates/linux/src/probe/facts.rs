@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Effect of a split that remaps zero pages on a mark that another program set on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
-pub enum SplitMarkEffect {
+pub enum PageMarkAfterSplit {
     /// The mark was seen to stay.
     Kept,
     /// The mark was seen to get lost; how, as a clause.
@@ -38,9 +38,9 @@ pub enum SplitMarkEffect {
     NotTried(String),
 }
 
-impl SplitMarkEffect {
+impl PageMarkAfterSplit {
     /// Whether it is known that no mark gets lost.
-    pub fn is_safe(&self) -> bool {
+    pub fn is_known_not_lost(&self) -> bool {
         matches!(self, Self::Kept | Self::Absent(_))
     }
 }
@@ -65,10 +65,10 @@ pub struct KernelFacts {
     /// The split maps zero-filled base pages to the shared zero page.
     pub zero_page_remap: KernelCheckResult,
     /// Effect of that split on soft-dirty bits, by which CRIU finds changed pages.
-    pub soft_dirty: SplitMarkEffect,
+    pub soft_dirty: PageMarkAfterSplit,
     /// Effect of that split on the write protection of userfaultfd, by which a monitor sees each
     /// write.
-    pub write_protection: SplitMarkEffect,
+    pub write_protection: PageMarkAfterSplit,
     /// Zero pages of a split huge page go to swap.
     pub page_out: KernelCheckResult,
     /// An untouched region is populated by a remote read and collapse.
@@ -119,7 +119,7 @@ pub fn gather(
     let (soft_dirty, write_protection) = if zero_page_remap.works() {
         (try_soft_dirty()?, try_write_protection()?)
     } else {
-        let unused = || SplitMarkEffect::NotTried("the split remaps no zero pages".into());
+        let unused = || PageMarkAfterSplit::NotTried("the split remaps no zero pages".into());
         (unused(), unused())
     };
     let page_out = if zero_page_remap.works() {
@@ -333,7 +333,7 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
 fn try_split(gives_back: bool) -> TryResult {
     let child = with_huge_page()?;
     let before = rss(&child)?;
-    process_madvise::split(&child.handle, child.region(0)).or_else(fails)?;
+    process_madvise::split_huge_page(&child.handle, child.region(0)).or_else(fails)?;
     // Measured before the contents are read, which would map zero pages anew.
     let freed = before.saturating_sub(rss(&child)?);
     is_unchanged(&child)?;
@@ -353,7 +353,7 @@ fn used_and_zero_pages(region: RegionAddr) -> [u64; 2] {
 fn try_mark(
     child: &ProbeChild,
     is_marked: impl Fn(pagemap::PagemapEntry) -> bool,
-) -> Result<SplitMarkEffect> {
+) -> Result<PageMarkAfterSplit> {
     let region = child.region(0);
     let marked = || -> Result<[bool; 2]> {
         let [used, zero] = used_and_zero_pages(region);
@@ -361,18 +361,18 @@ fn try_mark(
         Ok([look(used)?, look(zero)?])
     };
     let before = marked()?;
-    process_madvise::split(&child.handle, region)?;
+    process_madvise::split_huge_page(&child.handle, region)?;
     let after = marked()?;
     Ok(match (before, after) {
-        ([true, true], [true, true]) => SplitMarkEffect::Kept,
-        ([true, true], _) => SplitMarkEffect::Lost("the split of a huge page drops it".into()),
-        ([used, zero], _) => SplitMarkEffect::NotTried(format!(
+        ([true, true], [true, true]) => PageMarkAfterSplit::Kept,
+        ([true, true], _) => PageMarkAfterSplit::Lost("the split of a huge page drops it".into()),
+        ([used, zero], _) => PageMarkAfterSplit::NotTried(format!(
             "before the split, the used page was marked: {used}; the zero page was marked: {zero}"
         )),
     })
 }
 
-fn try_soft_dirty() -> Result<SplitMarkEffect> {
+fn try_soft_dirty() -> Result<PageMarkAfterSplit> {
     let child = ProbeChild::spawn()?;
     let region = child.region(0);
     child.send(ChildCommand::TouchTen)?;
@@ -380,28 +380,28 @@ fn try_soft_dirty() -> Result<SplitMarkEffect> {
     // All of a new mapping counts as written.
     if !pagemap::entry(child.handle.id.pid, used)?.is_soft_dirty() {
         let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
-        return Ok(SplitMarkEffect::Absent(why.into()));
+        return Ok(PageMarkAfterSplit::Absent(why.into()));
     }
     if let Err(error) = clear_refs::clear_soft_dirty(child.handle.id.pid) {
-        return Ok(SplitMarkEffect::NotTried(error.to_string()));
+        return Ok(PageMarkAfterSplit::NotTried(error.to_string()));
     }
     child.send(ChildCommand::TouchTen)?;
     process_madvise::collapse(&child.handle, region)?;
     try_mark(&child, pagemap::PagemapEntry::is_soft_dirty)
 }
 
-fn try_write_protection() -> Result<SplitMarkEffect> {
+fn try_write_protection() -> Result<PageMarkAfterSplit> {
     let child = with_huge_page()?;
     let errno = i32::try_from(child.send(ChildCommand::Protect)?).unwrap_or(0);
     Ok(match Errno::from_raw(errno) {
         Errno::UnknownErrno => return try_mark(&child, pagemap::PagemapEntry::is_write_protected),
         Errno::ENOSYS => {
-            SplitMarkEffect::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
+            PageMarkAfterSplit::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
         }
         Errno::EOPNOTSUPP => {
-            SplitMarkEffect::Absent("this kernel's userfaultfd cannot protect pages".into())
+            PageMarkAfterSplit::Absent("this kernel's userfaultfd cannot protect pages".into())
         }
-        errno => SplitMarkEffect::NotTried(format!(
+        errno => PageMarkAfterSplit::NotTried(format!(
             "a child could not protect its pages by userfaultfd: {errno}"
         )),
     })
@@ -410,7 +410,7 @@ fn try_write_protection() -> Result<SplitMarkEffect> {
 fn try_page_out() -> TryResult {
     let child = with_huge_page()?;
     let region = child.region(0);
-    process_madvise::split(&child.handle, region)?;
+    process_madvise::split_huge_page(&child.handle, region)?;
     let before = rss(&child)?;
     let zero_from = region.start() + 10 * BASE_PAGE_BYTES;
     process_madvise::page_out(&child.handle, zero_from, region.end() - zero_from).or_else(fails)?;
@@ -543,8 +543,8 @@ impl KernelFacts {
             collapse: works(),
             split: works(),
             zero_page_remap: works(),
-            soft_dirty: SplitMarkEffect::Kept,
-            write_protection: SplitMarkEffect::Kept,
+            soft_dirty: PageMarkAfterSplit::Kept,
+            write_protection: PageMarkAfterSplit::Kept,
             page_out: works(),
             fault_ahead_collapse: works(),
             fault_ahead_read: works(),

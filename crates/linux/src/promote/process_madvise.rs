@@ -107,7 +107,7 @@ impl CollapseRetry {
 /// Splits the huge page of a region: advises that one of its base pages is cold (`MADV_COLD`).
 /// Since 6.12 the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
-pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
+pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
     advise(process, region.start(), BASE_PAGE_BYTES, SPLIT)
 }
 

@@ -23,7 +23,7 @@ const ALWAYS: usize = 1;
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (gib, turns) = scale.short_or_long((1, 1), (8, 3));
     require_available_bytes((gib << 30) / 3 * 5)?;
-    host.warm_up_free_memory(scale)?;
+    host.touch_free_memory_once(scale)?;
     let hash_map =
         CompiledProgram::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
     let programs = [

@@ -88,7 +88,7 @@ fn measure_program(
     for _ in 0..sizes.rounds {
         let mut round = [ArmOutcome::default(); 4];
         for (arm, outcome) in Arm::ALL.into_iter().zip(&mut round) {
-            host.warm_up(kind.resident_bytes(sizes.mib))?;
+            host.touch_memory_once(kind.resident_bytes(sizes.mib))?;
             *outcome = arm.run(host, |host, launcher| {
                 launch::with_launcher(launcher, || measure_arm(host, kind, sizes))
             })?;

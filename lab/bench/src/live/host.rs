@@ -86,7 +86,7 @@ impl BenchHost {
 
     /// Touches `bytes` of memory once. A hypervisor may back memory only at that point, which
     /// should not be measured later.
-    pub fn warm_up(&self, bytes: u64) -> BenchResult<()> {
+    pub fn touch_memory_once(&self, bytes: u64) -> BenchResult<()> {
         let mib = bytes.min(available_bytes() / 10 * 9) >> 20;
         self.start_workload(&format!("burner --mib {mib} --pages huge"))?
             .wait_ready()?;
@@ -95,10 +95,10 @@ impl BenchHost {
 
     /// The same for all free memory, for experiments that fill memory as fast as they can; skipped
     /// in the short form.
-    pub fn warm_up_free_memory(&self, scale: Scale) -> BenchResult<()> {
+    pub fn touch_free_memory_once(&self, scale: Scale) -> BenchResult<()> {
         match scale {
             Scale::Quick => Ok(()),
-            Scale::Full => self.warm_up(u64::MAX),
+            Scale::Full => self.touch_memory_once(u64::MAX),
         }
     }
 

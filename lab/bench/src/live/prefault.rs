@@ -46,7 +46,7 @@ struct FirstTouchTimes {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, turns) = scale.short_or_long((512, 1), (8192, 5));
     require_available_bytes(mib << 20)?;
-    host.warm_up_free_memory(scale)?;
+    host.touch_free_memory_once(scale)?;
     host.set_thp_file("use_zero_page", "0")?;
     host.set_thp_file("defrag", "defer+madvise")?;
     for (program, options) in PROGRAMS {

@@ -75,7 +75,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         bail!("this kernel has no pages of 64 KiB: Linux 6.8 or later is needed");
     }
     require_available_bytes(4 * (mib << 20))?;
-    host.warm_up_free_memory(scale)?;
+    host.touch_free_memory_once(scale)?;
     let here = calibrate::processor()?;
     let costs = host.touch_costs()?;
     for case in &CASES {

@@ -85,7 +85,7 @@ fn measure_policy_sides(
         pace: SamplingPace::new(100.0, 100.0)?,
         ..Settings::default()
     };
-    host.warm_up((mib + beside_mib) << 20)?;
+    host.touch_memory_once((mib + beside_mib) << 20)?;
     let words = format!("stalls --mib {mib} --beside-mib {beside_mib} --touched-mib {TOUCHED_MIB}");
     let mut program = host.start_workload(&words)?;
     let pid = program.wait_ready()?.pid;

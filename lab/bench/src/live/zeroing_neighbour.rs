@@ -28,7 +28,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     // An unlimited filler must not run out of memory within a turn.
     let mib = 8192;
     require_available_bytes((mib + 2048) << 20)?;
-    host.warm_up_free_memory(scale)?;
+    host.touch_free_memory_once(scale)?;
     host.set_thp_file("use_zero_page", "0")?;
     host.set_enabled("always")?;
     for (name, options) in neighbours {

@@ -84,7 +84,7 @@ impl Bench {
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
             let taken = BenchHost::take_over(std::env::current_exe()?)?;
-            taken.warm_up(if self.quick { 6 << 30 } else { 18 << 30 })?;
+            taken.touch_memory_once(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }
         let mut results = BenchResults::on_this_machine(self.quick);

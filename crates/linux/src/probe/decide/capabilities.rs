@@ -2,7 +2,7 @@
 
 use super::Capability;
 use crate::probe::check_result::KernelCheckResult;
-use crate::probe::facts::{KernelFacts, SplitMarkEffect};
+use crate::probe::facts::{KernelFacts, PageMarkAfterSplit};
 use crate::probe::small_pages::SizeFacts;
 
 /// Kernels with splits that keep marks.
@@ -199,14 +199,14 @@ fn checked(checked: &KernelCheckResult) -> (bool, String) {
     (checked.works(), describe(checked))
 }
 
-fn mark(mark: &SplitMarkEffect) -> (bool, String) {
+fn mark(mark: &PageMarkAfterSplit) -> (bool, String) {
     let found = match mark {
-        SplitMarkEffect::Kept => "kept by a split".into(),
-        SplitMarkEffect::Lost(why) => format!("lost: {why}"),
-        SplitMarkEffect::Absent(why) => format!("no marks to lose: {why}"),
-        SplitMarkEffect::NotTried(why) => format!("not tried: {why}"),
+        PageMarkAfterSplit::Kept => "kept by a split".into(),
+        PageMarkAfterSplit::Lost(why) => format!("lost: {why}"),
+        PageMarkAfterSplit::Absent(why) => format!("no marks to lose: {why}"),
+        PageMarkAfterSplit::NotTried(why) => format!("not tried: {why}"),
     };
-    (mark.is_safe(), found)
+    (mark.is_known_not_lost(), found)
 }
 
 fn present(found: Option<String>) -> (bool, String) {

@@ -1,6 +1,6 @@
 //! Tests of the decisions in the module above.
 
-use super::super::facts::SplitMarkEffect;
+use super::super::facts::PageMarkAfterSplit;
 use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;
@@ -64,16 +64,16 @@ fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
 
 #[test]
 fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
-    let lost = || SplitMarkEffect::Lost("for a test".into());
-    let unknown = || SplitMarkEffect::NotTried("for a test".into());
-    let absent = || SplitMarkEffect::Absent("for a test".into());
+    let lost = || PageMarkAfterSplit::Lost("for a test".into());
+    let unknown = || PageMarkAfterSplit::NotTried("for a test".into());
+    let absent = || PageMarkAfterSplit::Absent("for a test".into());
     let marked = |soft_dirty, write_protection| {
         with(|facts| (facts.soft_dirty, facts.write_protection) = (soft_dirty, write_protection))
     };
     for facts in [
-        marked(lost(), SplitMarkEffect::Kept),
-        marked(SplitMarkEffect::Kept, lost()),
-        marked(unknown(), SplitMarkEffect::Kept),
+        marked(lost(), PageMarkAfterSplit::Kept),
+        marked(PageMarkAfterSplit::Kept, lost()),
+        marked(unknown(), PageMarkAfterSplit::Kept),
         marked(absent(), unknown()),
     ] {
         let decision = decide(&facts);

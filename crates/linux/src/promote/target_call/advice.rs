@@ -82,8 +82,8 @@ impl TargetCalls {
         Ok(())
     }
 
-    /// As [`crate::promote::process_madvise::split`]; returns its duration.
-    pub(crate) fn split(
+    /// As [`crate::promote::process_madvise::split_huge_page`]; returns its duration.
+    pub(crate) fn split_huge_page(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,

@@ -204,7 +204,7 @@ impl TargetCalls {
     }
 
     /// CPU time that the helpers have used.
-    pub fn cpu(&self) -> Duration {
+    pub fn helper_cpu_time(&self) -> Duration {
         self.cpu
     }
 
