@@ -66,6 +66,8 @@ pub struct WalkHistory {
     /// Regions that other processes share, and the window that showed it. Their walks are unknown.
     shared: HashMap<RegionAddr, u64>,
     windows: u64,
+    /// Number of regions that could be probed in the last window.
+    probed_of: usize,
     /// When CPU time was last read, and its value.
     cpu: Option<(Duration, Duration)>,
 }
@@ -82,6 +84,8 @@ pub struct AppliedRegionWalks {
 /// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
 /// regions could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
+/// A process has grown if it has more regions than before by one part in this many.
+const GROWN: usize = 8;
 
 impl WalkHistory {
     /// Whether a window has ended.
@@ -127,6 +131,11 @@ impl WalkHistory {
         let remembered = REMEMBERED_WINDOWS.max(2 * whole);
         self.overhead = estimate.overhead;
         self.cpu_cores = Some(estimate.cpu_cores);
+        // A program that fills new memory does not use the rest as it will later.
+        if all > self.probed_of + self.probed_of / GROWN {
+            self.regions.retain(|_, (walks, _)| *walks > 0);
+        }
+        self.probed_of = all;
         self.regions
             .retain(|region, (_, seen)| *seen + remembered > window && !shared.contains(region));
         self.shared.retain(|_, seen| *seen + remembered > window);

@@ -176,7 +176,14 @@ impl ObservationContext<'_> {
     }
 
     fn candidates(&self, member: &HawkeyeProcess, sample: &ProcessSample) -> Vec<SavingCandidate> {
-        let weight = |r: &RegionSample| member.weights.get(&r.region).copied().unwrap_or(0.0);
+        let unsampled = weights_of_unsampled(&member.weights, sample);
+        let weight = |r: &RegionSample| {
+            let sampled = member.weights.get(&r.region).copied();
+            let known = sampled.filter(|weight| *weight > 0.0);
+            known
+                .or_else(|| unsampled.get(&r.region).copied())
+                .unwrap_or(0.0)
+        };
         let small = sample.regions.iter().filter(|r| !r.is_huge());
         let small = small.filter(|r| r.present > 0 && weight(r) > 0.0);
         let mut waiting: Vec<SavingCandidate> = small
@@ -276,6 +283,37 @@ impl ObservationContext<'_> {
         };
         evidence.choose_fault_size(self.machine, Hawkeye::HORIZON)
     }
+}
+
+/// Weights of regions that were not sampled yet, where the sampled ones are so alike that the
+/// others must be like them.
+///
+/// A large process takes many windows to sample whole. Where nine of ten sampled regions have a
+/// weight, a region without one gets the least weight that nine of ten have. Only full ones do:
+/// their promotion adds no memory. Where more sampled regions are cold, the others wait for their
+/// sample.
+fn weights_of_unsampled(
+    weights: &BTreeMap<RegionAddr, f64>,
+    sample: &ProcessSample,
+) -> BTreeMap<RegionAddr, f64> {
+    /// Share of the sampled regions that decides for the others.
+    const ALIKE: f64 = 0.9;
+    let base = || sample.regions.iter().filter(|r| !r.is_huge());
+    let weight_of = |region| weights.get(&region).copied().unwrap_or(0.0);
+    let present = base().filter(|r| r.present > 0).map(|r| r.region);
+    let (mut known, unknown): (Vec<f64>, Vec<f64>) =
+        present.map(weight_of).partition(|weight| *weight > 0.0);
+    let all = known.len() + unknown.len();
+    let sampled = all as f64 * sample.walks_seen;
+    known.sort_by(|a, b| b.total_cmp(a));
+    let alike = usize_of((sampled * ALIKE).ceil() as u64);
+    let Some(&least) = alike.checked_sub(1).and_then(|last| known.get(last)) else {
+        return BTreeMap::new();
+    };
+    let full = base().filter(|r| r.present == PAGES_PER_REGION && weight_of(r.region) == 0.0);
+    full.take(usize_of((all as f64 - sampled).max(0.0) as u64))
+        .map(|r| (r.region, least))
+        .collect()
 }
 
 /// The new figure. Its savable part is averaged with what was left of the previous one. One window

@@ -80,6 +80,31 @@ fn overhead_of_unsampled_walks_does_not_count_as_saved() {
 }
 
 #[test]
+fn regions_not_sampled_yet_follow_where_the_sampled_ones_are_alike() {
+    let promoted = |walks: &dyn Fn(u64) -> u32, present| {
+        let mut policy = policy();
+        let regions = (0..200).map(|i| RegionSample {
+            present: if i < 100 { 512 } else { present },
+            ..walking(i, if i < 100 { walks(i) } else { 0 })
+        });
+        see(&mut policy, 30.0, regions.collect(), |sample| {
+            sample.walks_seen = 0.5;
+        });
+        let regions = drain(&mut policy).into_iter();
+        let (sampled, others): (Vec<_>, Vec<_>) =
+            regions.partition(|(_, promoted)| *promoted < region(100));
+        (sampled.len(), others.len())
+    };
+    let alike = |i: u64| 1000 + u32::try_from(i).expect("a small number");
+    let (sampled, others) = promoted(&alike, 512);
+    assert!(sampled > 80 && others == 100, "{sampled} and {others}");
+    // Their promotion would add memory.
+    assert_eq!(promoted(&alike, 511), (100, 0));
+    // A fifth of the sampled ones is cold, so a fifth of the others may be.
+    assert_eq!(promoted(&|i| if i < 80 { 1000 } else { 0 }, 512), (80, 0));
+}
+
+#[test]
 fn equal_programs_gain_alike() {
     let mut policy = policy();
     // Estimates differ slightly.

@@ -144,9 +144,11 @@ fn name_of(pid: u32) -> String {
     name.unwrap_or_default().trim_end().to_owned()
 }
 
-/// Whether it is a manager or its helper for calls into programs.
+/// Whether it is a manager or one of its helpers, which are called `hawkeye-call` and
+/// `hawkeye-reserve`.
 fn is_manager(pid: u32) -> bool {
-    matches!(name_of(pid).as_str(), "hawkeye" | "hawkeye-call")
+    let name = name_of(pid);
+    name == "hawkeye" || name.starts_with("hawkeye-") && !name.starts_with("hawkeye-lab")
 }
 
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
