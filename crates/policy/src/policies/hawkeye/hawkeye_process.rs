@@ -10,7 +10,7 @@ use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, Regi
 use crate::process_rules::ProcessRules;
 use crate::reason::Reason;
 use crate::requests::FaultSizes;
-use crate::saturating_cast::{ratio_or_zero, usize_of};
+use crate::saturating_cast::{ratio_or_zero, u64_of, usize_of};
 use crate::size_choice::faults::{FaultSizeInputs, FaultSizeReason};
 use crate::size_choice::region::{best_order, saved_share};
 use std::collections::{BTreeMap, HashSet};
@@ -306,12 +306,12 @@ fn weights_of_unsampled(
     let all = known.len() + unknown.len();
     let sampled = all as f64 * sample.walks_seen;
     known.sort_by(|a, b| b.total_cmp(a));
-    let alike = usize_of((sampled * ALIKE).ceil() as u64);
+    let alike = usize_of(u64_of((sampled * ALIKE).ceil()));
     let Some(&least) = alike.checked_sub(1).and_then(|last| known.get(last)) else {
         return BTreeMap::new();
     };
     let full = base().filter(|r| r.present == PAGES_PER_REGION && weight_of(r.region) == 0.0);
-    full.take(usize_of((all as f64 - sampled).max(0.0) as u64))
+    full.take(usize_of(u64_of(all as f64 - sampled)))
         .map(|r| (r.region, least))
         .collect()
 }
