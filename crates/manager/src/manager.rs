@@ -161,6 +161,7 @@ impl<M: Machine> Manager<M> {
         self.memory.apply(&event);
         self.limits.apply(now, &event);
         self.sampling.apply(&event);
+        self.promotion.apply(now, &event);
         self.recovery.planner.apply(&event);
         self.last_seen.apply(&event);
         self.journal.record(now, event);

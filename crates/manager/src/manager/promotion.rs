@@ -68,6 +68,10 @@ impl PromotionPacing {
         }
     }
 
+    pub(super) fn apply(&mut self, now: Duration, event: &Event) {
+        self.returns.apply(now, event);
+    }
+
     pub(super) fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
         self.returns.retain_processes(now, is_there);
     }
@@ -224,17 +228,11 @@ impl<M: Machine> Manager<M> {
         now: Duration,
         paid_by: PaidBy,
     ) -> BatchDecision {
-        let (process, saved) = (next.promotion.process, next.promotion.saved_us_per_s);
-        let before = (self.machine.own_costs().cpu, self.journal.totals().promoted);
+        let before = self.machine.own_costs().cpu;
         let stop = self.promote(next, now);
-        let cost = self.machine.own_costs().cpu.saturating_sub(before.0);
-        let done = self.journal.totals().promoted > before.1;
-        let returns = &mut self.promotion.returns;
-        if done {
-            returns.record_promotion(now, process, saved.unwrap_or(0.0), cost);
-        }
         if paid_by == PaidBy::Savings {
-            returns.pay(now, cost);
+            let cost = self.machine.own_costs().cpu.saturating_sub(before);
+            self.promotion.returns.pay(now, cost);
         }
         stop
     }

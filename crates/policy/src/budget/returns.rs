@@ -2,7 +2,9 @@
 
 use crate::budget::rate::TokenReserve;
 use crate::error::SettingError;
+use crate::event::Event;
 use crate::observation::ProcessId;
+use crate::saturating_cast::ratio_or_zero;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -58,8 +60,7 @@ pub enum ReturnDecision {
 #[derive(Clone, Debug)]
 pub struct ReturnBudget {
     share: f64,
-    /// CPU time that promotions save at the moment, in cores.
-    saving_cores: BTreeMap<ProcessId, f64>,
+    saving: BTreeMap<ProcessId, ProcessSaving>,
     /// The share of what was saved so far, less the cost of the promotions, in CPU seconds.
     settled_s: f64,
     at: Duration,
@@ -67,6 +68,15 @@ pub struct ReturnBudget {
     pace: TokenReserve,
     average_cost_s: f64,
     spent: Duration,
+}
+
+/// What the promotions of one process save.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessSaving {
+    /// CPU time that they save at the moment, in cores.
+    cores: f64,
+    /// Promoted regions that were not recovered.
+    regions: u32,
 }
 
 impl ReturnBudget {
@@ -90,7 +100,7 @@ impl ReturnBudget {
     pub fn new(share: ReturnShare) -> Self {
         Self {
             share: share.percent / 100.0,
-            saving_cores: BTreeMap::new(),
+            saving: BTreeMap::new(),
             settled_s: 0.0,
             at: Duration::ZERO,
             pace: TokenReserve::full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
@@ -107,7 +117,8 @@ impl ReturnBudget {
     /// Whether savings pay for a promotion that is expected to save `saved_us_per_s`.
     pub fn decide(&mut self, now: Duration, saved_us_per_s: f64) -> ReturnDecision {
         self.settle(now);
-        let cores = self.saving_cores.values().sum::<f64>() + saved_us_per_s.max(0.0) / 1e6;
+        let saved_now: f64 = self.saving.values().map(|saving| saving.cores).sum();
+        let cores = saved_now + saved_us_per_s.max(0.0) / 1e6;
         let expected_s = cores * Self::HORIZON.as_secs_f64();
         // Also false for a saving that is not a number.
         let pays = self.settled_s + self.share * expected_s >= self.average_cost_s;
@@ -119,8 +130,21 @@ impl ReturnBudget {
         }
     }
 
-    /// Takes in a promotion, whatever paid for it.
-    pub fn record_promotion(
+    /// Takes in promotions, and that a recovered region saves nothing any more.
+    pub fn apply(&mut self, now: Duration, event: &Event) {
+        match event {
+            Event::Promoted {
+                process,
+                took,
+                effect,
+                ..
+            } => self.record_promotion(now, *process, effect.saved_us_per_s.unwrap_or(0.0), *took),
+            Event::Recovered { process, .. } => self.record_recovery(now, *process),
+            _ => {}
+        }
+    }
+
+    fn record_promotion(
         &mut self,
         now: Duration,
         process: ProcessId,
@@ -128,8 +152,21 @@ impl ReturnBudget {
         cost: Duration,
     ) {
         self.settle(now);
-        *self.saving_cores.entry(process).or_default() += saved_us_per_s.max(0.0) / 1e6;
+        let saving = self.saving.entry(process).or_default();
+        saving.cores += saved_us_per_s.max(0.0) / 1e6;
+        saving.regions += 1;
         self.average_cost_s += (cost.as_secs_f64() - self.average_cost_s) * Self::NEWEST;
+    }
+
+    /// A region of the process has base pages again. What it saved is taken as the average of the
+    /// process's regions.
+    fn record_recovery(&mut self, now: Duration, process: ProcessId) {
+        self.settle(now);
+        if let Some(saving) = self.saving.get_mut(&process) {
+            let left = saving.regions.saturating_sub(1);
+            saving.cores *= ratio_or_zero(f64::from(left), f64::from(saving.regions));
+            saving.regions = left;
+        }
     }
 
     /// Pays for a call, whether it succeeded or not.
@@ -143,15 +180,15 @@ impl ReturnBudget {
     /// Takes in how much CPU time a process uses now, in cores. Promotions save no more than that.
     pub fn observe(&mut self, now: Duration, process: ProcessId, cpu_cores: f64) {
         self.settle(now);
-        if let Some(cores) = self.saving_cores.get_mut(&process) {
-            *cores = cores.min(cpu_cores.max(0.0));
+        if let Some(saving) = self.saving.get_mut(&process) {
+            saving.cores = saving.cores.min(cpu_cores.max(0.0));
         }
     }
 
     /// Forgets processes that have ended, with what they were expected to save.
     pub fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
         self.settle(now);
-        self.saving_cores.retain(|process, _| is_there(*process));
+        self.saving.retain(|process, _| is_there(*process));
     }
 
     /// Moves what was saved since the last call from the expected savings to the settled ones.
@@ -164,7 +201,7 @@ impl ReturnBudget {
         let horizon_s = Self::HORIZON.as_secs_f64();
         let left = (-passed / horizon_s).exp();
         let mut saved_s = 0.0;
-        for cores in self.saving_cores.values_mut() {
+        for ProcessSaving { cores, .. } in self.saving.values_mut() {
             saved_s += *cores * horizon_s * (1.0 - left);
             *cores *= left;
         }
@@ -232,10 +269,26 @@ mod tests {
         budget.record_promotion(at(0), process(1), 500_000.0, MS(5));
         assert_eq!(budget.decide(at(1), 0.0), ReturnDecision::Pays);
         budget.observe(at(1), process(1), 0.0);
-        let Some(left) = budget.saving_cores.get(&process(1)) else {
+        let Some(left) = budget.saving.get(&process(1)) else {
             panic!("the process is known");
         };
-        assert!(*left == 0.0);
+        assert!(left.cores == 0.0);
+    }
+
+    #[test]
+    fn a_recovered_region_saves_nothing_any_more() {
+        let mut budget = ReturnBudget::new(ReturnShare::default());
+        for _ in 0..4 {
+            budget.record_promotion(at(0), process(1), 1000.0, MS(5));
+        }
+        let cores = |budget: &ReturnBudget| budget.saving[&process(1)].cores;
+        assert!((cores(&budget) - 0.004).abs() < 1e-9);
+        budget.record_recovery(at(0), process(1));
+        assert!((cores(&budget) - 0.003).abs() < 1e-9);
+        for _ in 0..5 {
+            budget.record_recovery(at(0), process(1));
+        }
+        assert!(cores(&budget) == 0.0);
     }
 
     proptest! {
