@@ -115,7 +115,8 @@ pub struct ReservePlanner {
     closed_until: Duration,
     /// The kernel had no huge page: not filled until this time.
     no_fill_until: Duration,
-    /// When a fill was last seen, and the average cost.
+    /// When a fill was last seen, and what getting a huge page costs on average: by the fills, and
+    /// by promotions that got theirs from the kernel.
     fill: Option<(Duration, Duration)>,
     /// The reserve when it was last looked at.
     seen: ReserveState,
@@ -163,6 +164,15 @@ impl ReservePlanner {
     /// A promotion for which the reserve gave a huge page took this long.
     pub fn record_served(&mut self, took: Duration) {
         self.served = self.served.mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
+    }
+
+    /// A promotion for which the kernel had to get a huge page took this long. Beyond what one from
+    /// the reserve takes, it is what a fill would have cost.
+    pub fn record_unserved(&mut self, took: Duration) {
+        if let Some((_, fill)) = &mut self.fill {
+            let cost = took.saturating_sub(self.served);
+            *fill = fill.mul_f64(1.0 - Self::NEWEST) + cost.mul_f64(Self::NEWEST);
+        }
     }
 
     /// Whether a page from the reserve at least halves the cost of a promotion: a fill costs as
@@ -305,6 +315,20 @@ mod tests {
             planner.record_served(Duration::from_micros(200));
         }
         assert_eq!(planner.pays(), Some(true));
+    }
+
+    #[test]
+    fn it_pays_where_promotions_without_it_are_dear_whatever_one_fill_cost() {
+        let mut planner = planner();
+        planner.record_use(at(0));
+        assert_eq!(planner.target(&input(0, filled(1, 1, 90))).pages, 0);
+        for _ in 0..3 {
+            planner.record_unserved(Duration::from_micros(3000));
+        }
+        assert_eq!(planner.pays(), Some(true));
+        assert_eq!(planner.target(&input(10, filled(0, 1, 90))).pages, 128);
+        // Fills show that it is cheap again.
+        assert_eq!(planner.target(&input(20, filled(128, 128, 90))).pages, 0);
     }
 
     #[test]

@@ -279,7 +279,8 @@ impl<M: Machine> Manager<M> {
             _ => self.machine.now().saturating_sub(before),
         };
         let served = self.machine.reserve().served > served_before;
-        self.record_promotion_supply(served, took);
+        let done = matches!(outcome, Ok(PromotionResult::Done(_)));
+        self.record_promotion_supply(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {

@@ -44,10 +44,13 @@ impl<M: Machine> Manager<M> {
         self.policy.set_huge_page_supply(supply);
     }
 
-    /// A promotion took this long. It counts for the kind of its page.
-    pub(super) fn record_promotion_supply(&mut self, served: bool, took: Duration) {
-        if served {
-            self.reserve.record_served(took);
+    /// A promotion was tried, and took this long if it was made. It counts for the kind of its
+    /// page.
+    pub(super) fn record_promotion_supply(&mut self, served: bool, took: Option<Duration>) {
+        match (served, took) {
+            (_, None) => {}
+            (true, Some(took)) => self.reserve.record_served(took),
+            (false, Some(took)) => self.reserve.record_unserved(took),
         }
         let supply = self.supply_with(u32::from(served));
         self.policy.set_huge_page_supply(supply);
