@@ -243,11 +243,18 @@ impl ExplainPolicy for Hawkeye {
         });
         below_limit(member.overhead, member.terms).or_else(|| {
             let overhead = member.overhead?;
-            below_limit(savable, member.terms)?;
-            Some(format!(
-                "{:.1} % of its overhead of {overhead} comes from memory that is huge already: the rest is under the minimum for promotion",
-                overhead.huge_percent
-            ))
+            if below_limit(savable, member.terms).is_some() {
+                return Some(format!(
+                    "{:.1} % of its overhead of {overhead} comes from memory that is huge already: the rest is under the minimum for promotion",
+                    overhead.huge_percent
+                ));
+            }
+            let unsampled = member.unsampled_regions;
+            (member.waiting.is_empty() && unsampled > 0).then(|| {
+                format!(
+                    "what was sampled is promoted; about {unsampled} regions wait for their sample"
+                )
+            })
         })
     }
 }

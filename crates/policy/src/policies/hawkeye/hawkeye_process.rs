@@ -43,6 +43,8 @@ pub(super) struct HawkeyeProcess {
     pub(super) horizon: Duration,
     pub(super) terms: ProcessRules,
     pub(super) last_turn: u64,
+    /// Estimated number of its regions under base pages that were not sampled yet.
+    pub(super) unsampled_regions: u64,
     /// Its page faults at the last count.
     faults: Option<(Duration, u64)>,
     /// Its page sizes at first touches, as last decided, and when.
@@ -151,6 +153,7 @@ impl ObservationContext<'_> {
             horizon: Hawkeye::expected_remaining_life(sample.age),
             terms: sample.terms,
             last_turn,
+            unsampled_regions: unsampled_regions(sample),
             faults: sample.faults.map(|faults| (self.at, faults)),
             decided,
         };
@@ -285,6 +288,13 @@ impl ObservationContext<'_> {
     }
 }
 
+/// Estimated number of regions under base pages that were not sampled yet.
+fn unsampled_regions(sample: &ProcessSample) -> u64 {
+    let base = sample.regions.iter().filter(|r| !r.is_huge());
+    let base = base.filter(|r| r.present > 0).count();
+    u64_of(base as f64 * (1.0 - sample.walks_seen))
+}
+
 /// Weights of regions that were not sampled yet, where the sampled ones are so alike that the
 /// others must be like them.
 ///
@@ -301,19 +311,17 @@ fn weights_of_unsampled(
     let base = || sample.regions.iter().filter(|r| !r.is_huge());
     let weight_of = |region| weights.get(&region).copied().unwrap_or(0.0);
     let present = base().filter(|r| r.present > 0).map(|r| r.region);
-    let (mut known, unknown): (Vec<f64>, Vec<f64>) =
+    let (mut known, others): (Vec<f64>, Vec<f64>) =
         present.map(weight_of).partition(|weight| *weight > 0.0);
-    let all = known.len() + unknown.len();
-    let sampled = all as f64 * sample.walks_seen;
+    let unsampled = usize_of(unsampled_regions(sample));
+    let sampled = (known.len() + others.len()).saturating_sub(unsampled);
     known.sort_by(|a, b| b.total_cmp(a));
-    let alike = usize_of(u64_of((sampled * ALIKE).ceil()));
+    let alike = usize_of(u64_of((sampled as f64 * ALIKE).ceil()));
     let Some(&least) = alike.checked_sub(1).and_then(|last| known.get(last)) else {
         return BTreeMap::new();
     };
     let full = base().filter(|r| r.present == PAGES_PER_REGION && weight_of(r.region) == 0.0);
-    full.take(usize_of(u64_of(all as f64 - sampled)))
-        .map(|r| (r.region, least))
-        .collect()
+    full.take(unsampled).map(|r| (r.region, least)).collect()
 }
 
 /// The new figure. Its savable part is averaged with what was left of the previous one. One window

@@ -105,6 +105,21 @@ fn regions_not_sampled_yet_follow_where_the_sampled_ones_are_alike() {
 }
 
 #[test]
+fn a_process_with_unsampled_regions_is_explained_once_the_others_are_promoted() {
+    let mut policy = policy();
+    let regions = (0..100).map(|i| walking(i, if i < 40 { 1000 } else { 0 }));
+    see(&mut policy, 30.0, regions.collect(), |sample| {
+        sample.walks_seen = 0.5;
+    });
+    assert_eq!(policy.explain_process(process(1)), None);
+    drain(&mut policy);
+    assert_eq!(
+        policy.explain_process(process(1)).as_deref(),
+        Some("what was sampled is promoted; about 50 regions wait for their sample")
+    );
+}
+
+#[test]
 fn equal_programs_gain_alike() {
     let mut policy = policy();
     // Estimates differ slightly.
