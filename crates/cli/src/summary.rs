@@ -187,7 +187,7 @@ impl fmt::Display for Summary {
             writeln!(
                 f,
                 "  huge share  |{}| over time",
-                text_format::bars(&shares, 60)
+                text_format::bar_line(&shares, 60)
             )?;
         }
         let [promoted, split] = [self.promoted, self.split].map(text_format::count);

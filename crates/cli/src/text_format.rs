@@ -102,7 +102,7 @@ pub fn errors(errors: &BTreeMap<Errno, u64>) -> String {
 }
 
 /// Shares (0-1) as a line of `width` bars.
-pub fn bars(shares: &[f64], width: usize) -> String {
+pub fn bar_line(shares: &[f64], width: usize) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = width.min(shares.len());
     (0..width)
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn bars_cover_the_whole_time() {
-        assert_eq!(bars(&[0.0, 0.5, 1.0], 3), " ▄█");
-        assert_eq!(bars(&[0.0, 0.0, 1.0, 1.0], 2), " █");
-        assert_eq!(bars(&[], 10), "");
+        assert_eq!(bar_line(&[0.0, 0.5, 1.0], 3), " ▄█");
+        assert_eq!(bar_line(&[0.0, 0.0, 1.0, 1.0], 2), " █");
+        assert_eq!(bar_line(&[], 10), "");
     }
 }

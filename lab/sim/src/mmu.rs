@@ -76,7 +76,7 @@ mod vectors;
 mod walk;
 mod walkers;
 
-pub use caches::{CACHE_LINE_BYTES, CacheLevel, CacheReplacement};
+pub use caches::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
 pub use counters::CoreCounters;
 pub use error::MmuError;
 pub use group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};

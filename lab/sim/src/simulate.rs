@@ -105,7 +105,7 @@ pub fn simulate_observed(
     stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> Result<SimulationResult> {
     let (figures, totals) = if workload.guests.is_empty() {
-        run_alone(build_manager(system, workload, setup)?, setup, stepped)
+        run_without_guests(build_manager(system, workload, setup)?, setup, stepped)
     } else {
         run_with_guests(system, workload, setup)?
     };
@@ -133,7 +133,7 @@ pub fn simulate_observed(
 
 type RunResult = (Result<EngineFigures, EngineError>, Vec<JournalTotals>);
 
-fn run_alone(
+fn run_without_guests(
     mut manager: Manager<Engine>,
     setup: &SimulationSetup,
     stepped: &mut dyn FnMut(&Manager<Engine>),

@@ -1,6 +1,6 @@
 //! `hawkeye daemon`: manages a whole machine.
 
-use super::prezeroing::{ManagerState, ZeroingController};
+use super::prezeroing::{ManagerStateForZeroing, ZeroingController};
 use super::session::{ActiveSession, PreparedSession};
 use crate::config::Config;
 use crate::daemon;
@@ -88,7 +88,7 @@ impl DaemonOptions {
         daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, lease.settings());
             if let Some(zeroing) = &mut zeroing {
-                let standing = ManagerState {
+                let standing = ManagerStateForZeroing {
                     now: manager.machine().now(),
                     short: manager.promotion_held_by().is_some(),
                     paused: manager.is_paused(),

@@ -2,7 +2,7 @@
 
 use crate::demo::{DemoMachine, ReaderSize};
 use crate::output;
-use crate::text_format::{bars, bytes};
+use crate::text_format::{bar_line, bytes};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         }
         output::print(&(line + "\n"))?;
         if promoted > 0 {
-            drawings.push((name, bars(&speed.huge_shares, speed.huge_shares.len())));
+            drawings.push((name, bar_line(&speed.huge_shares, speed.huge_shares.len())));
         } else {
             drawings.push((name, " ".repeat(speed.huge_shares.len())));
         }

@@ -8,13 +8,13 @@ use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::test_costs;
 
 /// Sizes that the probe found to work, and their costs.
-pub type OfferedSizes = (SizeSwitches, Option<TouchCosts>);
+pub type ProbedSizeSwitches = (SizeSwitches, Option<TouchCosts>);
 
 /// Tries the sizes on a temporary child process. Where none works, prints that and chooses nothing.
-pub fn offer_sizes(
+pub fn probe_size_switches(
     consent: ThpMode,
     settings: &mut KernelSettingsGuard,
-) -> Result<Option<OfferedSizes>> {
+) -> Result<Option<ProbedSizeSwitches>> {
     if consent == ThpMode::Nobody {
         return Ok(None);
     }

@@ -31,7 +31,7 @@ pub struct ZeroingController {
 
 /// The state of management, as far as zeroing depends on it.
 #[derive(Clone, Copy, Debug)]
-pub struct ManagerState {
+pub struct ManagerStateForZeroing {
     /// Time since the machine was taken over.
     pub now: Duration,
     pub short: bool,
@@ -57,7 +57,7 @@ impl ZeroingController {
     /// Called between steps. Sets the rate when it is time to, and returns the state of zeroing.
     pub fn update(
         &mut self,
-        standing: ManagerState,
+        standing: ManagerStateForZeroing,
         guard: &mut KernelSettingsGuard,
     ) -> Option<&PrezeroingStatus> {
         if standing.now >= self.due {
@@ -86,7 +86,7 @@ impl ZeroingController {
 
     fn adjust_rate(
         &mut self,
-        standing: ManagerState,
+        standing: ManagerStateForZeroing,
         guard: &mut KernelSettingsGuard,
     ) -> Result<PrezeroingStatus> {
         let idle = self.idle.idle_share();
@@ -119,7 +119,7 @@ impl ZeroingController {
         })
     }
 
-    fn sets_rate(&self, standing: ManagerState, found: &PrezeroingState) -> bool {
+    fn sets_rate(&self, standing: ManagerStateForZeroing, found: &PrezeroingState) -> bool {
         self.settings.paced && !standing.paused && found.module.is_some()
     }
 
@@ -218,8 +218,8 @@ mod tests {
         }
     }
 
-    fn at(seconds: u64, short: bool, paused: bool) -> ManagerState {
-        ManagerState {
+    fn at(seconds: u64, short: bool, paused: bool) -> ManagerStateForZeroing {
+        ManagerStateForZeroing {
             now: Duration::from_secs(seconds),
             short,
             paused,

@@ -1,6 +1,6 @@
 //! The managed session of `run`, `attach` and `daemon`, and its summary.
 
-use super::page_size_options::{self, OfferedSizes};
+use super::page_size_options::{self, ProbedSizeSwitches};
 use super::prefault_options::PrefaultSession;
 use crate::config::{Config, PrefaultMode};
 use crate::first_touch::FirstTouchPlan;
@@ -32,7 +32,7 @@ pub struct PreparedSession {
     settings: Settings,
     backend: hawkeye_linux::KernelBackend,
     prefault: PrefaultSession,
-    sizes: Option<OfferedSizes>,
+    sizes: Option<ProbedSizeSwitches>,
     learned: Option<ProfileStore>,
     recording: Option<ActiveRecording>,
 }
@@ -135,7 +135,7 @@ impl PreparedSession {
                 .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
         }
         // Before the filler starts: it changes settings that this check depends on.
-        let sizes = page_size_options::offer_sizes(config.small_pages, lease.settings())?;
+        let sizes = page_size_options::probe_size_switches(config.small_pages, lease.settings())?;
         let prefault =
             PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
         let recording = match config.recording.clone() {

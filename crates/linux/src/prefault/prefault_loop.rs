@@ -203,7 +203,7 @@ impl PrefaultLoop {
             if warm.is_over(now) {
                 predictor.cancel_warm_start(*process);
             }
-            predictor.warm_regions_left(*process) > 0
+            predictor.warm_start_regions_left(*process) > 0
         });
         for (process, warm) in &mut self.warm {
             if now < warm.next_check() + may_be_late {

@@ -68,14 +68,14 @@ impl PrefaultPredictor {
     }
 
     /// Regions of a process that are still to be filled on request.
-    pub fn warm_regions_left(&self, process: ProcessId) -> u64 {
+    pub fn warm_start_regions_left(&self, process: ProcessId) -> u64 {
         self.warm.get(&process).copied().unwrap_or(0)
     }
 
     /// A large mapping appeared in a process with a fill request still open. It ends with the
     /// region `last`.
     pub fn on_new_mapping(&mut self, now: Duration, process: ProcessId, last: RegionAddr) {
-        if self.warm_regions_left(process) > 0 {
+        if self.warm_start_regions_left(process) > 0 {
             self.add(process, FaultStream::from_mapping_end(now, last));
         }
     }
@@ -135,7 +135,8 @@ impl PrefaultPredictor {
         now: Duration,
         mut around: impl FnMut(ProcessId, RegionAddr) -> Option<PrefaultLimits>,
     ) -> Option<PrefaultTask> {
-        let warm = |process| self.warm_regions_left(process) > self.under_way.count_of(process);
+        let warm =
+            |process| self.warm_start_regions_left(process) > self.under_way.count_of(process);
         let wanting = self.streams().filter(|(process, _, s)| {
             s.window_has_room()
                 && (s.proven || !self.has_reached_unproven_limit(now, *process))
@@ -192,7 +193,7 @@ impl PrefaultPredictor {
         }
         // A region filled for a program that is gone counts for no process.
         if let Some(fill) = fill.filter(|fill| what == PrefaultResult::Done && !fill.forgotten) {
-            self.count_warm_region(task.process);
+            self.count_down_warm_start(task.process);
             let proven = self.get(task).is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
                 self.count_unproven(now, task.process);
@@ -292,7 +293,7 @@ impl PrefaultPredictor {
         }
     }
 
-    fn count_warm_region(&mut self, process: ProcessId) {
+    fn count_down_warm_start(&mut self, process: ProcessId) {
         let Some(left) = self.warm.get_mut(&process) else {
             return;
         };

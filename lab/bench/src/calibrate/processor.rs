@@ -9,7 +9,7 @@ use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CacheLevel, CacheReplacement, L2Tlb, LatencyShape, MemorySpec, MmuError,
+    AccessPattern, CacheLevelSpec, CacheReplacement, L2Tlb, LatencyShape, MemorySpec, MmuError,
     PatternRun, ProcessorSpec, SetShape, presets,
 };
 
@@ -178,14 +178,14 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     let ghz = made.ghz;
     let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
     let memory = &mut made.memory;
-    let own = |preset: CacheLevel, level: u32| {
+    let own = |preset: CacheLevelSpec, level: u32| {
         let size = core.caches.iter().find(|cache| cache.level == level);
         let half = size.map(|size| size.bytes as usize / 2);
         let latency = core.latencies.iter().find(|l| Some(l.bytes) == half);
         let (Some(size), Some(latency)) = (size, latency) else {
             return preset;
         };
-        CacheLevel {
+        CacheLevelSpec {
             bytes: size.bytes,
             ways: size.ways,
             latency_cycles: cycles(latency.ns.low),
@@ -198,7 +198,7 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
     memory.latency_ns = far_ns.max(near_ns);
     let bytes = fillable_shared_bytes(&core.independent).unwrap_or(l3.bytes);
-    let l3 = CacheLevel {
+    let l3 = CacheLevelSpec {
         bytes,
         ways: if bytes.is_power_of_two() {
             SHARED_WAYS

@@ -43,7 +43,7 @@ impl BuddyAllocator {
         let (found, block) = (order..ORDERS)
             .find_map(|larger| Some((larger, self.free[usize::from(larger)].pop_first()?)))?;
         for rest in order..found {
-            self.put(block + (1 << rest), rest);
+            self.insert_free_block(block + (1 << rest), rest);
         }
         self.free_frames -= 1 << order;
         Some(block)
@@ -62,7 +62,7 @@ impl BuddyAllocator {
         for half in 0..order {
             let pair = frame & !((1 << (half + 1)) - 1);
             let upper = frame & (1 << half) != 0;
-            self.put(if upper { pair } else { pair + (1 << half) }, half);
+            self.insert_free_block(if upper { pair } else { pair + (1 << half) }, half);
         }
         self.free_frames -= 1;
         true
@@ -91,10 +91,10 @@ impl BuddyAllocator {
             block = block.min(buddy);
             order += 1;
         }
-        self.put(block, order);
+        self.insert_free_block(block, order);
     }
 
-    fn put(&mut self, block: u32, order: u8) {
+    fn insert_free_block(&mut self, block: u32, order: u8) {
         self.free[usize::from(order)].insert(block);
     }
 

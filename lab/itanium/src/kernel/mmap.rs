@@ -55,7 +55,7 @@ impl ItaniumMachine {
             return Err(ItaniumError::Occupied { process, address });
         }
         // Memory for page tables may be short: then nothing is mapped.
-        self.write_page_sizes(process, first, pages, backing)?;
+        self.set_page_sizes_in_entries(process, first, pages, backing)?;
         let mapping = PageMapping {
             backing,
             ..PageMapping::anonymous(pages, preferred)
@@ -69,7 +69,7 @@ impl ItaniumMachine {
     ///
     /// # Errors
     /// There is no memory for page tables. No page has a size then.
-    pub(super) fn write_page_sizes(
+    pub(super) fn set_page_sizes_in_entries(
         &mut self,
         process: u32,
         first: u64,

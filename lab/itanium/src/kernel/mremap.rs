@@ -43,7 +43,7 @@ impl ItaniumMachine {
         let more = new_pages - old_pages;
         let in_region = offset_of(base.address_of(end)) + base.address_of(more) <= REGION_LIMIT;
         if end == start + mapping.pages && in_region && space.is_free(end, more) {
-            self.write_page_sizes(process, end, more, mapping.backing)?;
+            self.set_page_sizes_in_entries(process, end, more, mapping.backing)?;
             let longer = of(mapping.pages + more);
             self.space_mut(process)?.mappings.insert(start, longer);
             return Ok(address);
@@ -66,7 +66,7 @@ impl ItaniumMachine {
         space.mappings.remove(&first);
         space.mappings.insert(to, of(new_pages));
         space.forget_heap_surplus(first, old_pages);
-        self.write_page_sizes(process, to + old_pages, more, mapping.backing)?;
+        self.set_page_sizes_in_entries(process, to + old_pages, more, mapping.backing)?;
         self.purge_translations(purge)?;
         Ok(base.address_of(to))
     }

@@ -93,7 +93,7 @@ impl SimulatedKernel {
         let owned = self.space_mut(at.space)?;
         let found = owned.table.get_or_create(at.region);
         let gone = found.present.and(pages);
-        let runs = found.unmap_all(gone);
+        let runs = found.unmap_pages(gone);
         let swapped = u64::from(found.swapped.and(pages).count());
         found.swapped = found.swapped.minus(pages);
         found.nonzero = found.nonzero.minus(pages);

@@ -71,7 +71,7 @@ impl SimulatedKernel {
         };
         let zeros = found.present.minus(found.nonzero);
         let used = u64::from(found.present.count() - zeros.count());
-        let runs = found.unmap_all(zeros);
+        let runs = found.unmap_pages(zeros);
         found.zero_mapped = found.zero_mapped.or(zeros);
         owned.resident -= u64::from(zeros.count());
         for run in runs {

@@ -124,7 +124,7 @@ impl RegionMapping {
     }
 
     /// Takes base pages away from their frames, and forgets all of their state except `nonzero`.
-    pub(crate) fn unmap(&mut self, first: u16, count: u16) {
+    pub(crate) fn unmap_run(&mut self, first: u16, count: u16) {
         let pages = PageBits::range(first, count);
         for set in [&mut self.present, &mut self.written, &mut self.accessed] {
             *set = set.minus(pages);
@@ -134,11 +134,11 @@ impl RegionMapping {
     }
 
     /// The same for all of these pages; returns their frames.
-    pub(crate) fn unmap_all(&mut self, pages: PageBits) -> Vec<ValueRun> {
+    pub(crate) fn unmap_pages(&mut self, pages: PageBits) -> Vec<ValueRun> {
         let mut runs = Vec::new();
         for (first, count) in pages.each_run() {
             runs.extend(self.frames.runs_within(first, count));
-            self.unmap(first, count);
+            self.unmap_run(first, count);
         }
         runs
     }

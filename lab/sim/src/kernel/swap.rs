@@ -185,7 +185,7 @@ impl SimulatedKernel {
         };
         let found = space.table.get_or_create(at.region);
         let pages = PageBits::range(first, count);
-        let runs = found.unmap_all(pages);
+        let runs = found.unmap_pages(pages);
         found.swapped = found.swapped.or(pages);
         space.resident -= u64::from(count);
         space.swapped += u64::from(count);

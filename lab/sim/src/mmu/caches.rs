@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One level of cache. Lines have [`CACHE_LINE_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CacheLevel {
+pub struct CacheLevelSpec {
     /// Its size, in bytes.
     pub bytes: u64,
     /// Lines in one set.
@@ -19,7 +19,7 @@ pub struct CacheLevel {
 /// Bytes of a cache line.
 pub const CACHE_LINE_BYTES: u64 = 64;
 
-impl CacheLevel {
+impl CacheLevelSpec {
     pub(crate) fn shape(self) -> SetShape {
         let lines = self.bytes / CACHE_LINE_BYTES;
         SetShape::new(u32::try_from(lines).unwrap_or(u32::MAX), self.ways)
@@ -110,8 +110,8 @@ impl LastLevel {
 }
 
 impl DataCacheHierarchy {
-    pub(crate) fn new(levels: [CacheLevel; 3], last: CacheReplacement) -> Self {
-        let [l1, l2, l3] = levels.map(CacheLevel::shape);
+    pub(crate) fn new(levels: [CacheLevelSpec; 3], last: CacheReplacement) -> Self {
+        let [l1, l2, l3] = levels.map(CacheLevelSpec::shape);
         Self {
             l1: LruSets::new(l1),
             l2: LruSets::new(l2),
@@ -223,8 +223,8 @@ mod tests {
     const LRU: CacheReplacement = CacheReplacement::LeastRecentlyUsed;
     const RE_REFERENCE: CacheReplacement = CacheReplacement::ReReference { taken_percent: 100 };
 
-    fn level(lines: u64, ways: u32) -> CacheLevel {
-        CacheLevel {
+    fn level(lines: u64, ways: u32) -> CacheLevelSpec {
+        CacheLevelSpec {
             bytes: lines * CACHE_LINE_BYTES,
             ways,
             latency_cycles: 1,
@@ -256,7 +256,7 @@ mod tests {
 
     /// Of `lines` lines at a distance, how many these caches still have in a level.
     fn kept(
-        levels: [CacheLevel; 3],
+        levels: [CacheLevelSpec; 3],
         in_level: MemoryLevel,
         lines: u64,
         distance: u64,

@@ -3,7 +3,7 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to
 //! the front, and the tag at the end falls out.
 
-use super::vectors::{EMPTY, LANES, SetAndTag, lanes, lanes_mut, retain_missed, touch};
+use super::vectors::{EMPTY, LANES, SetAndTag, flat_lanes, flat_lanes_mut, retain_missed, touch};
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
 
@@ -135,7 +135,7 @@ impl LruSets {
     }
 
     pub(crate) fn count(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
-        let ways = &lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
+        let ways = &flat_lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
         let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));
         chosen.count()
     }
@@ -143,7 +143,7 @@ impl LruSets {
     /// Drops every entry for which `keep` returns false; `keep` gets its set and tag.
     pub(crate) fn retain(&mut self, keep: impl Fn(usize, u32) -> bool) {
         for (set, ways) in self.tags.chunks_exact_mut(self.vectors).enumerate() {
-            let ways = &mut lanes_mut(ways)[..self.ways];
+            let ways = &mut flat_lanes_mut(ways)[..self.ways];
             let mut kept = 0;
             for way in 0..ways.len() {
                 let tag = ways[way];
@@ -159,7 +159,7 @@ impl LruSets {
     /// Tags of a set, the most recently used first.
     #[inline]
     fn set(&mut self, set: usize) -> &mut [u32] {
-        &mut lanes_mut(&mut self.tags[set * self.vectors..][..self.vectors])[..self.ways]
+        &mut flat_lanes_mut(&mut self.tags[set * self.vectors..][..self.vectors])[..self.ways]
     }
 }
 

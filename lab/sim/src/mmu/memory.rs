@@ -1,7 +1,7 @@
 //! Latency of loads: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
 use super::caches::{
-    CACHE_LINE_BYTES, CacheLevel, CacheReplacement, DataCacheHierarchy, MemoryLevel,
+    CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement, DataCacheHierarchy, MemoryLevel,
 };
 use super::latency::{LatencyShape, ReadLatencyDraws};
 use super::resource_slots::ResourceSlots;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct MemorySpec {
     /// L1, L2 and L3. A core can use all of a shared cache, because it runs alone.
-    pub caches: [CacheLevel; 3],
+    pub caches: [CacheLevelSpec; 3],
     /// Mean time from the start of a load to its data where no cache has it, in nanoseconds.
     pub latency_ns: f64,
     /// Distribution of that latency. The fast model uses only the mean.
@@ -192,8 +192,8 @@ impl MemoryModel {
 mod tests {
     use super::*;
 
-    const fn level(lines: u64, latency_cycles: u32) -> CacheLevel {
-        CacheLevel {
+    const fn level(lines: u64, latency_cycles: u32) -> CacheLevelSpec {
+        CacheLevelSpec {
             bytes: lines * CACHE_LINE_BYTES,
             ways: lines as u32,
             latency_cycles,

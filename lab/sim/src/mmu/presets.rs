@@ -8,7 +8,7 @@
 //!
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
-use super::caches::{CacheLevel, CacheReplacement};
+use super::caches::{CacheLevelSpec, CacheReplacement};
 use super::group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use super::latency::LatencyShape;
 use super::lru::SetShape;
@@ -21,9 +21,9 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Bytes, ways and latencies in cycles of the three levels.
-const fn caches(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLevel; 3] {
-    const fn level(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevel {
-        CacheLevel {
+const fn caches(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLevelSpec; 3] {
+    const fn level(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevelSpec {
+        CacheLevelSpec {
             bytes,
             ways,
             latency_cycles,

@@ -8,12 +8,12 @@ pub(super) const EMPTY: u32 = u32::MAX;
 
 pub(super) const LANES: usize = 4;
 
-pub(super) fn lanes(vectors: &[u32x4]) -> &[u32] {
+pub(super) fn flat_lanes(vectors: &[u32x4]) -> &[u32] {
     bytemuck::cast_slice(vectors)
 }
 
 #[inline]
-pub(super) fn lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
+pub(super) fn flat_lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
     bytemuck::cast_slice_mut(vectors)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32)
         // With more than one vector, the branch saves more than it costs.
         let any = same.into_iter().fold(u32x4::ZERO, |any, same| any | same);
         if lanes_set(any) == 0 {
-            let ways = lanes_mut(ways);
+            let ways = flat_lanes_mut(ways);
             ways.copy_within(..LANES * VECTORS - 1, 1);
             ways[0] = tag;
             return false;

@@ -5,8 +5,8 @@ use hawkeye_sim::mmu::translation::{
     Access, LeafSize, PageTableLevels, PageTableSetup, ProgramWork, Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    CacheLevel, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, ProcessorSpec, SKYLAKE, SetShape,
-    WalkCacheSizes,
+    CacheLevelSpec, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, ProcessorSpec, SKYLAKE,
+    SetShape, WalkCacheSizes,
 };
 
 const PAGE: u64 = 4096;
@@ -126,7 +126,7 @@ fn cycles_are_those_of_where_lines_are() -> TestResult {
 fn lines_that_the_second_level_lost_are_in_the_last() -> TestResult {
     let mut processor = bare();
     // One set of four lines.
-    processor.memory.caches[1] = CacheLevel {
+    processor.memory.caches[1] = CacheLevelSpec {
         bytes: 256,
         ways: 1,
         latency_cycles: 10,

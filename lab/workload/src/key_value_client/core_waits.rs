@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_micros(250);
 ///
 /// The kernel counts a wait when it is over, so it may have begun before the first read. Requests
 /// that came meanwhile take no longer than the wait where a server is not always busy.
-fn possible_wait(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
+fn possible_wait_range(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
     before.min(now.saturating_sub(waited))..now + waited
 }
 
@@ -69,7 +69,7 @@ impl CoreWaits {
             }
         }
         if most >= LEAST {
-            self.seen.push(possible_wait(self.looked, now, most));
+            self.seen.push(possible_wait_range(self.looked, now, most));
         }
         self.looked = now;
     }
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn a_wait_reaches_back_and_holds_up_what_follows() {
-        assert_eq!(possible_wait(ms(10), ms(11), ms(4)), ms(7)..ms(15));
-        assert_eq!(possible_wait(ms(10), ms(20), ms(4)), ms(10)..ms(24));
-        assert_eq!(possible_wait(ms(0), ms(1), ms(4)).start, ms(0));
+        assert_eq!(possible_wait_range(ms(10), ms(11), ms(4)), ms(7)..ms(15));
+        assert_eq!(possible_wait_range(ms(10), ms(20), ms(4)), ms(10)..ms(24));
+        assert_eq!(possible_wait_range(ms(0), ms(1), ms(4)).start, ms(0));
     }
 
     #[test]
     fn a_wait_meets_what_overlaps_it() {
-        let wait = possible_wait(ms(10), ms(11), ms(4));
+        let wait = possible_wait_range(ms(10), ms(11), ms(4));
         let meets = |from, to| overlap(&wait, &(ms(from)..ms(to)));
         assert!(meets(15, 16) && meets(6, 7));
         assert!(meets(0, 20) && meets(8, 8));

@@ -73,7 +73,7 @@ impl TargetCalls {
         address: u64,
         huge: bool,
     ) -> Result<()> {
-        let request = TargetRequest::read_memory(process, address, 1)?;
+        let request = TargetRequest::for_reading_memory(process, address, 1)?;
         let cpu = if huge { RESERVE.give_back() } else { None };
         let answer = self.call(process.id, "reading memory", &request.on_cpu(cpu))?;
         if answer.data.is_empty() {
@@ -148,7 +148,7 @@ impl TargetCalls {
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
             let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
             let length = usize::from(PAGES_PER_CALL) * usize_of(BASE_PAGE_BYTES);
-            let request = TargetRequest::read_memory(process, address, length)?;
+            let request = TargetRequest::for_reading_memory(process, address, length)?;
             let answer = self.call(process.id, "reading pages", &request)?;
             let pages = answer.data.chunks_exact(usize_of(BASE_PAGE_BYTES));
             for (index, page) in (first..).zip(pages) {

@@ -75,7 +75,7 @@ impl<'a> TargetRequest<'a> {
     ///
     /// # Errors
     /// `ENAMETOOLONG`: the path has more than 63 bytes.
-    pub fn read_file(path: &str, offset: u64, length: usize) -> Result<Self> {
+    pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Result<Self> {
         let mut raw = RawRequest {
             kind: READ_FILE,
             offset,
@@ -95,10 +95,14 @@ impl<'a> TargetRequest<'a> {
     /// never reaches another process that has got the same pid meanwhile.
     ///
     /// # Errors
-    /// As [`Self::read_file`].
-    pub fn read_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Result<Self> {
+    /// As [`Self::for_reading_file`].
+    pub fn for_reading_memory(
+        process: &'a ProcessHandle,
+        address: u64,
+        length: usize,
+    ) -> Result<Self> {
         let mut request =
-            Self::read_file(&format!("/proc/{}/mem", process.id.pid), address, length)?;
+            Self::for_reading_file(&format!("/proc/{}/mem", process.id.pid), address, length)?;
         request.raw.kind = READ_MEMORY;
         request.passed = Some(process.fd());
         Ok(request)

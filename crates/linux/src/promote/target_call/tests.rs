@@ -16,7 +16,7 @@ fn own() -> ProcessHandle {
 static WORD: u64 = 0x1234_5678_9abc_def0;
 
 fn word(own: &ProcessHandle) -> TargetRequest<'_> {
-    TargetRequest::read_memory(own, &raw const WORD as u64, 8)
+    TargetRequest::for_reading_memory(own, &raw const WORD as u64, 8)
         .expect("the request fits into a message")
 }
 
@@ -58,7 +58,7 @@ fn the_kernels_error_is_returned() {
 }
 
 fn file(path: &str, length: usize) -> TargetRequest<'_> {
-    TargetRequest::read_file(path, 0, length).expect("the request fits into a message")
+    TargetRequest::for_reading_file(path, 0, length).expect("the request fits into a message")
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn a_warm_start_fills_what_was_requested_once_it_is_mapped() {
     world.work(1200);
     assert_eq!(world.filled.len(), 1000);
     assert_eq!(world.filled.first(), Some(&(FIRST + 3000)));
-    assert_eq!(world.predictor.warm_regions_left(process(1)), 0);
+    assert_eq!(world.predictor.warm_start_regions_left(process(1)), 0);
     world.predictor.on_new_mapping(world.now, process(1), last);
     world.work(100);
     assert_eq!(world.filled.len(), 1000, "not more than requested");

@@ -16,7 +16,7 @@ const TRIES: usize = 3;
 pub fn promote_whole_process(pid: u32) -> BenchResult<f64> {
     let process = ProcessHandle::open(pid)?;
     for _ in 0..TRIES {
-        for region in collapsible_regions(pid)?
+        for region in eligible_present_regions(pid)?
             .into_iter()
             .filter(|region| !region.is_huge())
         {
@@ -55,14 +55,14 @@ pub fn collapse_range(process: &ProcessHandle, range: Range<u64>) -> BenchResult
 /// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
 pub fn huge_percent(pid: u32) -> BenchResult<f64> {
     let (mut huge, mut all) = (0, 0);
-    for region in collapsible_regions(pid)? {
+    for region in eligible_present_regions(pid)? {
         all += u64::from(region.present) * BASE_PAGE_BYTES;
         huge += if region.is_huge() { HUGE_PAGE_BYTES } else { 0 };
     }
     Ok(huge as f64 * 100.0 / all.max(1) as f64)
 }
 
-fn collapsible_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
+fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let mut regions = pagemap::population(pid, &eligible.ranges)?;
     regions.extend(pagemap::population(pid, &shared_ranges_of(pid)?)?);

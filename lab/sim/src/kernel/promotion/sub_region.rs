@@ -76,7 +76,7 @@ impl SimulatedKernel {
         let (there, written) = (found.present.and(block), found.written.and(block));
         let accessed = found.accessed.and(block);
         for (first, count) in there.each_run() {
-            found.unmap(first, count);
+            found.unmap_run(first, count);
         }
         found.map_folio(order, first, got.frames);
         found.written = found.written.or(written);

@@ -4,7 +4,7 @@ use super::missed_pages::{MAX_LEVELS, MAX_WALKS, WalkCause, WalkKind};
 use super::spec::TranslatorSpec;
 use crate::mmu::vectors::EMPTY;
 use crate::mmu::vectors::{empty, touch};
-use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
+use crate::mmu::{CACHE_LINE_BYTES, CacheLevelSpec};
 use prefetch_index::prefetch_index;
 use wide::u32x4;
 
@@ -207,7 +207,7 @@ struct TableCache(Vec<[u32x4; 1]>);
 
 impl TableCache {
     /// A share of a cache (per cent), at least one set.
-    fn new(level: CacheLevel, share: u32) -> Self {
+    fn new(level: CacheLevelSpec, share: u32) -> Self {
         let lines = level.bytes / CACHE_LINE_BYTES * u64::from(share) / 100;
         Self(vec![empty(); (lines as usize / WAYS).max(1)])
     }

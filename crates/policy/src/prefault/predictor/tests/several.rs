@@ -197,7 +197,7 @@ fn a_warm_start_fills_at_most_what_was_requested() {
             PrefaultResult::Done
         };
         pool.predictor.on_prefault_result(pool.now, task, what);
-        let wanted = pool.predictor.warm_regions_left(process(1));
+        let wanted = pool.predictor.warm_start_regions_left(process(1));
         tasks.extend(pool.all(3 - tasks.len()));
         assert!(pool.predictor.count_prefaults_under_way() <= wanted);
     }
@@ -241,7 +241,7 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
             (0, 0)
         );
         let warm = if becomes_another { 100 } else { 0 };
-        assert_eq!(predictor.warm_regions_left(process(1)), warm);
+        assert_eq!(predictor.warm_start_regions_left(process(1)), warm);
     }
 }
 
