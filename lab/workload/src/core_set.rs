@@ -1,7 +1,9 @@
 //! Sets of cores for a program or a thread.
 
+use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -32,6 +34,22 @@ impl CoreSet {
         unsafe {
             command.pre_exec(move || Ok(sched_setaffinity(this_thread(), &self.0)?));
         }
+    }
+
+    /// Restricts all present threads of a process, and those that they start later.
+    pub fn restrict_process(self, pid: u32) -> io::Result<()> {
+        for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            let thread = task?.file_name().into_string().unwrap_or_default();
+            match thread.parse().map(Pid::from_raw) {
+                Ok(thread) => match sched_setaffinity(thread, &self.0) {
+                    // The thread has ended.
+                    Ok(()) | Err(Errno::ESRCH) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Restricts the calling thread to these cores until the returned value is dropped.
@@ -86,5 +104,19 @@ mod tests {
         let output = command.output().expect("grep is there");
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.split_whitespace().last(), Some(&*last.to_string()));
+    }
+
+    #[test]
+    fn a_running_process_is_restricted() {
+        let last = *CoreSet::allowed().last().expect("it runs somewhere");
+        let mut child = Command::new("sleep").arg("9").spawn().expect("starts");
+        let one = CoreSet::of(&[last]).expect("there is one");
+        one.restrict_process(child.id()).expect("is restricted");
+        let pid = Pid::from_raw(child.id() as i32);
+        let now = sched_getaffinity(pid).expect("has cores");
+        child.kill().expect("is killed");
+        child.wait().expect("ends");
+        assert_eq!(now, one.0);
+        assert!(one.restrict_process(u32::MAX).is_err());
     }
 }

@@ -7,11 +7,14 @@ pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
 pub(super) mod launch;
+mod mariadb;
 pub mod packages;
 mod postgres;
 pub mod program_speed;
 mod protocol_program;
 mod python;
+mod reporting_program;
+mod rocksdb;
 #[cfg(test)]
 mod testing;
 
@@ -46,6 +49,12 @@ pub trait MeasuredProgram: Send {
     fn latencies(&mut self, _pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
         Ok(None)
     }
+
+    /// Lets it end at SIGTERM: no client of ours stays connected, and it is not stopped. It is not
+    /// used any more.
+    fn prepare_to_end(&mut self) -> BenchResult<()> {
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +70,12 @@ pub enum ProgramKind {
     /// PostgreSQL, with look-ups of random rows by pgbench.
     Postgres,
     Sparsehash,
+    /// Look-ups in a map whose values lie on the heap of the Go runtime.
+    GoMap,
+    /// RocksDB, with reads of random keys by db_bench.
+    RocksDb,
+    /// MariaDB, with look-ups of random rows by sysbench.
+    MariaDb,
     /// Conjugate gradients on a random sparse matrix, in SciPy.
     Cg,
     /// Multigrid in three dimensions, in NumPy.
@@ -110,6 +125,9 @@ impl ProgramKind {
             Self::JavaHashMap => "JVM hash map",
             Self::Postgres => "PostgreSQL",
             Self::Sparsehash => "sparsehash",
+            Self::GoMap => "Go map",
+            Self::RocksDb => "RocksDB",
+            Self::MariaDb => "MariaDB",
             Self::Cg => "cg",
             Self::Mg => "mg",
             Self::Graph => "graph",
@@ -122,8 +140,9 @@ impl ProgramKind {
         match self {
             Self::Reader { .. } => "reads",
             Self::Redis | Self::Memcached => "answers",
-            Self::JavaHashMap | Self::Sparsehash => "look-ups",
-            Self::Postgres => "transactions",
+            Self::JavaHashMap | Self::Sparsehash | Self::GoMap => "look-ups",
+            Self::Postgres | Self::MariaDb => "transactions",
+            Self::RocksDb => "reads",
             Self::Cg => "matrix entries",
             Self::Mg => "points smoothed",
             Self::Graph => "edges",
@@ -141,6 +160,9 @@ impl ProgramKind {
                 return self.start_hot(host, mib, HotKeys::UNIFORM);
             }
             Self::Postgres => Box::new(postgres::start(mib)?),
+            Self::GoMap => Box::new(hash_maps::start_go(mib)?),
+            Self::RocksDb => Box::new(rocksdb::start(mib)?),
+            Self::MariaDb => Box::new(mariadb::start(mib)?),
             Self::Cg => Box::new(python::start(PythonScript::Cg, mib)?),
             Self::Mg => Box::new(python::start(PythonScript::Mg, mib)?),
             Self::Graph => Box::new(python::start(PythonScript::Graph, mib)?),
@@ -179,7 +201,9 @@ impl ProgramKind {
             // Its table is rounded down to a power of two.
             Self::Sparsehash => bytes,
             // The files are in the page cache too.
-            Self::Postgres => bytes * 2 + (64 << 20),
+            Self::Postgres | Self::RocksDb | Self::MariaDb => bytes * 2 + (256 << 20),
+            // Garbage until the first collection.
+            Self::GoMap => bytes * 5 / 4,
             Self::Cg | Self::Mg | Self::Graph => bytes * 5 / 4 + python,
             Self::DuckDb => bytes * 2 + python,
         }

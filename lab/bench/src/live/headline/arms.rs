@@ -3,6 +3,7 @@
 use super::outcome::ArmOutcome;
 use crate::error::BenchError;
 use crate::live::prelude::*;
+use crate::live::programs::launch::{is_manager, process_name};
 use crate::live::programs::packages::find_program;
 use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder};
 use crate::live::systems::KhugepagedPace;
@@ -139,32 +140,11 @@ pub(super) fn cpu_of_family(manager: u32) -> Duration {
     family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
-fn name_of(pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-    name.unwrap_or_default().trim_end().to_owned()
-}
-
-/// Whether it is a manager or one of its helpers, which are called `hawkeye-call` and
-/// `hawkeye-reserve`.
-fn is_manager(pid: u32) -> bool {
-    let name = name_of(pid);
-    name == "hawkeye" || name.starts_with("hawkeye-") && !name.starts_with("hawkeye-lab")
-}
-
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
 /// descendants.
 pub(super) fn manager_of(pid: u32) -> Option<u32> {
     let mut ours = descendants(std::process::id());
-    ours.find(|ours| name_of(*ours) == "hawkeye" && descendants(*ours).any(|it| it == pid))
-}
-
-/// The program itself, where `pid` is that of its `hawkeye run`.
-pub(super) fn managed_program(pid: u32) -> u32 {
-    if !is_manager(pid) {
-        return pid;
-    }
-    let mut family = descendants(pid);
-    family.find(|pid| !is_manager(*pid)).unwrap_or(pid)
+    ours.find(|ours| process_name(*ours) == "hawkeye" && descendants(*ours).any(|it| it == pid))
 }
 
 /// Ends a program by its `hawkeye run`, which passes the signal on and restores settings.
@@ -190,7 +170,7 @@ mod tests {
     fn a_program_without_manager_is_itself() {
         let own = std::process::id();
         assert_eq!(manager_of(own), None);
-        assert_eq!(managed_program(own), own);
+        assert_eq!(crate::live::programs::launch::managed_program(own), own);
         assert_eq!(Arm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
     }
 }

@@ -1,10 +1,10 @@
 //! Running programs that others wrote.
 
-use crate::error::{BenchError, BenchResult};
+use crate::error::{BenchError, BenchResult, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ops::{Deref, DerefMut};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub(in crate::live) struct RunningProcess {
@@ -49,6 +49,21 @@ impl Drop for RunningProcess {
 pub(in crate::live) fn command_output(command: &mut Command) -> BenchResult<Output> {
     let failed = BenchError::start_error(command);
     command.output().map_err(failed)
+}
+
+/// What a command prints; that it fails is an error.
+pub(super) fn successful_output(mut command: Command) -> BenchResult<String> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command_output(&mut command)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    bail!(
+        "{} ended with {}: {}",
+        command.get_program().to_string_lossy(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    )
 }
 
 /// Repeats a question until there is an answer; `None` after this time.

@@ -1,5 +1,5 @@
-//! Hash maps with look-ups of random keys: one in a Java virtual machine, and sparsehash's
-//! `dense_hash_map`. They use the workloads' line protocol.
+//! Hash maps with look-ups of random keys: one in a Java virtual machine, sparsehash's
+//! `dense_hash_map`, and a map of Go. They use the workloads' line protocol.
 
 use super::protocol_program::{ProtocolProgram, command};
 use super::{packages, temporary_folder, write};
@@ -10,6 +10,17 @@ use tempfile::TempDir;
 
 /// The header that shows by its presence whether sparsehash is installed.
 const SPARSEHASH: &str = "/usr/include/sparsehash/dense_hash_map";
+
+/// Where Go's own installer puts its compiler, which is not always in `PATH`.
+const GO: &str = "/usr/local/go/bin/go";
+/// The name of a compiled program's file.
+const PROGRAM: &str = "program";
+
+/// The Go compiler, if it is installed.
+fn go_program() -> Option<PathBuf> {
+    let own = PathBuf::from(GO);
+    packages::find_program("go").or_else(|| own.exists().then_some(own))
+}
 
 /// Compiled here. Dropping it deletes it, which does not affect a running instance.
 pub(in crate::live) struct CompiledProgram {
@@ -22,21 +33,41 @@ impl CompiledProgram {
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
         let folder = temporary_folder()?;
         let source = write(&folder, "program.cc", source)?;
-        let program = Self { folder };
         let mut compiler = Command::new("g++");
         compiler.args(["-O2", "-pthread", "-o"]);
-        compiler.arg(program.path()).arg(&source);
+        compiler.arg(folder.path().join(PROGRAM)).arg(&source);
+        Self::compile(folder, compiler)
+    }
+
+    fn with_go(source: &str) -> BenchResult<Self> {
+        let compiler = match go_program() {
+            Some(compiler) => compiler,
+            None => {
+                packages::need_program("go", "golang-go")?;
+                "go".into()
+            }
+        };
+        let folder = temporary_folder()?;
+        let source = write(&folder, "program.go", source)?;
+        let mut compiler = Command::new(compiler);
+        compiler.env("GOTOOLCHAIN", "local").arg("build").arg("-o");
+        compiler.arg(folder.path().join(PROGRAM)).arg(&source);
+        Self::compile(folder, compiler)
+    }
+
+    fn compile(folder: TempDir, mut compiler: Command) -> BenchResult<Self> {
+        let name = compiler.get_program().to_string_lossy().into_owned();
         let status = compiler
             .status()
-            .map_err(BenchError::program_error("g++"))?;
+            .map_err(BenchError::program_error(&name))?;
         if !status.success() {
-            bail!("compiling a program with g++ failed: {status}");
+            bail!("compiling a program with {name} failed: {status}");
         }
-        Ok(program)
+        Ok(Self { folder })
     }
 
     pub(in crate::live) fn path(&self) -> PathBuf {
-        self.folder.path().join("program")
+        self.folder.path().join(PROGRAM)
     }
 }
 
@@ -71,6 +102,14 @@ pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram>
     ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
 }
 
+/// A map whose values make up most of a heap of this size.
+pub(super) fn start_go(mib: u64) -> BenchResult<ProtocolProgram> {
+    let program = CompiledProgram::with_go(include_str!("map_lookup.go"))?;
+    let mut command = command(program.path());
+    command.arg(mib.max(1).to_string());
+    ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +132,13 @@ mod tests {
         for hot in [HotKeys::UNIFORM, TENTH] {
             works(&mut start_sparsehash(3, hot).expect("starts"));
         }
+    }
+
+    #[test]
+    fn go_looks_keys_up() {
+        if go_program().is_none() {
+            return skip_without(this_test!(), "Go");
+        }
+        works(&mut start_go(3).expect("starts"));
     }
 }

@@ -86,13 +86,12 @@ fn start_server(
 ) -> BenchResult<ProtocolProgram> {
     let name = command.get_program().to_string_lossy().into_owned();
     prepare_for_background(&mut command);
-    // A launcher would be restricted too.
-    let cores = ClientServerCores::divided().filter(|_| !launch::has_launcher());
+    let cores = ClientServerCores::divided();
     if let Some(cores) = cores {
-        cores.server.restrict_command(&mut command);
+        cores.restrict_server_command(&mut command);
         cores.client.restrict_command(&mut client);
     }
-    let mut process = RunningProcess::start(&mut command, Signal::SIGKILL)?;
+    let mut process = RunningProcess::start(&mut command, launch::end_signal(Signal::SIGKILL))?;
     let socket = folder.path().join("socket");
     let listens = poll_for_answer(START, || {
         if let Ok(Some(status)) = process.try_wait() {
@@ -102,6 +101,9 @@ fn start_server(
     })?;
     if listens.is_none() {
         bail!("{name} did not listen within {} s", START.as_secs());
+    }
+    if let Some(cores) = cores {
+        cores.restrict_launched_server(process.id())?;
     }
     client.arg("--socket").arg(&socket);
     ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)

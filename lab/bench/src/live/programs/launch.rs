@@ -1,11 +1,15 @@
 //! How programs are started: directly, or by `hawkeye run`.
 
-use std::cell::RefCell;
+use hawkeye_linux::processes::process::descendants;
+use nix::sys::signal::Signal;
+use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
+use std::time::Instant;
 
 thread_local! {
     static LAUNCHER: RefCell<Vec<OsString>> = const { RefCell::new(Vec::new()) };
+    static LATEST_START: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Starts programs by `launcher`, a command and its first arguments, while `work` runs in this
@@ -22,8 +26,24 @@ pub(super) fn has_launcher() -> bool {
     LAUNCHER.with_borrow(|launcher| !launcher.is_empty())
 }
 
-/// A command that starts `program`; its arguments follow.
+/// When this thread last started a measured program. What was compiled or written to files for it
+/// came before.
+pub(in crate::live) fn latest_start() -> Option<Instant> {
+    LATEST_START.get()
+}
+
+/// The signal that ends a program that was just started; `otherwise` without a launcher. A launcher
+/// passes SIGTERM on and restores settings.
+pub(super) fn end_signal(otherwise: Signal) -> Signal {
+    match has_launcher() {
+        true => Signal::SIGTERM,
+        false => otherwise,
+    }
+}
+
+/// A command that starts `program` now; its arguments follow.
 pub(super) fn program_command(program: impl AsRef<OsStr>) -> Command {
+    LATEST_START.set(Some(Instant::now()));
     LAUNCHER.with_borrow(|launcher| match launcher.split_first() {
         Some((first, rest)) => {
             let mut command = Command::new(first);
@@ -32,6 +52,27 @@ pub(super) fn program_command(program: impl AsRef<OsStr>) -> Command {
         }
         None => Command::new(program),
     })
+}
+
+pub(in crate::live) fn process_name(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.unwrap_or_default().trim_end().to_owned()
+}
+
+/// Whether it is a manager or one of its helpers, which are called `hawkeye-call` and
+/// `hawkeye-reserve`.
+pub(in crate::live) fn is_manager(pid: u32) -> bool {
+    let name = process_name(pid);
+    name == "hawkeye" || name.starts_with("hawkeye-") && !name.starts_with("hawkeye-lab")
+}
+
+/// The program itself, where `pid` is that of its `hawkeye run`.
+pub(in crate::live) fn managed_program(pid: u32) -> u32 {
+    if !is_manager(pid) {
+        return pid;
+    }
+    let mut family = descendants(pid);
+    family.find(|pid| !is_manager(*pid)).unwrap_or(pid)
 }
 
 #[cfg(test)]

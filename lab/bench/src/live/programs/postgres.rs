@@ -12,23 +12,17 @@
 
 mod cluster;
 
-use super::child_process::{RunningProcess, poll_for_answer};
+use super::child_process::{RunningProcess, poll_for_answer, successful_output};
 use super::client_server_cores::ClientServerCores;
 use super::kv_servers::end_with_parent_thread;
+use super::reporting_program::{REPORT_S, RateReport, ReportingProgram, SILENCE, parsed_lines};
 use crate::live::prelude::*;
-use cluster::{PostgresCluster, run};
+use cluster::PostgresCluster;
 use hawkeye_linux::fields::field;
 use nix::sys::signal::Signal;
-use std::io::{BufRead, BufReader};
-use std::process::ChildStderr;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 /// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
-/// Interval of pgbench's progress reports, in seconds: its minimum.
-const REPORT_S: u64 = 1;
-/// Longest time between two reports.
-const SILENCE: Duration = Duration::from_secs(10);
 /// How long the backend may take to map nearly all the data, and the share that counts as nearly
 /// all, in per cent.
 const MAPPING: Duration = Duration::from_secs(60);
@@ -46,90 +40,28 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<(
     Ok(())
 }
 
-pub(super) struct Postgres {
-    // Dropped first: pgbench must not outlive the server.
-    client: RunningProcess,
-    /// Transactions per second since the previous report, and seconds since the start.
-    reports: Receiver<(f64, f64)>,
-    backend: u32,
-    _cluster: PostgresCluster,
-}
-
-/// Starts a server with `mib` MiB of shared buffers, nine tenths of which are filled.
-pub(super) fn start(mib: u64) -> BenchResult<Postgres> {
-    let cluster = PostgresCluster::start(mib)?;
+/// Starts a server with `mib` MiB of shared buffers, nine tenths of which are filled from files that
+/// another server has written.
+pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> {
+    let mut cluster = PostgresCluster::new()?;
+    cluster.start_writer(mib)?;
     let scale = ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1);
     let mut fill = cluster.command("pgbench");
     fill.args(["-i", "-q", "--unlogged-tables", "-s", &scale.to_string()]);
-    run(fill)?;
+    successful_output(fill)?;
     cluster.query("CREATE EXTENSION pg_prewarm")?;
-    cluster.query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
     cluster.query("CHECKPOINT")?;
+    cluster.restart(mib)?;
+    cluster.query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
     let bytes = number(&cluster.query(size)?)?;
     let mut client = start_pgbench(&cluster)?;
-    let output = client.stderr.take();
-    let reports = output.map_or_else(|| mpsc::channel().1, read_reports);
+    let reports = parsed_lines(client.stderr.take(), parse_pgbench_progress);
     let backend = backend_pid(&cluster)?;
     wait_until_mapped(backend, bytes)?;
-    let mut postgres = Postgres {
-        client,
-        reports,
-        backend,
-        _cluster: cluster,
-    };
-    postgres.stop()?;
-    Ok(postgres)
-}
-
-impl MeasuredProgram for Postgres {
-    fn pid(&self) -> u32 {
-        self.backend
-    }
-
-    fn go(&mut self) -> BenchResult<()> {
-        self.signal(Signal::SIGCONT)
-    }
-
-    fn stop(&mut self) -> BenchResult<()> {
-        self.signal(Signal::SIGSTOP)
-    }
-
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
-        while self.reports.try_recv().is_ok() {}
-        // The first report may cover a time in which pgbench was stopped.
-        let (_, begun_s) = self.report()?;
-        mark();
-        let (mut transactions, mut last_s) = (0.0, begun_s);
-        loop {
-            let (per_s, at_s) = self.report()?;
-            transactions += per_s * (at_s - last_s);
-            last_s = at_s;
-            if last_s - begun_s >= length.as_secs_f64() {
-                mark();
-                return Ok(transactions / (last_s - begun_s));
-            }
-        }
-    }
-}
-
-impl Postgres {
-    fn signal(&self, signal: Signal) -> BenchResult<()> {
-        let sent = self.client.signal(signal);
-        sent.map_err(|errno| impossible!("pgbench has ended: {errno}"))
-    }
-
-    fn report(&self) -> BenchResult<(f64, f64)> {
-        self.reports
-            .recv_timeout(SILENCE)
-            .map_err(|error| match error {
-                RecvTimeoutError::Timeout => {
-                    impossible!("pgbench reported nothing for {} s", SILENCE.as_secs())
-                }
-                RecvTimeoutError::Disconnected => impossible!("pgbench has ended"),
-            })
-    }
+    let generator = client.id();
+    ReportingProgram::paused(client, generator, reports, backend, cluster)
 }
 
 fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
@@ -147,21 +79,7 @@ fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
     RunningProcess::start(&mut command, Signal::SIGKILL)
 }
 
-fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(BenchResult::ok) {
-            if let Some(report) = parse_pgbench_progress(&line) {
-                if sender.send(report).is_err() {
-                    break;
-                }
-            }
-        }
-    });
-    receiver
-}
-
-fn parse_pgbench_progress(line: &str) -> Option<(f64, f64)> {
+fn parse_pgbench_progress(line: &str) -> Option<RateReport> {
     let rest = line.strip_prefix("progress: ")?;
     let (seconds, rest) = rest.split_once(" s, ")?;
     let (per_s, _) = rest.split_once(" tps")?;

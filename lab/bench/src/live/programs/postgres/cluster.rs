@@ -1,9 +1,9 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{RunningProcess, command_output, poll_for_answer};
+use crate::live::programs::child_process::{RunningProcess, poll_for_answer, successful_output};
 use crate::live::programs::client_server_cores::ClientServerCores;
-use crate::live::programs::{packages, temporary_folder};
+use crate::live::programs::{launch, packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
@@ -29,7 +29,7 @@ pub(super) fn postgres_program_folder() -> Option<PathBuf> {
 }
 
 /// A server and its data; stopped and deleted when dropped.
-pub(super) struct PostgresCluster {
+pub(in crate::live::programs) struct PostgresCluster {
     programs: PathBuf,
     /// The user that runs the server, because it refuses root.
     user: Option<User>,
@@ -38,18 +38,55 @@ pub(super) struct PostgresCluster {
 }
 
 impl PostgresCluster {
-    pub(super) fn start(buffers_mib: u64) -> BenchResult<Self> {
+    /// A cluster without a server yet.
+    pub(super) fn new() -> BenchResult<Self> {
         packages::need_program("pg_ctlcluster", "postgresql")?;
         let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
-        let mut cluster = Self {
+        let cluster = Self {
             programs: postgres_program_folder().ok_or_else(missing)?,
             user: unprivileged_user()?,
             server: None,
             folder: temporary_folder()?,
         };
         cluster.initialize_cluster()?;
-        cluster.start_server_process(buffers_mib)?;
         Ok(cluster)
+    }
+
+    /// Starts a server that writes the data and is not measured.
+    pub(super) fn start_writer(&mut self, buffers_mib: u64) -> BenchResult<()> {
+        let command = self.command("postgres");
+        // At SIGQUIT the server ends its backends.
+        self.start_server_process(command, Signal::SIGQUIT, buffers_mib)
+    }
+
+    /// Starts a server for measurements after the present one has written everything. A launcher
+    /// needs root, so it is not the launcher that changes the user.
+    pub(super) fn restart(&mut self, buffers_mib: u64) -> BenchResult<()> {
+        if let Some(mut server) = self.server.take() {
+            // A fast shutdown. Without it unlogged tables would be empty.
+            let ended = server.signal(Signal::SIGINT).is_ok() && server.wait().is_ok();
+            if !ended {
+                bail!("postgres did not end at SIGINT");
+            }
+        }
+        let program = self.programs.join("postgres");
+        let command = match &self.user {
+            Some(user) => {
+                let mut command = launch::program_command("setpriv");
+                command
+                    .args(["--reuid", &user.uid.to_string()])
+                    .args(["--regid", &user.gid.to_string(), "--clear-groups"])
+                    .arg(program);
+                command
+            }
+            None => launch::program_command(program),
+        };
+        let command = with_environment(command, self.folder.path());
+        self.start_server_process(command, launch::end_signal(Signal::SIGQUIT), buffers_mib)?;
+        if let (Some(server), Some(cores)) = (&self.server, ClientServerCores::divided()) {
+            cores.restrict_launched_server(server.id())?;
+        }
+        Ok(())
     }
 
     fn initialize_cluster(&self) -> BenchResult<()> {
@@ -64,12 +101,16 @@ impl PostgresCluster {
         // No other user can reach its socket.
         initdb.args(["--auth=trust", "--no-sync", "--username", USER, "-D"]);
         initdb.arg(folder.join("data"));
-        run(initdb).map(drop)
+        successful_output(initdb).map(drop)
     }
 
-    fn start_server_process(&mut self, buffers_mib: u64) -> BenchResult<()> {
+    fn start_server_process(
+        &mut self,
+        mut command: Command,
+        ended_by: Signal,
+        buffers_mib: u64,
+    ) -> BenchResult<()> {
         let folder = self.folder.path();
-        let mut command = self.command("postgres");
         command
             .arg("-D")
             .arg(folder.join("data"))
@@ -100,12 +141,11 @@ impl PostgresCluster {
             command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGQUIT)?));
         }
         if let Some(cores) = ClientServerCores::divided() {
-            cores.server.restrict_command(&mut command);
+            cores.restrict_server_command(&mut command);
         }
-        // At SIGQUIT the server ends its backends.
         let server = self
             .server
-            .insert(RunningProcess::start(&mut command, Signal::SIGQUIT)?);
+            .insert(RunningProcess::start(&mut command, ended_by)?);
         let program = self.programs.join("pg_isready");
         let listens = poll_for_answer(START, || {
             if let Ok(Some(status)) = server.try_wait() {
@@ -129,22 +169,8 @@ impl PostgresCluster {
     pub(super) fn query(&self, query: &str) -> BenchResult<String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-c", query]);
-        run(psql)
+        successful_output(psql)
     }
-}
-
-pub(super) fn run(mut command: Command) -> BenchResult<String> {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = command_output(&mut command)?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    bail!(
-        "{} ended with {}: {}",
-        command.get_program().to_string_lossy(),
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    )
 }
 
 fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
@@ -152,6 +178,10 @@ fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
     if let Some(user) = user {
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
+    with_environment(command, folder)
+}
+
+fn with_environment(mut command: Command, folder: &Path) -> Command {
     command
         .current_dir(folder)
         .env("PGHOST", folder)

@@ -1,0 +1,185 @@
+//! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in InnoDB's
+//! buffer pool.
+
+use super::child_process::{RunningProcess, poll_for_answer, successful_output};
+use super::client_server_cores::ClientServerCores;
+use super::kv_servers::{end_with_parent_thread, prepare_for_background};
+use super::launch::{self, program_command};
+use super::reporting_program::{REPORT_S, RateReport, ReportingProgram, parsed_lines};
+use super::{packages, temporary_folder};
+use crate::live::prelude::*;
+use nix::sys::signal::Signal;
+use nix::unistd::{User, geteuid};
+use std::os::unix::net::UnixStream;
+use tempfile::TempDir;
+
+const SERVER: &str = "mariadbd";
+/// What a row takes in the buffer pool, with its share of the index.
+const ROW_BYTES: u64 = 240;
+const START: Duration = Duration::from_secs(30);
+/// The table of sysbench's `oltp_point_select`, without its second index. MariaDB writes no undo
+/// log for rows that are inserted into an empty table this way.
+const TABLE: &str = "CREATE DATABASE sbtest; USE sbtest; \
+    SET unique_checks=0, foreign_key_checks=0; \
+    CREATE TABLE sbtest1 (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, \
+    c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL) ENGINE=InnoDB CHARACTER SET latin1; \
+    INSERT INTO sbtest1 SELECT seq, seq, REPEAT('c', 119), REPEAT('p', 59) FROM seq_1_to_";
+
+/// The measured server and its folder.
+pub(super) struct MariaDb {
+    // Dropped first: it writes into the folder until it has ended.
+    _server: RunningProcess,
+    _folder: TempDir,
+}
+
+/// Starts a server with a buffer pool of `mib` MiB, nine tenths of which are filled from files that
+/// another server has written.
+pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
+    packages::need_program(SERVER, "mariadb-server")?;
+    packages::need_program("sysbench", "sysbench")?;
+    let folder = temporary_folder()?;
+    let rows = ((mib << 20) / 10 * 9 / ROW_BYTES).max(1);
+    let mut install = Command::new("mariadb-install-db");
+    describe_data(&mut install, folder.path())?;
+    install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+    successful_output(install)?;
+    let writer = start_server(Command::new(SERVER), Signal::SIGTERM, folder.path(), mib)?;
+    query(folder.path(), &format!("{TABLE}{rows}"))?;
+    drop(writer);
+    let command = program_command(SERVER);
+    let server = start_server(command, Signal::SIGTERM, folder.path(), mib)?;
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.restrict_launched_server(server.id())?;
+    }
+    // A look at every row.
+    query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
+    let pid = launch::managed_program(server.id());
+    let mut client = start_sysbench(folder.path(), rows)?;
+    let reports = parsed_lines(client.stdout.take(), parse_report);
+    let generator = client.id();
+    let server = MariaDb {
+        _server: server,
+        _folder: folder,
+    };
+    ReportingProgram::paused(client, generator, reports, pid, server)
+}
+
+/// `--no-defaults` comes first, or the programs refuse it.
+fn describe_data(command: &mut Command, folder: &Path) -> BenchResult<()> {
+    let user = User::from_uid(geteuid()).ok().flatten();
+    let user = user.ok_or_else(|| impossible!("the user of this process has no name"))?;
+    command
+        .arg("--no-defaults")
+        // The server refuses root unless that is said.
+        .arg(format!("--user={}", user.name))
+        .arg(format!("--datadir={}", folder.join("data").display()));
+    Ok(())
+}
+
+/// A server on a socket in `folder` that answers. SIGTERM ends it after it has written everything.
+fn start_server(
+    mut command: Command,
+    ended_by: Signal,
+    folder: &Path,
+    pool_mib: u64,
+) -> BenchResult<RunningProcess> {
+    let socket = folder.join("socket");
+    describe_data(&mut command, folder)?;
+    command
+        .arg(format!("--socket={}", socket.display()))
+        .arg(format!("--pid-file={}", folder.join("pid").display()))
+        .arg(format!("--innodb-buffer-pool-size={}M", pool_mib.max(8)))
+        .args([
+            "--skip-networking",
+            // The second server finds the files in the page cache, and nothing need survive.
+            "--innodb-flush-method=fsync",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-doublewrite=0",
+        ]);
+    prepare_for_background(&mut command);
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.restrict_server_command(&mut command);
+    }
+    let mut server = RunningProcess::start(&mut command, ended_by)?;
+    let listens = poll_for_answer(START, || {
+        if let Ok(Some(status)) = server.try_wait() {
+            bail!("{SERVER} ended before it listened: {status}");
+        }
+        Ok(UnixStream::connect(&socket).ok())
+    })?;
+    if listens.is_none() {
+        bail!("{SERVER} did not listen within {} s", START.as_secs());
+    }
+    Ok(server)
+}
+
+fn query(folder: &Path, query: &str) -> BenchResult<String> {
+    let mut client = Command::new("mariadb");
+    client
+        .args([
+            "--no-defaults",
+            "--user=root",
+            "--batch",
+            "--execute",
+            query,
+        ])
+        .arg(format!("--socket={}", folder.join("socket").display()))
+        .stdin(Stdio::null());
+    successful_output(client)
+}
+
+fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
+    let mut command = Command::new("sysbench");
+    command
+        .args([
+            "oltp_point_select",
+            "--db-driver=mysql",
+            "--mysql-user=root",
+        ])
+        .arg(format!(
+            "--mysql-socket={}",
+            folder.join("socket").display()
+        ))
+        .args(["--tables=1", &format!("--table-size={rows}")])
+        .args(["--rand-type=uniform", "--threads=1", "--time=0"])
+        .args([&format!("--report-interval={REPORT_S}"), "run"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    hawkeye_linux::stop::unblock_signals(&mut command);
+    end_with_parent_thread(&mut command);
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.client.restrict_command(&mut command);
+    }
+    RunningProcess::start(&mut command, Signal::SIGKILL)
+}
+
+fn parse_report(line: &str) -> Option<RateReport> {
+    let (at_s, rest) = line.strip_prefix("[ ")?.split_once("s ] ")?;
+    let (_, rest) = rest.split_once(" tps: ")?;
+    let (per_s, _) = rest.split_once(' ')?;
+    Some((per_s.parse().ok()?, at_s.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::programs::testing::{skip_without, works};
+    use hawkeye_test_support::this_test;
+
+    #[test]
+    fn reports_are_read() {
+        let line = "[ 2s ] thds: 1 tps: 45500.13 qps: 45500.13 (r/w/o: 45500.13/0.00/0.00) \
+                    lat (ms,95%): 0.03 err/s: 0.00 reconn/s: 0.00";
+        assert_eq!(parse_report(line), Some((45_500.13, 2.0)));
+        assert_eq!(parse_report("Threads started!"), None);
+    }
+
+    #[test]
+    fn rows_are_looked_up() {
+        if !packages::is_there(SERVER) || !packages::is_there("sysbench") {
+            return skip_without(this_test!(), "MariaDB with sysbench");
+        }
+        works(&mut start(16).expect("starts"));
+    }
+}

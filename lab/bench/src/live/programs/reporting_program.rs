@@ -1,0 +1,135 @@
+//! Servers and their load generators, which print the rate at intervals. One is a program of its own.
+
+use super::child_process::RunningProcess;
+use crate::live::prelude::*;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+
+/// Interval of the reports, in seconds: the programs' minimum.
+pub(super) const REPORT_S: u64 = 1;
+/// Longest time between two reports.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+
+/// Operations per second since the previous report, and seconds since the start.
+pub(super) type RateReport = (f64, f64);
+
+/// The load generator pauses by a signal.
+pub(super) struct ReportingProgram<S> {
+    // Dropped first: a client must not outlive its server.
+    _generator: RunningProcess,
+    /// The generator's process, which is not that of its launcher.
+    generator_pid: u32,
+    reports: Receiver<RateReport>,
+    pid: u32,
+    /// What the program needs while it runs.
+    _server: S,
+}
+
+impl<S> ReportingProgram<S> {
+    /// `pid`: that of the measured program. The generator works already, and is paused here.
+    pub(super) fn paused(
+        generator: RunningProcess,
+        generator_pid: u32,
+        reports: Receiver<RateReport>,
+        pid: u32,
+        server: S,
+    ) -> BenchResult<Self> {
+        let program = Self {
+            _generator: generator,
+            generator_pid,
+            reports,
+            pid,
+            _server: server,
+        };
+        program.signal(Signal::SIGSTOP)?;
+        Ok(program)
+    }
+
+    fn signal(&self, signal: Signal) -> BenchResult<()> {
+        let sent = kill(Pid::from_raw(self.generator_pid as i32), signal);
+        sent.map_err(|errno| impossible!("the load generator has ended: {errno}"))
+    }
+
+    fn next_report(&self) -> BenchResult<RateReport> {
+        next_line(&self.reports, SILENCE)
+    }
+}
+
+impl<S: Send> MeasuredProgram for ReportingProgram<S> {
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn go(&mut self) -> BenchResult<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn stop(&mut self) -> BenchResult<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
+        while self.reports.try_recv().is_ok() {}
+        // The first report may cover a time in which the generator was stopped.
+        let (_, begun_s) = self.next_report()?;
+        mark();
+        let (mut operations, mut last_s) = (0.0, begun_s);
+        loop {
+            let (per_s, at_s) = self.next_report()?;
+            operations += per_s * (at_s - last_s);
+            last_s = at_s;
+            if last_s - begun_s >= length.as_secs_f64() {
+                mark();
+                return Ok(operations / (last_s - begun_s));
+            }
+        }
+    }
+
+    fn prepare_to_end(&mut self) -> BenchResult<()> {
+        if self.generator_pid == self.pid {
+            return self.signal(Signal::SIGCONT);
+        }
+        self.signal(Signal::SIGKILL)
+    }
+}
+
+impl<S> Drop for ReportingProgram<S> {
+    fn drop(&mut self) {
+        // A stopped process does not end at SIGTERM. If it has ended already, this does nothing.
+        let _ = self.signal(Signal::SIGCONT);
+    }
+}
+
+/// What `parse` finds in the lines of a program's output, as they come.
+pub(super) fn parsed_lines<T: Send + 'static>(
+    output: Option<impl Read + Send + 'static>,
+    parse: fn(&str) -> Option<T>,
+) -> Receiver<T> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(output) = output {
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Some(parsed) = parse(&line) {
+                    if sender.send(parsed).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+    }
+    receiver
+}
+
+pub(super) fn next_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
+    lines.recv_timeout(at_most).map_err(|error| match error {
+        RecvTimeoutError::Timeout => {
+            impossible!(
+                "the load generator printed nothing for {} s",
+                at_most.as_secs()
+            )
+        }
+        RecvTimeoutError::Disconnected => impossible!("the load generator has ended"),
+    })
+}

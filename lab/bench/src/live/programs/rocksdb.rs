@@ -1,0 +1,90 @@
+//! RocksDB under its own db_bench: reads of random keys in one thread, all data in the block cache.
+
+use super::child_process::{RunningProcess, successful_output};
+use super::kv_servers::end_with_parent_thread;
+use super::launch::{self, program_command};
+use super::reporting_program::{REPORT_S, RateReport, ReportingProgram, next_line, parsed_lines};
+use super::{packages, temporary_folder};
+use crate::live::prelude::*;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+const DB_BENCH: &str = "db_bench";
+const VALUE_BYTES: u64 = 1000;
+/// A key and its value in a block, with what RocksDB stores beside them.
+const ENTRY_BYTES: u64 = 1040;
+/// Longest time for reading all data once.
+const WARM_UP: Duration = Duration::from_secs(120);
+
+/// Starts db_bench with a block cache of `mib` MiB, nine tenths of which are filled from files that
+/// another db_bench has written.
+pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
+    packages::need_program(DB_BENCH, "rocksdb-tools")?;
+    let folder = temporary_folder()?;
+    let keys = ((mib << 20) / 10 * 9 / ENTRY_BYTES).max(1);
+    let mut fill = Command::new(DB_BENCH);
+    describe_database(&mut fill, folder.path(), keys);
+    fill.args(["--benchmarks=fillseq", "--disable_wal=1"]);
+    successful_output(fill)?;
+    let mut command = program_command(DB_BENCH);
+    describe_database(&mut command, folder.path(), keys);
+    command
+        .args(["--benchmarks=readtocache,readrandom", "--use_existing_db=1"])
+        .arg(format!("--cache_size={}", mib << 20))
+        .args(["--threads=1", "--duration=100000000"])
+        .arg(format!("--stats_interval_seconds={REPORT_S}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    hawkeye_linux::stop::unblock_signals(&mut command);
+    end_with_parent_thread(&mut command);
+    let ended_by = launch::end_signal(Signal::SIGKILL);
+    let mut process = RunningProcess::start(&mut command, ended_by)?;
+    let reports = parsed_lines(process.stderr.take(), parse_interval);
+    let filled = parsed_lines(process.stdout.take(), |line| {
+        line.starts_with("readtocache").then_some(())
+    });
+    next_line(&filled, WARM_UP)?;
+    let pid = launch::managed_program(process.id());
+    ReportingProgram::paused(process, pid, reports, pid, folder)
+}
+
+fn describe_database(command: &mut Command, folder: &Path, keys: u64) {
+    command
+        .arg(format!("--db={}", folder.display()))
+        .arg(format!("--num={keys}"))
+        .arg(format!("--value_size={VALUE_BYTES}"))
+        .arg("--compression_type=none");
+}
+
+fn parse_interval(line: &str) -> Option<RateReport> {
+    let (_, rest) = line.split_once(" ops and (")?;
+    let (rates, rest) = rest.split_once(") ops/second in (")?;
+    let times = rest.strip_suffix(") seconds")?;
+    let (per_s, _) = rates.split_once(',')?;
+    let (_, at_s) = times.split_once(',')?;
+    Some((per_s.parse().ok()?, at_s.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::programs::testing::{skip_without, works};
+    use hawkeye_test_support::this_test;
+
+    #[test]
+    fn intervals_are_read() {
+        let line = "2026/11/26-17:40:06  ... thread 0: (301000,1387000) ops and \
+                    (300139.5,275096.6) ops/second in (1.002867,5.041865) seconds";
+        assert_eq!(parse_interval(line), Some((300_139.5, 5.041865)));
+        assert_eq!(parse_interval("DB path: [/tmp/rocksdb]"), None);
+    }
+
+    #[test]
+    fn keys_are_read() {
+        if !packages::is_there(DB_BENCH) {
+            return skip_without(this_test!(), "RocksDB's db_bench");
+        }
+        works(&mut start(8).expect("starts"));
+    }
+}
