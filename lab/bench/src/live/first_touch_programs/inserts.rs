@@ -15,14 +15,14 @@ const VALUE_BYTES: u64 = 2 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns inserts per second, and their mean and p99 in milliseconds.
-pub(super) fn measure_inserts(host: &BenchHost, ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
+pub(super) fn measure_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
     crate::live::programs::packages::need_program("redis-server", "redis-server")?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
     let words: Vec<String> = words
         .split(' ')
         .map(|word| word.replace('\'', ""))
         .collect();
-    let mut command = launch_command(host, ahead, None, &words);
+    let mut command = launch_command(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
     let server = start(command)?;
     let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::restrict_thread);

@@ -3,6 +3,7 @@
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::RunningProcess;
+use crate::live::programs::packages::product_program;
 use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
@@ -28,13 +29,8 @@ impl TimedCommand {
     }
 
     /// Starts the program once, with or without prefault; returns the seconds until it was ready.
-    pub(super) fn seconds(
-        &self,
-        host: &BenchHost,
-        ahead: bool,
-        warm_gib: Option<u64>,
-    ) -> BenchResult<f64> {
-        let mut command = launch_command(host, ahead, warm_gib, &self.words);
+    pub(super) fn seconds(&self, ahead: bool, warm_gib: Option<u64>) -> BenchResult<f64> {
+        let mut command = launch_command(ahead, warm_gib, &self.words)?;
         command.stdout(Stdio::piped());
         let begun = Instant::now();
         let mut running = start(command)?;
@@ -64,28 +60,25 @@ impl TimedCommand {
 
 /// `hawkeye run` itself is not bound to the core, so `taskset` binds the program in both ways.
 pub(super) fn launch_command(
-    host: &BenchHost,
     ahead: bool,
     warm_gib: Option<u64>,
     words: &[String],
-) -> Command {
+) -> BenchResult<Command> {
     let mut command = Command::new("taskset");
     if ahead {
-        command = Command::new(host.workload_program());
+        command = Command::new(product_program()?);
         command.args(["run", "--policy", "none", "--fault-ahead", "on"]);
+        command.args(["--huge-faults", "--first-touch", "off"]);
         if let Some(gib) = warm_gib {
             command.args(["--warm", &format!("{gib}GiB")]);
         }
-        // This experiment owns the machine, not the `hawkeye run` processes.
-        let state = format!("hawkeye-bench-{}-state", std::process::id());
-        command.env("HAWKEYE_STATE_DIR", std::env::temp_dir().join(state));
         command.args(["--", "taskset"]);
     }
     command.args(["-c", &CORE.to_string()]).args(words);
     // Some programs end when their input does.
     command.stdin(Stdio::piped()).stderr(Stdio::null());
     unblock_signals(&mut command);
-    command
+    Ok(command)
 }
 
 pub(super) fn start(mut command: Command) -> BenchResult<RunningProcess> {

@@ -4,7 +4,7 @@ use super::outcome::ArmOutcome;
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::launch::{is_manager, process_name};
-use crate::live::programs::packages::find_program;
+use crate::live::programs::packages::product_program;
 use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder};
 use crate::live::systems::KhugepagedPace;
 use hawkeye_linux::processes::process::{cpu_time, descendants};
@@ -58,7 +58,11 @@ impl Arm {
                 work(host, Vec::new())
             }
             Self::Run => host.without_lease(|host| {
-                let words = [product()?.into_os_string(), "run".into(), "--".into()];
+                let words = [
+                    product_program()?.into_os_string(),
+                    "run".into(),
+                    "--".into(),
+                ];
                 work(host, words.to_vec())
             }),
             Self::Daemon => host.without_lease(|host| {
@@ -73,18 +77,6 @@ impl Arm {
     }
 }
 
-/// The program `hawkeye`: beside this one, or in `PATH`.
-fn product() -> BenchResult<PathBuf> {
-    let own = std::env::current_exe().map_err(BenchError::program_error("hawkeye-lab"))?;
-    let beside = own.with_file_name("hawkeye");
-    if beside.exists() {
-        return Ok(beside);
-    }
-    find_program("hawkeye").ok_or_else(|| {
-        impossible!("the program hawkeye is neither beside hawkeye-lab nor in PATH: build it with `make build`")
-    })
-}
-
 /// A daemon that manages the machine. Dropping it ends it, and waits until it has restored
 /// settings.
 struct RunningDaemon {
@@ -97,7 +89,7 @@ impl RunningDaemon {
         let folder = temporary_folder()?;
         let config = folder.path().join("hawkeye.toml");
         std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::file("writing", &config))?;
-        let product = product()?;
+        let product = product_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
         command

@@ -1,6 +1,6 @@
 //! Debian packages that experiments need; they are installed if they are missing.
 
-use crate::error::{BenchError, BenchResult, bail};
+use crate::error::{BenchError, BenchResult, bail, impossible};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -50,6 +50,18 @@ pub(in crate::live) fn find_program(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut files = std::env::split_paths(&folders).map(|folder| folder.join(program));
     files.find(|file| file.is_file())
+}
+
+/// The program `hawkeye`: beside this one, or in `PATH`.
+pub fn product_program() -> BenchResult<PathBuf> {
+    let own = std::env::current_exe().map_err(BenchError::program_error("hawkeye-lab"))?;
+    let beside = own.with_file_name("hawkeye");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    find_program("hawkeye").ok_or_else(|| {
+        impossible!("the program hawkeye is neither beside hawkeye-lab nor in PATH: build it with `make build`")
+    })
 }
 
 #[cfg(test)]
