@@ -69,6 +69,8 @@ impl fmt::Display for SavingReason {
 ///   ([`size_choice`](crate::size_choice)). TLB entries spared, its memory and its promotion
 ///   decide. By the same rule, huge pages side by side become one of the next larger size. Memory
 ///   touched for the first time gets the sizes that suit the observed accesses.
+/// - Where the sampled regions of a process are alike, those not sampled yet count as the least of
+///   nine in ten.
 /// - Some processes have best regions with similar savings (within a factor of [`Self::SIMILAR`]).
 ///   Of these the one with the highest remaining overhead is next, so that equal programs gain
 ///   alike.
