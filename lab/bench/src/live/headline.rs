@@ -93,7 +93,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         Some(length) => format!("Under pressure after deletion: {DELETED_PERCENT} % of a server's keys are deleted at random, and other programs fill the machine to {PRESSURE_PERCENT:.0} % for {} s. Only Redis and memcached have such keys; the other programs have no such row.", length.as_secs()),
         None => "The short form does not measure resident memory under pressure after deletion.".to_owned(),
     });
-    report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute. Only Redis and memcached have a p99.9. Redis runs with disable-thp no. Not measured: long-free memory.");
+    report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute. Only Redis and memcached have a p99.9. Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
     Ok(())
 }
 

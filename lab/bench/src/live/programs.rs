@@ -76,7 +76,7 @@ pub enum ProgramKind {
     /// PostgreSQL, with look-ups of random rows by pgbench.
     Postgres,
     Sparsehash,
-    /// Look-ups in a map whose values lie on the heap of the Go runtime.
+    /// Look-ups in a map of Go that points to values on the heap.
     GoMap,
     /// RocksDB, with reads of random keys by db_bench.
     RocksDb,
