@@ -144,6 +144,9 @@ if [ "${1-}" = test ]; then
   installed postgresql || missing+=(postgresql)
   installed libsparsehash-dev || missing+=(libsparsehash-dev)
   need_command g++ g++
+  need_command db_bench rocksdb-tools
+  need_command mariadbd mariadb-server
+  need_command sysbench sysbench
   /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
   if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then
     echo "install-deps: continuing without ${missing[*]}; tests that use them are skipped" >&2

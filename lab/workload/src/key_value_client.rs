@@ -75,6 +75,10 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
             Some(ConsoleInput::Request(WorkloadRequest::Latencies(pace))) => {
                 console.emit(&WorkloadEvent::Answered(client.latencies(pace)?))?;
             }
+            Some(ConsoleInput::Request(WorkloadRequest::Delete(percent))) => {
+                let keys = client.delete(percent)?;
+                console.emit(&WorkloadEvent::Deleted { keys })?;
+            }
             Some(ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End) => return Ok(()),
             Some(other) => console.report_invalid_request(other)?,
         }
@@ -151,6 +155,19 @@ impl KeyValueClient {
         }
         std::thread::sleep(self.pause / 2);
         Ok(())
+    }
+
+    fn delete(&mut self, percent: u8) -> WorkloadResult<u64> {
+        self.asking = false;
+        let [first, others @ ..] = self.connections.as_mut_slice() else {
+            return Ok(0);
+        };
+        // Answers to questions about keys that still exist.
+        for connection in others {
+            self.answers += connection.read_answers()?;
+        }
+        self.answers += first.read_answers()?;
+        first.delete(percent, &mut self.rng)
     }
 
     fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {

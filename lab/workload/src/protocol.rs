@@ -100,6 +100,11 @@ pub enum WorkloadEvent {
     Faults(FaultTimes),
     /// Answer to `latencies`.
     Answered(AnswerLatencies),
+    /// Answer to `delete`.
+    Deleted {
+        /// Keys that the server has deleted.
+        keys: u64,
+    },
     /// Memory that does not hold the written value.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.
@@ -220,6 +225,8 @@ pub enum WorkloadRequest {
     /// `latencies MS PER_S PERCENT`: send PER_S single requests per second for MS milliseconds.
     /// PERCENT of them insert a new key. Report the times of the answers.
     Latencies(RequestSchedule),
+    /// `delete PERCENT`: delete that part of the keys, chosen at random. No questions can follow.
+    Delete(u8),
     /// `quit`: end.
     Quit,
 }
@@ -247,6 +254,10 @@ impl FromStr for WorkloadRequest {
         let bad = || BadRequest(line.to_owned());
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str| text.parse::<usize>().map_err(|_| bad());
+        let percent = |text: &str| match text.parse() {
+            Ok(percent) if percent <= 100 => Ok(percent),
+            _ => Err(bad()),
+        };
         if let Some((_, request)) = WORDS.iter().find(|(word, _)| words == [*word]) {
             return Ok(*request);
         }
@@ -254,10 +265,8 @@ impl FromStr for WorkloadRequest {
             ["refill", pages] => Self::Refill(number(pages)?),
             ["free", regions] => Self::Free(number(regions)?),
             ["unmap", regions] => Self::Unmap(number(regions)?),
-            ["dontneed", percent] => match percent.parse() {
-                Ok(percent) if percent <= 100 => Self::DontNeed(percent),
-                _ => return Err(bad()),
-            },
+            ["dontneed", part] => Self::DontNeed(percent(part)?),
+            ["delete", part] => Self::Delete(percent(part)?),
             ["latencies", length_ms, questions_per_s, writes_percent] => {
                 let pace = RequestSchedule {
                     length: Duration::from_millis(length_ms.parse().map_err(|_| bad())?),
@@ -279,6 +288,7 @@ impl fmt::Display for WorkloadRequest {
         match self {
             Self::Refill(pages) => write!(f, "refill {pages}"),
             Self::DontNeed(percent) => write!(f, "dontneed {percent}"),
+            Self::Delete(percent) => write!(f, "delete {percent}"),
             Self::Free(regions) => write!(f, "free {regions}"),
             Self::Unmap(regions) => write!(f, "unmap {regions}"),
             Self::Latencies(pace) => write!(

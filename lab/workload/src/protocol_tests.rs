@@ -13,6 +13,7 @@ fn requests_read_as_they_are_written() {
         WorkloadRequest::Faults,
         WorkloadRequest::Refill(512),
         WorkloadRequest::DontNeed(80),
+        WorkloadRequest::Delete(60),
         WorkloadRequest::Free(3),
         WorkloadRequest::Unmap(4),
         WorkloadRequest::Latencies(RequestSchedule {
@@ -37,6 +38,7 @@ fn nonsense_is_no_request() {
         "refill x",
         "refill -1",
         "dontneed 101",
+        "delete 101",
         "rss 1",
         "latencies 1000 0 20",
         "latencies 1000 10 101",

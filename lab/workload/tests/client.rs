@@ -26,6 +26,10 @@ struct Server {
 
 impl Server {
     fn answer(&mut self, line: &str) -> String {
+        if let Some(key) = line.strip_prefix("delete ") {
+            self.stored.retain(|stored| stored != key);
+            return "DELETED\r\n".to_owned();
+        }
         let Some(key) = line.strip_prefix("get ") else {
             let key = line.split(' ').nth(1).unwrap();
             self.stored.push(key.into());
@@ -110,6 +114,22 @@ impl Asking {
             });
         answered.unwrap()
     }
+}
+
+#[test]
+fn a_part_of_the_keys_is_deleted() {
+    let mut asking = asking("deletes", usize::MAX, 0);
+    let client = &mut asking.client;
+    client.send_request(WorkloadRequest::Go).unwrap();
+    client.measure_rate(A_MOMENT).unwrap();
+    client.send_request(WorkloadRequest::Stop).unwrap();
+    let deleted = client.request_answer(WorkloadRequest::Delete(80), SOON, |event| match event {
+        WorkloadEvent::Deleted { keys } => Some(keys as usize),
+        _ => None,
+    });
+    let deleted = deleted.unwrap();
+    assert!((50..100).contains(&deleted), "{deleted}");
+    assert_eq!(asking.server.lock().unwrap().stored.len(), KEYS - deleted);
 }
 
 #[test]

@@ -125,6 +125,16 @@ impl BenchHost {
         Ok(self.settings()?.put_back(path)?)
     }
 
+    /// Restores the reporting of free pages to the hypervisor, as while another manager has the
+    /// machine.
+    pub fn restore_free_page_reporting(&mut self) -> BenchResult<()> {
+        let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
+        match reporting.exists() {
+            true => self.restore_setting(reporting),
+            false => Ok(()),
+        }
+    }
+
     /// The costs of first touches, measured by a child process.
     pub fn touch_costs(&mut self) -> BenchResult<TouchCosts> {
         let facts = try_sizes(Some(self.settings()?))?;

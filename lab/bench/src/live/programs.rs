@@ -50,6 +50,12 @@ pub trait MeasuredProgram: Send {
         Ok(None)
     }
 
+    /// Deletes a part of its keys, chosen at random. False if it has none that can be deleted.
+    /// It can only be ended afterwards.
+    fn delete_keys(&mut self, _percent: u8) -> BenchResult<bool> {
+        Ok(false)
+    }
+
     /// Lets it end at SIGTERM: no client of ours stays connected, and it is not stopped. It is not
     /// used any more.
     fn prepare_to_end(&mut self) -> BenchResult<()> {
@@ -70,7 +76,7 @@ pub enum ProgramKind {
     /// PostgreSQL, with look-ups of random rows by pgbench.
     Postgres,
     Sparsehash,
-    /// Look-ups in a map whose values lie on the heap of the Go runtime.
+    /// Look-ups in a map of Go that points to values on the heap.
     GoMap,
     /// RocksDB, with reads of random keys by db_bench.
     RocksDb,

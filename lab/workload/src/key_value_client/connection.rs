@@ -19,13 +19,14 @@ pub(super) struct RequestMix {
     pub hot: HotKeys,
 }
 
-/// Values stored at a time.
-const FILL_BATCH: u64 = 64;
+/// Values stored or deleted at a time.
+const KEY_BATCH: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 enum PendingRequest {
     Value(u64),
     Storing,
+    Deleting,
 }
 
 pub(super) struct ServerConnection {
@@ -95,6 +96,7 @@ impl ServerConnection {
                     dialect.expect_value(key, value_bytes, &mut self.answers)?
                 }
                 PendingRequest::Storing => dialect.expect_stored(&mut self.answers)?,
+                PendingRequest::Deleting => dialect.expect_deleted(&mut self.answers)?,
             }
         }
         let answered = self.asked.len() as u64;
@@ -104,8 +106,8 @@ impl ServerConnection {
 
     pub(super) fn fill(&mut self) -> WorkloadResult<()> {
         let RequestMix { dialect, keys, .. } = self.questions;
-        for first in (0..keys).step_by(FILL_BATCH as usize) {
-            for key in first..keys.min(first + FILL_BATCH) {
+        for first in (0..keys).step_by(KEY_BATCH as usize) {
+            for key in first..keys.min(first + KEY_BATCH) {
                 dialect.write_set(key, &self.value, &mut self.requests);
                 self.asked.push(PendingRequest::Storing);
             }
@@ -113,6 +115,23 @@ impl ServerConnection {
             self.read_answers()?;
         }
         Ok(())
+    }
+
+    /// Deletes a part of the keys, and returns their number.
+    pub(super) fn delete(&mut self, percent: u8, rng: &mut WorkloadRng) -> WorkloadResult<u64> {
+        let RequestMix { dialect, keys, .. } = self.questions;
+        let mut deleted = 0;
+        for first in (0..keys).step_by(KEY_BATCH as usize) {
+            for key in first..keys.min(first + KEY_BATCH) {
+                if rng.draw_below(100) < usize::from(percent) {
+                    dialect.write_delete(key, &mut self.requests);
+                    self.asked.push(PendingRequest::Deleting);
+                }
+            }
+            self.send()?;
+            deleted += self.read_answers()?;
+        }
+        Ok(deleted)
     }
 
     fn send(&mut self) -> WorkloadResult<()> {

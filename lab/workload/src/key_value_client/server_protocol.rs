@@ -32,6 +32,22 @@ impl ServerProtocol {
         out.extend_from_slice(b"\r\n");
     }
 
+    pub(super) fn write_delete(self, key: u64, out: &mut Vec<u8>) {
+        let text = match self {
+            Self::Redis => format!("*2\r\n$3\r\nDEL\r\n$16\r\n{}\r\n", name(key)),
+            Self::Memcached => format!("delete {}\r\n", name(key)),
+        };
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    pub(super) fn expect_deleted(self, answer: &mut impl BufRead) -> WorkloadResult<()> {
+        let deleted = match self {
+            Self::Redis => ":1",
+            Self::Memcached => "DELETED",
+        };
+        expect_line(answer, deleted)
+    }
+
     /// Reads the answer to [`Self::get`], which must be a value of `bytes` bytes.
     pub(super) fn expect_value(
         self,
@@ -112,11 +128,26 @@ mod tests {
         ServerProtocol::Memcached.write_get(7, &mut out);
         ServerProtocol::Redis.write_set(8, b"abc", &mut out);
         ServerProtocol::Memcached.write_set(8, b"abc", &mut out);
+        ServerProtocol::Redis.write_delete(8, &mut out);
+        ServerProtocol::Memcached.write_delete(8, &mut out);
         let wanted = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000007\r\n\
              get key:000000000007\r\n\
              *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000008\r\n$3\r\nabc\r\n\
-             set key:000000000008 0 0 3\r\nabc\r\n";
+             set key:000000000008 0 0 3\r\nabc\r\n\
+             *2\r\n$3\r\nDEL\r\n$16\r\nkey:000000000008\r\n\
+             delete key:000000000008\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_key_that_was_missing_is_not_deleted() {
+        let mut redis: &[u8] = b":1\r\n:0\r\n";
+        ServerProtocol::Redis.expect_deleted(&mut redis).unwrap();
+        assert!(ServerProtocol::Redis.expect_deleted(&mut redis).is_err());
+        let mut memcached: &[u8] = b"DELETED\r\nNOT_FOUND\r\n";
+        let memcached = &mut memcached;
+        ServerProtocol::Memcached.expect_deleted(memcached).unwrap();
+        assert!(ServerProtocol::Memcached.expect_deleted(memcached).is_err());
     }
 
     #[test]

@@ -48,11 +48,13 @@ impl Arm {
     ) -> BenchResult<ArmOutcome> {
         match self {
             Self::Never => {
+                host.restore_free_page_reporting()?;
                 LiveSystem::Base.prepare_kernel(host)?;
                 host.set_enabled("never")?;
                 work(host, Vec::new())
             }
             Self::Always => {
+                host.restore_free_page_reporting()?;
                 LiveSystem::ThpShipped.prepare_kernel(host)?;
                 KhugepagedPace::Shipped.apply_pace(host)?;
                 work(host, Vec::new())

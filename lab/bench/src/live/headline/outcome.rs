@@ -11,6 +11,9 @@ pub(super) struct ArmOutcome {
     pub first_minute_per_s: f64,
     pub last_minute_per_s: f64,
     pub rss_bytes: f64,
+    /// Resident memory after most data was deleted and memory was short; `None` where nothing was
+    /// deleted.
+    pub rss_bytes_after_deletion: Option<f64>,
     /// 999 of 1000 answers took at most this time, in microseconds; `None` without questions.
     pub p999_us: Option<f64>,
     /// CPU time of the manager, in cores; `None` without a manager.
@@ -24,7 +27,7 @@ struct ComparedFigure {
     value: fn(&ArmOutcome) -> Option<f64>,
 }
 
-const FIGURES: [ComparedFigure; 4] = [
+const FIGURES: [ComparedFigure; 5] = [
     ComparedFigure {
         name: "first minute",
         beside: Arm::Always,
@@ -39,6 +42,11 @@ const FIGURES: [ComparedFigure; 4] = [
         name: "resident memory",
         beside: Arm::Never,
         value: |outcome| Some(outcome.rss_bytes),
+    },
+    ComparedFigure {
+        name: "resident memory under pressure after deletion",
+        beside: Arm::Never,
+        value: |outcome| outcome.rss_bytes_after_deletion,
     },
     ComparedFigure {
         name: "p99.9",
@@ -120,6 +128,7 @@ mod tests {
             first_minute_per_s: per_s,
             last_minute_per_s: per_s,
             rss_bytes,
+            rss_bytes_after_deletion: None,
             p999_us: None,
             manager_cores: Some(0.05),
         };

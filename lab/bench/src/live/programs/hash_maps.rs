@@ -102,7 +102,7 @@ pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram>
     ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
 }
 
-/// A map whose values make up most of a heap of this size.
+/// A map of Go. Its values are most of a heap of this size.
 pub(super) fn start_go(mib: u64) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::with_go(include_str!("map_lookup.go"))?;
     let mut command = command(program.path());

@@ -8,14 +8,14 @@ use std::process::Command;
 use std::time::Instant;
 
 thread_local! {
-    static LAUNCHER: RefCell<Vec<OsString>> = const { RefCell::new(Vec::new()) };
+    static LAUNCHER: RefCell<Option<Vec<OsString>>> = const { RefCell::new(None) };
     static LATEST_START: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Starts programs by `launcher`, a command and its first arguments, while `work` runs in this
-/// thread.
+/// Starts programs as users do while `work` runs in this thread: by `launcher`, a command and its
+/// first arguments; directly where it is empty.
 pub(in crate::live) fn with_launcher<T>(launcher: Vec<OsString>, work: impl FnOnce() -> T) -> T {
-    let before = LAUNCHER.replace(launcher);
+    let before = LAUNCHER.replace(Some(launcher));
     let done = work();
     LAUNCHER.replace(before);
     done
@@ -23,7 +23,13 @@ pub(in crate::live) fn with_launcher<T>(launcher: Vec<OsString>, work: impl FnOn
 
 /// Whether programs are started by a launcher now. It would inherit their cores.
 pub(super) fn has_launcher() -> bool {
-    LAUNCHER.with_borrow(|launcher| !launcher.is_empty())
+    LAUNCHER.with_borrow(|launcher| launcher.as_ref().is_some_and(|words| !words.is_empty()))
+}
+
+/// Whether programs must not request huge pages themselves. Otherwise there would be no base pages
+/// to compare with; but a user's program requests them.
+pub(super) fn start_on_base_pages() -> bool {
+    LAUNCHER.with_borrow(Option::is_none)
 }
 
 /// When this thread last started a measured program. What was compiled or written to files for it
@@ -44,14 +50,16 @@ pub(super) fn end_signal(otherwise: Signal) -> Signal {
 /// A command that starts `program` now; its arguments follow.
 pub(super) fn program_command(program: impl AsRef<OsStr>) -> Command {
     LATEST_START.set(Some(Instant::now()));
-    LAUNCHER.with_borrow(|launcher| match launcher.split_first() {
-        Some((first, rest)) => {
-            let mut command = Command::new(first);
-            command.args(rest).arg(program.as_ref());
-            command
-        }
-        None => Command::new(program),
-    })
+    LAUNCHER.with_borrow(
+        |launcher| match launcher.as_ref().and_then(|words| words.split_first()) {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program.as_ref());
+                command
+            }
+            None => Command::new(program),
+        },
+    )
 }
 
 pub(in crate::live) fn process_name(pid: u32) -> String {
@@ -87,5 +95,10 @@ mod tests {
         assert_eq!(command.get_program(), "hawkeye");
         assert_eq!(words, ["run", "--", "redis-server"]);
         assert_eq!(program_command("x").get_program(), "x");
+        assert!(start_on_base_pages());
+        with_launcher(Vec::new(), || {
+            assert_eq!(program_command("x").get_program(), "x");
+            assert!(!has_launcher() && !start_on_base_pages());
+        });
     }
 }

@@ -1,5 +1,5 @@
-//! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in InnoDB's
-//! buffer pool.
+//! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in the
+//! buffer pool of InnoDB.
 
 use super::child_process::{RunningProcess, poll_for_answer, successful_output};
 use super::client_server_cores::ClientServerCores;
@@ -32,7 +32,7 @@ pub(super) struct MariaDb {
     _folder: TempDir,
 }
 
-/// Starts a server with a buffer pool of `mib` MiB, nine tenths of which are filled from files that
+/// Starts a server with a buffer pool of `mib` MiB. Nine tenths of it are filled from files that
 /// another server has written.
 pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
     packages::need_program(SERVER, "mariadb-server")?;

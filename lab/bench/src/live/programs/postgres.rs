@@ -40,7 +40,7 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<(
     Ok(())
 }
 
-/// Starts a server with `mib` MiB of shared buffers, nine tenths of which are filled from files that
+/// Starts a server with `mib` MiB of shared buffers. Nine tenths of them are filled from files that
 /// another server has written.
 pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> {
     let mut cluster = PostgresCluster::new()?;

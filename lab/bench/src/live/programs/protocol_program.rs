@@ -9,6 +9,8 @@ use std::ffi::OsStr;
 use tempfile::TempDir;
 
 const ANSWER: Duration = Duration::from_secs(30);
+/// Longest time for the deletion of a server's keys.
+const DELETION: Duration = Duration::from_secs(120);
 
 pub(super) struct ProtocolProgram {
     // Dropped first: a client must not outlive its server.
@@ -90,6 +92,17 @@ impl MeasuredProgram for ProtocolProgram {
 
     fn works_in_one_thread(&self) -> bool {
         self.server.is_some()
+    }
+
+    fn delete_keys(&mut self, percent: u8) -> BenchResult<bool> {
+        if self.server.is_none() {
+            return Ok(false);
+        }
+        self.workload
+            .request_answer(WorkloadRequest::Delete(percent), DELETION, |event| {
+                matches!(event, WorkloadEvent::Deleted { .. }).then_some(true)
+            })
+            .map_err(Into::into)
     }
 
     fn latencies(&mut self, pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {

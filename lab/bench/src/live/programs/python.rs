@@ -2,7 +2,7 @@
 //! protocol.
 
 use super::protocol_program::{ProtocolProgram, command};
-use super::{packages, temporary_folder, write};
+use super::{launch, packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 
@@ -75,11 +75,13 @@ pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgr
     }
     command
         .env("PYTHONPATH", FROM_PYPI)
-        // NumPy would advise huge pages for all of its larger arrays.
-        .env("NUMPY_MADVISE_HUGEPAGE", "0")
         // Temporary arrays reuse the same memory every time, whether it is huge or not.
         .env("MALLOC_MMAP_MAX_", "0")
         .env("MALLOC_TRIM_THRESHOLD_", (1u64 << 40).to_string());
+    if launch::start_on_base_pages() {
+        // NumPy would advise huge pages for all of its larger arrays.
+        command.env("NUMPY_MADVISE_HUGEPAGE", "0");
+    }
     // A ready program has read its source, so the file may go.
     let mut program = ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)?;
     program.last_piece = Some(LAST_PIECE);

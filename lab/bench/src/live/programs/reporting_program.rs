@@ -1,4 +1,5 @@
-//! Servers and their load generators, which print the rate at intervals. One is a program of its own.
+//! Servers and their load generators, which print the rate at intervals. A load generator may be
+//! the measured program itself.
 
 use super::child_process::RunningProcess;
 use crate::live::prelude::*;

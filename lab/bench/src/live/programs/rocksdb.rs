@@ -16,7 +16,7 @@ const ENTRY_BYTES: u64 = 1040;
 /// Longest time for reading all data once.
 const WARM_UP: Duration = Duration::from_secs(120);
 
-/// Starts db_bench with a block cache of `mib` MiB, nine tenths of which are filled from files that
+/// Starts db_bench with a block cache of `mib` MiB. Nine tenths of it are filled from files that
 /// another db_bench has written.
 pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
     packages::need_program(DB_BENCH, "rocksdb-tools")?;
