@@ -162,7 +162,7 @@ const LONGEST_FILE_BYTES: u64 = 1 << 20;
 
 impl Default for Config {
     fn default() -> Self {
-        section::read("", "", read).0
+        section::parse_config_text("", "", read).0
     }
 }
 
@@ -189,7 +189,7 @@ impl Config {
 
     /// Reads a text; errors call it `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigProblems> {
-        let (config, _, verdict) = section::read(name, text, read);
+        let (config, _, verdict) = section::parse_config_text(name, text, read);
         verdict.map(|()| config)
     }
 }

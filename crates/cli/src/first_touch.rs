@@ -10,14 +10,14 @@ use std::fmt;
 /// Variables to set for a program, and remarks on what is left as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FirstTouchPlan {
-    pub set: Vec<FirstTouchVariable>,
+    pub set: Vec<HugePageEnvVariable>,
     /// Why nothing is set, or not more, a clause each.
     pub left: Vec<String>,
 }
 
 /// A variable of a program's environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FirstTouchVariable {
+pub struct HugePageEnvVariable {
     pub name: String,
     /// The whole value, with what the user has set.
     pub value: String,
@@ -25,7 +25,7 @@ pub struct FirstTouchVariable {
     pub requests: &'static str,
 }
 
-impl fmt::Display for FirstTouchVariable {
+impl fmt::Display for HugePageEnvVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, value, requests) = (&self.name, &self.value, self.requests);
         write!(f, "{name}={value}: {requests} requests huge pages")
@@ -196,7 +196,7 @@ pub fn plan(
         _ => switch.option.to_owned(),
     };
     FirstTouchPlan {
-        set: vec![FirstTouchVariable {
+        set: vec![HugePageEnvVariable {
             value,
             requests: switch.requests,
             name: switch.variable,

@@ -440,7 +440,7 @@ impl Machine for LinuxMachine {
         Ok(ZeroScanResult { zero_pages, took })
     }
 
-    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.for_process(process);
         let refused = |call, errno| MachineError::Refused {

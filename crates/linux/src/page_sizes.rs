@@ -6,20 +6,20 @@
 //! 7.2).
 //!
 //! `switches.rs` turns sizes on, `counters.rs` and `mapped_sizes.rs` count the pages that
-//! result, `size_reader.rs` reads which pages map a region.
+//! result, `mapped_size_sampler.rs` reads which pages map a region.
 
 pub(crate) mod size_choice;
 pub mod tlb_sizes;
 
 mod counters;
+mod mapped_size_sampler;
 mod mapped_sizes;
-mod size_reader;
 mod switches;
 
 pub use counters::SizeCounters;
+pub(crate) use mapped_size_sampler::MappedSizeSampler;
+pub use mapped_size_sampler::{ObservedSize, ObservedSizes};
 pub use mapped_sizes::{MappedSizes, read_mapped_sizes};
-pub(crate) use size_reader::SizeReader;
-pub use size_reader::{ObservedSize, ObservedSizes};
 pub use switches::SizeSwitches;
 
 use crate::machine_lease::thp_settings::read_setting;

@@ -72,7 +72,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Expl
     ) -> Called<ZeroScanResult>;
 
     /// Splits a huge page and gives its zero-filled base pages back.
-    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult>;
+    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult>;
 
     /// Results of calls for which the loop did not wait.
     fn take_late_results(&mut self) -> TimedOutCallResults {

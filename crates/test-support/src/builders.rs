@@ -196,7 +196,7 @@ pub fn first_promotion(manager: &ScriptedManager) -> Duration {
 }
 
 /// Number of promoted regions of a process.
-pub fn promoted_of(manager: &ScriptedManager, process: ProcessId) -> usize {
+pub fn count_promoted(manager: &ScriptedManager, process: ProcessId) -> usize {
     let promoted = promoted(manager);
     promoted.iter().filter(|(_, p, _)| *p == process).count()
 }

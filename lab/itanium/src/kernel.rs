@@ -41,14 +41,16 @@ mod split;
 mod statistics;
 mod tlb_misses;
 
-pub use fragmentation::Fragmentation;
+pub use fragmentation::InitialFragmentation;
 pub use page_table::PageTable;
 pub use space::{MappingBacking, PageMapping, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
 use crate::address::{BasePage, OrderSet};
 use crate::error::{ItaniumError, Result};
-use crate::mmu::{ItaniumCounters, ItaniumProcessor, MADISON, Mmu, RegionRegisters, WalkerMode};
+use crate::mmu::{
+    ItaniumCounters, ItaniumProcessorSpec, MADISON, Mmu, RegionRegisters, WalkerMode,
+};
 use buddy::BuddyAllocator;
 use compaction::CompactionRequests;
 use frames::HugePagePool;
@@ -111,7 +113,7 @@ impl KernelSettings {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineSettings {
     /// Its processor.
-    pub processor: ItaniumProcessor,
+    pub processor: ItaniumProcessorSpec,
     /// The kernel's setting of the hardware walker.
     pub walker: WalkerMode,
     /// Settings of its kernel.
@@ -120,7 +122,7 @@ pub struct MachineSettings {
     /// entries (section 6.3.2).
     pub fake_pinned: u32,
     /// Other memory that fragments free memory. The thesis saw no fragmentation.
-    pub fragmentation: Option<Fragmentation>,
+    pub fragmentation: Option<InitialFragmentation>,
     /// Page sizes that the program, or its administrator, asks for.
     pub advice: Option<PageSizeAdvice>,
 }

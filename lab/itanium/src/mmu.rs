@@ -12,7 +12,7 @@ mod tlb;
 pub use costs::{EventCosts, RX2600_COSTS};
 pub use counters::ItaniumCounters;
 pub use hash_table::HashedPageTable;
-pub use processor::{HashTableFill, ItaniumProcessor, MADISON, TlbReplacement, WalkerMode};
+pub use processor::{HashTableFill, ItaniumProcessorSpec, MADISON, TlbReplacement, WalkerMode};
 pub use pte::Pte;
 pub use regions::RegionRegisters;
 pub use tlb::{Tlb, TlbEntry};
@@ -56,7 +56,7 @@ impl Mmu {
     /// # Errors
     /// Unsupported sizes.
     pub fn new(
-        processor: &ItaniumProcessor,
+        processor: &ItaniumProcessorSpec,
         base: BasePage,
         walker: WalkerMode,
         pinned: u32,

@@ -115,7 +115,7 @@ impl SharingProcesses {
             let pause = if read_pages > 0 { PAUSE } else { IDLE };
             if read_pages > 0 {
                 for _ in 0..BATCH {
-                    read_word(&self.memory, &mut rng, read_pages);
+                    read_random_word(&self.memory, &mut rng, read_pages);
                 }
             }
             if input_ended {
@@ -139,7 +139,7 @@ impl SharingProcesses {
     }
 }
 
-fn read_word(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: usize) {
+fn read_random_word(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: usize) {
     let word = rng.draw_below(pages * PAGE_WORDS);
     memory.read(word * 8);
 }
@@ -161,9 +161,9 @@ fn read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, number: u16)
     }
     loop {
         for _ in 0..BATCH / 2 {
-            read_word(&family.memory, &mut rng, family.memory.pages());
+            read_random_word(&family.memory, &mut rng, family.memory.pages());
             let other = family.private.as_ref().unwrap_or(&family.memory);
-            read_word(other, &mut rng, other.pages());
+            read_random_word(other, &mut rng, other.pages());
         }
         if args.pause_ms > 0 {
             // SAFETY: async-signal-safe; `pause` is ours.

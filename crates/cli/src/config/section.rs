@@ -32,7 +32,7 @@ pub(super) struct ConfigTable<'l, 't> {
 }
 
 /// Reads a whole text; `read` reads the keys of its top level.
-pub(super) fn read<'t, R>(
+pub(super) fn parse_config_text<'t, R>(
     name: &'t str,
     text: &'t str,
     read: impl FnOnce(&mut ConfigTable<'_, '_>) -> R,

@@ -98,7 +98,7 @@ impl ManagerView {
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
             gain_percent: self.gain_percent(manager, process),
-            bloat_bytes: seen.empty_huge_bytes(process),
+            bloat_bytes: seen.zero_bytes_in_huge_pages(process),
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
             split: done.split,

@@ -78,7 +78,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
     assert_eq!(regions.len(), 128);
     let mut recover = |regions: &[RegionAddr]| {
-        let outcome = |region: &RegionAddr| (*region, machine.recover(process, *region));
+        let outcome = |region: &RegionAddr| (*region, machine.recover_bloat(process, *region));
         regions.iter().map(outcome).collect::<Vec<_>>()
     };
     let stop = AtomicBool::new(false);

@@ -176,7 +176,7 @@ fn count(
             .count();
         if run >= SMALLEST {
             let flags = flags_of(first, run + 1)?;
-            for (begin, length) in compound(&flags) {
+            for (begin, length) in compound_page_ranges(&flags) {
                 let page = first_page + (at + begin) as u64;
                 // A page that moved to an address of another alignment is mapped as base pages.
                 if page % length as u64 == 0 {
@@ -202,7 +202,7 @@ fn dominant_size(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageO
 }
 
 /// Start and length, in frames, of each page of several frames that ends before the last frame.
-fn compound(flags: &[u64]) -> Vec<(usize, usize)> {
+fn compound_page_ranges(flags: &[u64]) -> Vec<(usize, usize)> {
     let is_head = |n: usize| {
         let flags = flags.get(n).copied().unwrap_or(0);
         flags & KPF_COMPOUND_HEAD != 0 && flags & KPF_ZERO_PAGE == 0

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::machine_lease::thp_settings::THP_DIR;
 use crate::memory::system_memory;
 use crate::page_sizes::tlb_sizes;
-use crate::page_sizes::{ObservedSizes, SizeReader, SizeSwitches, ThpMode, size_settings};
+use crate::page_sizes::{MappedSizeSampler, ObservedSizes, SizeSwitches, ThpMode, size_settings};
 use crate::probe::touch_costs::TouchCosts;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
@@ -20,7 +20,7 @@ pub(crate) struct SizeChoice {
     shape: MachineShape,
     switches: Option<SizeSwitches>,
     /// Set where any process may get pages other than base and huge pages.
-    pub(crate) looks: Option<SizeReader>,
+    pub(crate) looks: Option<MappedSizeSampler>,
 }
 
 impl SizeChoice {
@@ -39,7 +39,7 @@ impl SizeChoice {
                 ..MachineShape::default()
             },
             switches: None,
-            looks: given.then(|| SizeReader::new(thp.into())),
+            looks: given.then(|| MappedSizeSampler::new(thp.into())),
         }
     }
 
@@ -50,7 +50,7 @@ impl SizeChoice {
             self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
         }
         self.looks
-            .get_or_insert_with(|| SizeReader::new(THP_DIR.into()));
+            .get_or_insert_with(|| MappedSizeSampler::new(THP_DIR.into()));
         self.switches = Some(switches);
     }
 

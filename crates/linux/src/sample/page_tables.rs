@@ -15,7 +15,7 @@ use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use marked_page::MarkedPage;
+use marked_page::DirectMapProbePage;
 use memory_end::physical_frames;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
@@ -153,7 +153,7 @@ impl PageTableReader {
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_physical_memory_map(&mut self) -> Result<()> {
-        let page = MarkedPage::new()?;
+        let page = DirectMapProbePage::new()?;
         let frames = physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = page.magic;

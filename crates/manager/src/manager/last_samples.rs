@@ -134,7 +134,7 @@ impl LastSamples {
     }
 
     /// Memory of a process under huge pages that was empty at the last search, in bytes.
-    pub fn empty_huge_bytes(&self, process: ProcessId) -> u64 {
+    pub fn zero_bytes_in_huge_pages(&self, process: ProcessId) -> u64 {
         let regions = self.empty.get(&process);
         let pages = regions.into_iter().flat_map(HashMap::values);
         pages.map(|pages| u64::from(*pages) * BASE_PAGE_BYTES).sum()

@@ -119,7 +119,7 @@ impl<M: Machine> Manager<M> {
         searched: Duration,
         now: Duration,
     ) -> BatchDecision {
-        match self.machine.recover(process, region) {
+        match self.machine.recover_bloat(process, region) {
             Ok(done) => {
                 let event = Event::Recovered {
                     process,

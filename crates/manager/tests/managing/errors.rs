@@ -53,8 +53,8 @@ fn programs_are_sampled_and_end_while_memory_is_short() {
     machine.fail_next_promotions(15, Errno::ENOMEM);
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(300.0));
     assert!(first_promotion(&manager) > s(31.0));
-    assert_eq!(promoted_of(&manager, short), 0);
-    assert_eq!(promoted_of(&manager, long), 8);
+    assert_eq!(count_promoted(&manager, short), 0);
+    assert_eq!(count_promoted(&manager, long), 8);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_process_may_end_at_any_time() {
         let promoted = promoted(&manager);
         let in_time = |(when, p, _): &(Duration, _, _)| *p != short || *when < at;
         assert!(promoted.iter().all(in_time));
-        assert_eq!(promoted_of(&manager, long), 8);
+        assert_eq!(count_promoted(&manager, long), 8);
     }
 }
 

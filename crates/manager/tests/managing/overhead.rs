@@ -19,7 +19,7 @@ fn the_budget_goes_to_the_program_that_gains() {
         machine.start(walking_program(64, 1.0));
         let manager = managed(machine, policy, with_max_promotions(64), s(100.0));
         assert_eq!(promoted(&manager).len(), 64, "{policy}");
-        promoted_of(&manager, sequential)
+        count_promoted(&manager, sequential)
     };
     assert_eq!(wasted("hawkeye-pmu"), 0);
     assert_eq!(wasted("hawkeye-g"), 32);

@@ -183,7 +183,7 @@ impl WalkCosts {
     /// How much of a walk the program waits for when walks are `apart_ns` apart. From 0, as in a
     /// loop of independent reads, to 1, where each read depends on the one before.
     fn stall_share(&self, apart_ns: f64) -> f64 {
-        let largest = self.at(u64::MAX);
+        let largest = self.at_footprint(u64::MAX);
         let costs = self.by_distance.iter().map(|c| c.walk_ns);
         // Cost of walks that overlap in full.
         let least_ns = costs
@@ -206,7 +206,7 @@ impl WalkCosts {
     }
 
     /// Costs for a footprint. Between two measured footprints it interpolates by the logarithm.
-    pub fn at(&self, footprint_bytes: u64) -> FootprintCosts {
+    pub fn at_footprint(&self, footprint_bytes: u64) -> FootprintCosts {
         let all = &self.by_footprint;
         let above = all.partition_point(|c| c.footprint_bytes < footprint_bytes);
         let (Some(low), Some(high)) = (all.get(above.saturating_sub(1)), all.get(above)) else {
@@ -247,7 +247,7 @@ impl WalkCosts {
                 scattered_per_s: 1e9 / measured.apart_ns,
                 ..WalkRates::default()
             };
-            let walk_ns = rates.scattered_ns(&self.at(*footprint_bytes), self);
+            let walk_ns = rates.scattered_ns(&self.at_footprint(*footprint_bytes), self);
             let higher_ns = walk_ns.max(measured.walk_ns);
             let noticed = higher_ns >= measured.apart_ns * NOTICEABLE;
             noticed.then(|| ((walk_ns - measured.walk_ns) / higher_ns).powi(2))
@@ -385,7 +385,7 @@ mod tests {
     }
 
     fn shares(rates: WalkRates) -> CpuShares {
-        rates.shares(&machine().at(4 << 30), &machine())
+        rates.shares(&machine().at_footprint(4 << 30), &machine())
     }
 
     fn scattered(per_s: f64) -> CpuShare {
@@ -422,10 +422,10 @@ mod tests {
     #[test]
     fn costs_lie_between_the_footprints_that_were_measured() {
         let costs = machine();
-        assert_eq!(costs.at(1 << 20), costs.by_footprint[0]);
-        assert_eq!(costs.at(64 << 30), costs.by_footprint[1]);
+        assert_eq!(costs.at_footprint(1 << 20), costs.by_footprint[0]);
+        assert_eq!(costs.at_footprint(64 << 30), costs.by_footprint[1]);
         // The middle by the logarithm: 512 MiB.
-        let half = costs.at(512 << 20);
+        let half = costs.at_footprint(512 << 20);
         assert!((half.dependent_ns - 50.0).abs() < 1e-9, "{half:?}");
     }
 

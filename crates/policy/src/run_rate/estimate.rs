@@ -349,7 +349,7 @@ impl OverheadEstimator {
         let from = RateSources::of(&reads);
         let rates = self.rates(&reads, from, costs);
         let pages = self.base_regions * f64::from(PAGES_PER_REGION);
-        let at = costs.at(u64_of(pages * BASE_PAGE_BYTES as f64));
+        let at = costs.at_footprint(u64_of(pages * BASE_PAGE_BYTES as f64));
         let residence_s = self.tlb_residence_s(f64::from(costs.tlb_pages));
         let walks = self.walks(&rates, &at, costs, residence_s);
         let huge = self.huge_share(&reads, costs);
@@ -460,7 +460,7 @@ impl OverheadEstimator {
 
     fn huge_share(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> CpuShare {
         self.huge_rates(reads, costs)
-            .shares(&costs.at(0), costs)
+            .shares(&costs.at_footprint(0), costs)
             .total()
     }
 

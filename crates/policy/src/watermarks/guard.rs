@@ -139,7 +139,7 @@ impl MemoryScopeState {
     }
 
     /// Why `bytes` more would be too much, if so.
-    fn block_after_taking(&self, bytes: u64) -> Option<PromotionBlock> {
+    fn promotion_block_after_adding(&self, bytes: u64) -> Option<PromotionBlock> {
         let with = MemoryUse {
             used_bytes: self.usage.used_bytes.saturating_add(bytes),
             ..self.usage
@@ -369,7 +369,7 @@ impl MemoryGuard {
             })
             .or_else(|| {
                 self.scopes_of(process)
-                    .find_map(|w| w.block_after_taking(bytes))
+                    .find_map(|w| w.promotion_block_after_adding(bytes))
             });
         hold.map_or(Ok(()), Err)
     }

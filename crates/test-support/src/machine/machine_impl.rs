@@ -217,7 +217,7 @@ impl Machine for ScriptedMachine {
         Ok(ZeroScanResult { zero_pages, took })
     }
 
-    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
         self.alive(process)?;
         if take_one(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {

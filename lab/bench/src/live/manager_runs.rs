@@ -31,7 +31,7 @@ impl ManagerRun {
     }
 
     /// Regions of a process that were promoted.
-    pub fn promoted_of(&self, pid: u32) -> u64 {
+    pub fn count_promoted(&self, pid: u32) -> u64 {
         let promoted = self.journal.entries().filter(
             |entry| matches!(&entry.event, Event::Promoted { process, .. } if process.pid == pid),
         );

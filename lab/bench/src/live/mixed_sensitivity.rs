@@ -31,7 +31,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let (relative, managed, pids) = measure(host, policy, &mut huge, sizes)?;
         let [random, sequential] = relative.map(|share| share * 100.0);
         let managed = managed.as_ref();
-        let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.promoted_of(pid)));
+        let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.count_promoted(pid)));
         let mut rows = report.rows_named(name);
         let mut beside = "of its all-huge speed".to_owned();
         if let Some(managed) = managed {

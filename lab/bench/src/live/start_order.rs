@@ -76,7 +76,7 @@ fn measure(
             arrived.reverse();
         }
         let done = promote_half_the_regions(host, policy, arrived, sizes)?;
-        promoted = [sensitive.pid(), redis.pid()].map(|pid| done.promoted_of(pid));
+        promoted = [sensitive.pid(), redis.pid()].map(|pid| done.count_promoted(pid));
     }
     redis.go()?;
     let both = [&mut sensitive, huge];

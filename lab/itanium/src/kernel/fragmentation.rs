@@ -5,7 +5,7 @@ use hawkeye_sim::rng::SimulationRng;
 
 /// Blocks of free memory in which other memory holds one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragmentation {
+pub struct InitialFragmentation {
     /// Order of the blocks. If all are broken, no larger block is free.
     pub order: u8,
     /// Share of blocks that are broken, in per cent.
@@ -14,7 +14,7 @@ pub struct Fragmentation {
     pub movable_percent: u32,
 }
 
-impl Fragmentation {
+impl InitialFragmentation {
     /// No page of this order or more is available, and moving pages does not help.
     pub const fn complete(order: u8) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Fragmentation {
 
 impl ItaniumMachine {
     /// Takes the first frame of the broken blocks, which the seed selects.
-    pub(super) fn fragment(&mut self, how: Fragmentation, seed: u64) {
+    pub(super) fn fragment(&mut self, how: InitialFragmentation, seed: u64) {
         let mut rng = SimulationRng::new(seed, 0xf4a6);
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.draw_below(100) < how.broken_percent.into();

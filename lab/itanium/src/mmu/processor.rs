@@ -68,7 +68,7 @@ impl WalkerMode {
 /// The data side of a processor's memory management. Program text is never on large pages (section
 /// 5.5.2), so the instruction side is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ItaniumProcessor {
+pub struct ItaniumProcessorSpec {
     /// Its name.
     pub name: &'static str,
     /// Number of entries of the first-level data TLB. It is fully associative and replaces the
@@ -90,7 +90,7 @@ pub struct ItaniumProcessor {
 /// Itanium 2 "Madison" of 1.5 GHz (thesis, section 4.2 and table 4.1). Neither the thesis nor
 /// Intel's publications state its replacement. LRU is chosen: with random replacement and FIFO the
 /// walker fills 87 % of Tlbcover's misses on 16 KiB pages, where 99.1 % were measured.
-pub const MADISON: ItaniumProcessor = ItaniumProcessor {
+pub const MADISON: ItaniumProcessorSpec = ItaniumProcessorSpec {
     name: "madison",
     l1_entries: 32,
     l2_entries: 128,
@@ -99,7 +99,7 @@ pub const MADISON: ItaniumProcessor = ItaniumProcessor {
     costs: RX2600_COSTS,
 };
 
-impl ItaniumProcessor {
+impl ItaniumProcessorSpec {
     /// # Errors
     /// Sizes that the simulation does not support.
     pub fn check(&self, walker: WalkerMode) -> Result {

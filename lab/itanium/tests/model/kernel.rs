@@ -3,7 +3,7 @@
 use super::policies::*;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::{Cover, PageSizePolicy};
-use hawkeye_itanium::kernel::{CopyOnWrite, Fragmentation, MappingBacking};
+use hawkeye_itanium::kernel::{CopyOnWrite, InitialFragmentation, MappingBacking};
 use hawkeye_itanium::mmu::WalkerMode;
 use hawkeye_itanium::{ItaniumError, ItaniumMachine, MachineSettings};
 
@@ -36,7 +36,7 @@ fn one_fault_fills_a_large_page() {
 
 #[test]
 fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
-    let mut machine = thesis(|setup| setup.fragmentation = Some(Fragmentation::complete(5)));
+    let mut machine = thesis(|setup| setup.fragmentation = Some(InitialFragmentation::complete(5)));
     map(&mut machine, Some(AT), 4 * MIB);
     machine.access(P, AT + 3 * MIB, true, 1).unwrap();
     let statistics = machine.statistics();

@@ -4,8 +4,8 @@ use super::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use super::large;
 use super::reference_machine::ReferenceMachine;
 use hawkeye_itanium::address::{BasePage, OrderSet};
-use hawkeye_itanium::kernel::{CopyOnWrite, Fragmentation, KernelSettings};
-use hawkeye_itanium::mmu::{ItaniumProcessor, MADISON, TlbReplacement};
+use hawkeye_itanium::kernel::{CopyOnWrite, InitialFragmentation, KernelSettings};
+use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON, TlbReplacement};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
         let (base, bitmap, vm_align_bytes, copy_on_write) = kernel;
         let (l2_entries, fake_pinned, l1_entries, replacement) = tlbs;
         MachineSettings {
-            processor: ItaniumProcessor {
+            processor: ItaniumProcessorSpec {
                 l1_entries,
                 l2_entries,
                 replacement,
@@ -47,7 +47,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
                 ..KernelSettings::base_pages_only(base)
             },
             fake_pinned,
-            fragmentation: fragmented.map(Fragmentation::complete),
+            fragmentation: fragmented.map(InitialFragmentation::complete),
             advice: None,
         }
     })

@@ -189,9 +189,9 @@ impl Machine for Engine {
         Ok(scanned)
     }
 
-    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Result<RecoveryResult> {
+    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Result<RecoveryResult> {
         let space = self.space_of(process)?;
-        let done = self.kernel.recover(space, region);
+        let done = self.kernel.recover_bloat(space, region);
         let done = done.map_err(|_| MachineError::Refused {
             call: "split",
             process,

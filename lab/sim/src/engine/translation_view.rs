@@ -27,7 +27,7 @@ impl Program {
             }
             self.invalidate_page(region, PageOrder::GIANT);
         } else if let Some(order) = joined {
-            self.update_joined_page(kernel, region, order)?;
+            self.update_multi_region_page(kernel, region, order)?;
         } else {
             let before = self.update_region(kernel, region)?;
             // A region that was not mapped is in no TLB.
@@ -39,7 +39,7 @@ impl Program {
         Ok(())
     }
 
-    fn update_joined_page(
+    fn update_multi_region_page(
         &mut self,
         kernel: &SimulatedKernel,
         region: RegionAddr,
@@ -81,7 +81,7 @@ impl Program {
             self.moved.insert(region);
             if before.is_none() && found.is_some() {
                 // A guess until `guests/host_mappings.rs` knows better.
-                self.seen.set_host(region, LeafSize::Base)?;
+                self.seen.set_host_page_size(region, LeafSize::Base)?;
             }
         }
         if huge {

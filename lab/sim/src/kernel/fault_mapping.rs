@@ -52,7 +52,7 @@ impl SimulatedKernel {
             return Ok(false);
         };
         let owner = self.owner(at, 0)?;
-        let got = self.huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
+        let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
             sum.faults.count_size_fallback(PageOrder::HUGE);
             return Ok(false);
@@ -80,9 +80,13 @@ impl SimulatedKernel {
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 AllocatedFrames { frames, dirty }
             }
-            None => {
-                self.base_frames(at.space, count, FrameContent::Zeroed, owner, &mut sum.time)?
-            }
+            None => self.allocate_base_frames(
+                at.space,
+                count,
+                FrameContent::Zeroed,
+                owner,
+                &mut sum.time,
+            )?,
         };
         let frames = got.frames;
         sum.time += times(frames.count.into(), self.costs.base_fault_ns);
@@ -120,7 +124,8 @@ impl SimulatedKernel {
         sum: &mut TouchedPages,
     ) -> Result<u16> {
         let owner = self.owner(at, first)?;
-        let got = self.base_frames(at.space, count, FrameContent::Dirty, owner, &mut sum.time)?;
+        let got =
+            self.allocate_base_frames(at.space, count, FrameContent::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
         sum.time += times(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
         sum.time += self.reclaim_state.swap.read(pages);
@@ -143,7 +148,7 @@ impl SimulatedKernel {
         let (space, page) = (at.space.0, at.page(0));
         let owner = FrameOwner::Reserved { space, page };
         let mut nothing = Duration::ZERO;
-        let got = self.huge_frame(FrameContent::Zeroed, owner, false, &mut nothing);
+        let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut nothing);
         if let (Some(got), Ok(found)) = (got, self.get_or_create_region(at)) {
             found.reservation = Some(Reservation {
                 block: block_of(got.frames.first),

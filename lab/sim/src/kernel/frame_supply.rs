@@ -13,7 +13,7 @@ impl SimulatedKernel {
     /// Single frames, as many as single allocations would find side by side, at most `most` (1 or
     /// more). Reclaims when fewer frames than the lowest watermark are free, and adds the time for
     /// that to `time`.
-    pub(crate) fn base_frames(
+    pub(crate) fn allocate_base_frames(
         &mut self,
         space: SpaceId,
         most: u16,
@@ -38,7 +38,7 @@ impl SimulatedKernel {
     }
 
     /// A huge frame, if more than the low watermark then remains free; `compact` may make one.
-    pub(crate) fn huge_frame(
+    pub(crate) fn allocate_huge_frame(
         &mut self,
         prefer: FrameContent,
         owner: FrameOwner,

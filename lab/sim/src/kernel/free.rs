@@ -81,7 +81,7 @@ impl SimulatedKernel {
         };
         if let Some(block) = found.huge.filter(|_| pages.full()) {
             // If all of a larger page is freed, this counts one split too many.
-            let larger = u64::from(self.split_joined_page(at));
+            let larger = u64::from(self.split_multi_region_page(at));
             let owned = self.space_mut(at.space)?;
             owned.table.remove(at.region);
             owned.huge -= 1;

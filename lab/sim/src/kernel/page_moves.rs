@@ -107,7 +107,7 @@ impl SimulatedKernel {
         let found = self.region(at);
         let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
         if huge {
-            self.split_joined_page(at);
+            self.split_multi_region_page(at);
         }
         let Some(space) = self.spaces.get_mut(&at.space) else {
             return;

@@ -82,7 +82,7 @@ impl SimulatedKernel {
         let mut time = Duration::ZERO;
         let owner = self.owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
-        let got = self.huge_frame(FrameContent::Dirty, owner, true, &mut time);
+        let got = self.allocate_huge_frame(FrameContent::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
         let mut work = PromotionWork {
             flushed: 1,
@@ -180,7 +180,7 @@ impl SimulatedKernel {
         }
         let mut time = Duration::ZERO;
         let owner = self.owner(at, 0)?;
-        let got = self.huge_frame(FrameContent::Zeroed, owner, false, &mut time);
+        let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.

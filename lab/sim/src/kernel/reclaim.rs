@@ -35,7 +35,7 @@ impl SimulatedKernel {
 
     /// Splits a region's huge page, after the larger page around it; returns the number of splits.
     pub(crate) fn split_huge(&mut self, at: RegionId) -> Result<u64> {
-        let larger = self.split_joined_page(at);
+        let larger = self.split_multi_region_page(at);
         let space = self.space_mut(at.space)?;
         let found = space.table.get_mut(at.region);
         let Some(found) = found.filter(|found| found.huge.is_some()) else {
@@ -48,7 +48,7 @@ impl SimulatedKernel {
 
     /// Turns the larger page that a region is part of into huge pages, in the same frames. Returns
     /// whether there was one.
-    pub(crate) fn split_joined_page(&mut self, at: RegionId) -> bool {
+    pub(crate) fn split_multi_region_page(&mut self, at: RegionId) -> bool {
         let Some(order) = self.region(at).and_then(|found| found.joined) else {
             return false;
         };

@@ -46,7 +46,7 @@ impl SimulatedKernel {
     ///
     /// # Errors
     /// The region is no huge page.
-    pub fn recover(&mut self, space: SpaceId, region: RegionAddr) -> Result<RecoveryResult> {
+    pub fn recover_bloat(&mut self, space: SpaceId, region: RegionAddr) -> Result<RecoveryResult> {
         let at = RegionId::new(space, region);
         let splits = self.split_huge(at)?;
         if splits == 0 {

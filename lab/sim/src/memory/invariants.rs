@@ -25,7 +25,7 @@ impl PhysicalMemory {
                         counts[content.index()][usize::from(*order)] += 1;
                         self.check_listed(index, content, *order, true)?;
                     }
-                    self.check_pair(index, *order)?;
+                    self.check_buddies_merged(index, *order)?;
                 }
                 PageblockState::Parts(parts) => {
                     free += u64::from(parts.free.count());
@@ -85,7 +85,7 @@ impl PhysicalMemory {
         }
     }
 
-    fn check_pair(&self, block: u32, order: u8) -> Result<(), &'static str> {
+    fn check_buddies_merged(&self, block: u32, order: u8) -> Result<(), &'static str> {
         let buddy = self.blocks.get((block ^ 1) as usize);
         let buddy_order = buddy.and_then(|buddy| match *buddy {
             PageblockState::Free { order, .. } => Some(order),

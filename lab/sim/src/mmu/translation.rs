@@ -100,4 +100,4 @@ pub use sizes::{EntrySize, LeafSize};
 pub use spec::{PageTableLevels, PageTableSetup, ProgramWork, TranslatorSpec};
 pub(super) use tlb::{FirstLevelTlb, SecondLevelTlb};
 pub use translator::Translator;
-pub(super) use upper_entries::UpperEntries;
+pub(super) use upper_entries::UpperEntryCaches;

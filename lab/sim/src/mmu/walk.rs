@@ -1,7 +1,7 @@
 //! Loads of a page walk: four levels of tables, caches of upper entries, and the host's.
 
 use super::caches::CACHE_LINE_BYTES;
-use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntries};
+use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntryCaches};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +92,7 @@ impl PageTables {
 /// Tables of four levels, and the caches of their upper entries.
 #[derive(Clone, Debug)]
 struct LevelTables {
-    upper: UpperEntries,
+    upper: UpperEntryCaches,
     /// First line of each level's tables.
     begins: [u64; LEVEL_SHIFTS.len()],
     end: u64,
@@ -107,7 +107,7 @@ impl LevelTables {
             begin
         });
         Self {
-            upper: UpperEntries::new(sizes),
+            upper: UpperEntryCaches::new(sizes),
             begins,
             end,
         }

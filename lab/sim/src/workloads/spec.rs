@@ -142,7 +142,7 @@ pub enum Phase {
         #[serde(default = "all")]
         part: [f64; 2],
         /// Base pages of each region (1-512), spread evenly if runs are single pages.
-        #[serde(default = "every_page")]
+        #[serde(default = "default_pages_per_region")]
         pages_per_region: u16,
         /// Of these, the number in each run of neighbours, naturally aligned, anywhere in the
         /// region (a power of two).
@@ -249,7 +249,7 @@ fn all() -> [f64; 2] {
     [0.0, 1.0]
 }
 
-fn every_page() -> u16 {
+fn default_pages_per_region() -> u16 {
     PAGES_PER_REGION
 }
 

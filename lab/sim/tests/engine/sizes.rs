@@ -123,7 +123,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
         assert!(now < last * least, "{size}: {now} after {last}");
         last = now;
     }
-    machine.recover(process, region(3))?;
+    machine.recover_bloat(process, region(3))?;
     let sample = sample(&mut machine, process)?;
     let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
     assert_eq!((of(PageOrder::HUGE), of(PageOrder::BASE)), (511, 1));
@@ -246,7 +246,7 @@ proptest! {
                     let size = sizes[usize::from(size) % sizes.len()];
                     machine.promote(process, region(number), size, 0).ok();
                 }
-                SizeStep::Recover(number) => { machine.recover(process, region(number)).ok(); }
+                SizeStep::Recover(number) => { machine.recover_bloat(process, region(number)).ok(); }
                 SizeStep::Sizes(bits) => {
                     let offered = machine.shape().at_faults;
                     let chosen = offered.iter().filter(|order| bits >> (order.number() - 2) & 1 == 1);

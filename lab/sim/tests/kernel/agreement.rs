@@ -99,7 +99,7 @@ fn apply(kernel: &mut SimulatedKernel, space: SpaceId, step: &KernelStep) -> Str
         KernelStep::Promote(index, size) => {
             format!("{:?}", kernel.promote(space, region(index), order(size)))
         }
-        KernelStep::Recover(index) => format!("{:?}", kernel.recover(space, region(index))),
+        KernelStep::Recover(index) => format!("{:?}", kernel.recover_bloat(space, region(index))),
         KernelStep::Fill(index) => format!("{:?}", kernel.prefault_region(space, region(index))),
         KernelStep::Zero(pages) => {
             kernel.set_zeroing(Some(ZeroingSpec {

@@ -44,7 +44,7 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let nonzero = if used.contains(7) { 99 } else { 100 };
     assert_eq!((few.zero_pages, all.zero_pages), (10, 512 - nonzero));
     assert!(few.took < all.took);
-    let done = kernel.recover(space, region(0))?;
+    let done = kernel.recover_bloat(space, region(0))?;
     assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
     assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
     let read = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Read)?;
@@ -52,7 +52,7 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let write = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Write)?;
     assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
     assert_eq!(
-        kernel.recover(space, region(0)),
+        kernel.recover_bloat(space, region(0)),
         Err(KernelError::NotHuge(space, region(0)))
     );
     Ok(())
@@ -83,7 +83,7 @@ fn a_split_without_zeros_moves_nothing() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
     kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
     let free = kernel.figures().free_bytes;
-    kernel.recover(space, region(0))?;
+    kernel.recover_bloat(space, region(0))?;
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (0, HUGE));
     assert_eq!(kernel.figures().free_bytes, free);
     let touched = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;

@@ -198,7 +198,7 @@ fn regions_become_one_page_and_huge_pages_again() -> TestResult {
     let again = kernel.promote(space, region(0), MIB_32);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // One of them is split; the others are huge pages.
-    kernel.recover(space, region(3))?;
+    kernel.recover_bloat(space, region(3))?;
     assert_eq!(
         (first(&kernel, space), huge(&kernel, space)),
         (Some(PageOrder::HUGE), 15)

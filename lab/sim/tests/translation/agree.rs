@@ -266,8 +266,12 @@ impl ModelPair {
                 (true, true)
             }
             MappingChange::SetHost(size) => {
-                plain.set_host(begin, EntrySize::ALL[*size]);
-                (fast.set_host(region, EntrySize::ALL[*size]).is_ok(), true)
+                plain.set_host_page_size(begin, EntrySize::ALL[*size]);
+                (
+                    fast.set_host_page_size(region, EntrySize::ALL[*size])
+                        .is_ok(),
+                    true,
+                )
             }
             MappingChange::ClearAccessed => {
                 fast.clear_accessed(region);
@@ -350,8 +354,8 @@ fn as_the_plain_model_over_much_memory() -> Result<(), Box<dyn std::error::Error
                 let region = begin + (number << 21);
                 let address = RegionAddr::containing(region);
                 both.plain.number(region);
-                both.mappings.set_host(address, LeafSize::Base)?;
-                both.plain.set_host(region, EntrySize::Base);
+                both.mappings.set_host_page_size(address, LeafSize::Base)?;
+                both.plain.set_host_page_size(region, EntrySize::Base);
                 both.mappings.map_pages(address, FULL)?;
                 both.plain.map_pages(region, FULL, false);
                 both.mappings.clear_accessed(address);

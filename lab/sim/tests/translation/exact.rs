@@ -36,7 +36,7 @@ fn mapped(
     let mut mappings = Mappings::with_groups(processor.groups)?;
     for region in (0..bytes >> 21).map(region) {
         if let Some(pages) = backed_by {
-            mappings.set_host(region, pages)?;
+            mappings.set_host_page_size(region, pages)?;
         }
         match (size, in_groups) {
             (LeafSize::Base, _) => mappings.map_pages(region, FULL)?,

@@ -38,7 +38,7 @@ fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<M
         LeafSize::Huge => mappings.map_huge(region(0))?,
         LeafSize::Giant => mappings.map_giant(BEGIN)?,
     }
-    mappings.set_host(region(0), host)?;
+    mappings.set_host_page_size(region(0), host)?;
     machine.clear();
     Ok(machine)
 }

@@ -129,7 +129,7 @@ fn a_host_holds_what_its_own_pages_are_as_large_as() -> TestResult {
     let spec = TranslatorSpec::nested(&NEOVERSE_V2, LeafSize::Base);
     for host in EntrySize::ALL {
         let mut guest = Machine::grouped(&spec)?;
-        guest.mappings.set_host(region(0), host)?;
+        guest.mappings.set_host_page_size(region(0), host)?;
         let counted = guest.load(&[1, 2]);
         let entry = host.min(EntrySize::BaseGroup);
         let walks = if entry == EntrySize::Base { 2 } else { 1 };

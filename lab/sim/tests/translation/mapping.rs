@@ -228,7 +228,7 @@ impl PlainTranslator {
         }
     }
 
-    pub fn set_host(&mut self, begin: u64, host: EntrySize) {
+    pub fn set_host_page_size(&mut self, begin: u64, host: EntrySize) {
         // Memory behind one page of the host has one size.
         let before = self.region(begin).host;
         let with = |size: EntrySize| -> Vec<u64> {

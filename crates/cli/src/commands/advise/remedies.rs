@@ -2,7 +2,7 @@
 
 use super::facts::AdviceFacts;
 use super::finding::{AdviceVerdict, Finding, Remedy, RemedyTakesEffect};
-use crate::first_touch::FirstTouchVariable;
+use crate::first_touch::HugePageEnvVariable;
 use hawkeye_policy::ProcessIdentity;
 
 fn remedy(takes: RemedyTakesEffect, does: impl Into<String>, command: impl Into<String>) -> Remedy {
@@ -155,15 +155,15 @@ fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
         return Vec::new();
     }
     let set = facts.first_touch.set.iter();
-    let plain = |variable: &&FirstTouchVariable| is_plain(&variable.value);
+    let plain = |variable: &&HugePageEnvVariable| is_plain(&variable.value);
     set.filter(plain)
         .flat_map(|variable| allocator_remedy(facts, variable))
         .collect()
 }
 
-fn allocator_remedy(facts: &AdviceFacts, variable: &FirstTouchVariable) -> [Remedy; 3] {
+fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
     let identity = &facts.surroundings.identity;
-    let FirstTouchVariable {
+    let HugePageEnvVariable {
         name,
         value,
         requests,
@@ -248,7 +248,7 @@ mod tests {
         let mut facts = facts();
         facts.first_touch.set.clear();
         assert_eq!(allocator_remedies(&facts), []);
-        let variable = |name: &str, value: &str| FirstTouchVariable {
+        let variable = |name: &str, value: &str| HugePageEnvVariable {
             name: name.into(),
             value: value.into(),
             requests: "jemalloc",

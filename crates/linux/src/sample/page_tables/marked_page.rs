@@ -9,13 +9,13 @@ use nix::sys::mman::MmapAdvise;
 
 /// A page of our own with a unique value. It is not part of a huge page, as the heap may be under
 /// THP `always`: the walk that searches for it ends at a table of base pages.
-pub(super) struct MarkedPage {
+pub(super) struct DirectMapProbePage {
     pub(super) page: OwnMemory,
     /// The value that it holds at its start.
     pub(super) magic: u64,
 }
 
-impl MarkedPage {
+impl DirectMapProbePage {
     pub(super) fn new() -> Result<Self> {
         let mut random = [0u8; 8];
         // SAFETY: the buffer is ours and has the given length.

@@ -172,7 +172,7 @@ impl ObservationContext<'_> {
                 None => member
                     .decided
                     .take()
-                    .map(|decided| self.renew_decision(decided)),
+                    .map(|decided| self.expire_decision(decided)),
             };
         }
         member
@@ -242,7 +242,7 @@ impl ObservationContext<'_> {
     }
 
     /// A decision holds for a while. Then base pages are tried again, which give information.
-    fn renew_decision(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
+    fn expire_decision(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
         let over = self.at.saturating_sub(at) >= Hawkeye::SIZES_HOLD;
         if !over || decided.orders.is_empty() {
             return (at, decided);

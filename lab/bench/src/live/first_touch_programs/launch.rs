@@ -29,7 +29,11 @@ impl TimedCommand {
     }
 
     /// Starts the program once, with or without prefault; returns the seconds until it was ready.
-    pub(super) fn seconds(&self, ahead: bool, warm_gib: Option<u64>) -> BenchResult<f64> {
+    pub(super) fn measure_start_seconds(
+        &self,
+        ahead: bool,
+        warm_gib: Option<u64>,
+    ) -> BenchResult<f64> {
         let mut command = launch_command(ahead, warm_gib, &self.words)?;
         command.stdout(Stdio::piped());
         let begun = Instant::now();

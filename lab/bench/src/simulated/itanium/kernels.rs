@@ -4,8 +4,8 @@ use super::systems::ThesisSystem;
 use hawkeye_itanium::MachineSettings;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::PolicyClass;
-use hawkeye_itanium::kernel::{Fragmentation, KernelSettings};
-use hawkeye_itanium::mmu::{HashTableFill, ItaniumProcessor, WalkerMode};
+use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings};
+use hawkeye_itanium::mmu::{HashTableFill, ItaniumProcessorSpec, WalkerMode};
 use std::fmt;
 
 /// A kernel: its page size, its use of the walker, and whether it has large pages.
@@ -105,15 +105,15 @@ impl ThesisKernel {
         };
         if let Some(order) = self.fragmented {
             setup.kernel.memory_bytes = FRAGMENTED_BYTES;
-            setup.fragmentation = Some(Fragmentation {
+            setup.fragmentation = Some(InitialFragmentation {
                 movable_percent: MOVABLE_PERCENT,
-                ..Fragmentation::complete(order)
+                ..InitialFragmentation::complete(order)
             });
         }
         match self.system {
             None => setup,
             Some(system) => MachineSettings {
-                processor: ItaniumProcessor {
+                processor: ItaniumProcessorSpec {
                     sub_block_order: system.sub_block_order,
                     ..setup.processor
                 },

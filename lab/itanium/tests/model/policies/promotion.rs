@@ -1,7 +1,7 @@
 //! Pages that grow by copying, and memory that the kernel moves for them.
 
 use super::*;
-use hawkeye_itanium::kernel::Fragmentation;
+use hawkeye_itanium::kernel::InitialFragmentation;
 use hawkeye_itanium::kernel::policies::{
     ApproxOnline, Asap, CompactionSettings, HalfReferenced, Irix,
 };
@@ -138,9 +138,9 @@ fn fragmented(daemon: CompactionSettings, movable_percent: u32) -> ItaniumMachin
     machine(PageSizePolicy::Irix(Irix { daemon }), |setup| {
         setup.advice = advice(0, 64 * KIB);
         setup.kernel.memory_bytes = 32 * MIB;
-        setup.fragmentation = Some(Fragmentation {
+        setup.fragmentation = Some(InitialFragmentation {
             movable_percent,
-            ..Fragmentation::complete(2)
+            ..InitialFragmentation::complete(2)
         });
     })
 }

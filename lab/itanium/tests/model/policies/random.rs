@@ -4,11 +4,11 @@ use super::classes::all;
 use super::*;
 use crate::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use crate::large;
-use hawkeye_itanium::kernel::Fragmentation;
+use hawkeye_itanium::kernel::InitialFragmentation;
 use hawkeye_itanium::kernel::policies::{
     ApproxOnline, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation, Winwood,
 };
-use hawkeye_itanium::mmu::{ItaniumProcessor, MADISON};
+use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON};
 use proptest::prelude::*;
 
 /// Every policy, with settings for which a few calls are enough to act.
@@ -54,7 +54,7 @@ fn policies() -> impl Strategy<Value = PageSizePolicy> {
 
 fn setups() -> impl Strategy<Value = MachineSettings> {
     let fragmentation = proptest::option::of((1u8..4, 50u32..=100, 0u32..=100).prop_map(
-        |(order, broken_percent, movable_percent)| Fragmentation {
+        |(order, broken_percent, movable_percent)| InitialFragmentation {
             order,
             broken_percent,
             movable_percent,
@@ -67,7 +67,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             let mut setup = setup(policy);
             setup.kernel.memory_bytes = memory * MIB;
             MachineSettings {
-                processor: ItaniumProcessor {
+                processor: ItaniumProcessorSpec {
                     l2_entries,
                     sub_block_order,
                     ..MADISON

@@ -78,7 +78,7 @@ impl GuestMachine {
                 }
                 let behind = host_page_size(inside, program.space, region, host, space);
                 if program.seen.host_size(region) != behind.into() {
-                    program.seen.set_host(region, behind)?;
+                    program.seen.set_host_page_size(region, behind)?;
                     program.changed_share += program.access_share_of_region(region);
                     changed = true;
                 }

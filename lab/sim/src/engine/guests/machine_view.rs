@@ -116,7 +116,7 @@ impl Machine for MachineView {
         fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16)
             -> Result<PromotionResult>;
         fn scan_zeros(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
-        fn recover(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
+        fn recover_bloat(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
         fn footprint(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessFootprint>>;
     }
 

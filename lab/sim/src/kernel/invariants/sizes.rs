@@ -14,7 +14,7 @@ pub(super) fn broken(
     if !known {
         return Some("only a space of many sizes has folios or larger pages");
     }
-    broken_folios(region).or_else(|| broken_joined(space, number, region))
+    broken_folios(region).or_else(|| broken_multi_region_rule(space, number, region))
 }
 
 fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
@@ -50,7 +50,7 @@ fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
     None
 }
 
-fn broken_joined(
+fn broken_multi_region_rule(
     space: &AddressSpace,
     number: u64,
     region: &RegionMapping,

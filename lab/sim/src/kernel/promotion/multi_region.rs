@@ -41,12 +41,12 @@ impl SimulatedKernel {
                 let owner = self.owner(*at, 0)?;
                 self.memory
                     .change_frame_owner(FrameRun::of_block(block), owner);
-                self.split_joined_page(*at);
+                self.split_multi_region_page(*at);
                 self.copy_region_to(*at, block, true, &mut work)?;
             }
         }
         for part in regions {
-            self.split_joined_page(part);
+            self.split_multi_region_page(part);
             self.space_mut(at.space)?.many_sizes = true;
             self.get_or_create_region(part)?.joined = Some(order);
         }

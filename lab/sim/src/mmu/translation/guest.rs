@@ -6,7 +6,7 @@ use super::missed_pages::MAX_LEVELS;
 use super::sizes::LeafSize;
 use super::spec::PageTableLevels;
 use super::table_caches::TableCacheLine;
-use super::upper_entries::UpperEntries;
+use super::upper_entries::UpperEntryCaches;
 use crate::mmu::NestedCaches;
 
 /// Kinds of lines: the tables of an address space or guest, those of the host for the guest's
@@ -32,7 +32,7 @@ pub(super) struct HostWalker {
     levels: usize,
     tables_backed_by: LeafSize,
     tlb: Option<KeyCache>,
-    upper: UpperEntries,
+    upper: UpperEntryCaches,
 }
 
 impl HostWalker {
@@ -45,7 +45,7 @@ impl HostWalker {
             levels: levels as usize,
             tables_backed_by: tables_backed_by.min(LeafSize::Huge),
             tlb: KeyCache::new(caches.tlb),
-            upper: UpperEntries::new(caches.walk_caches),
+            upper: UpperEntryCaches::new(caches.walk_caches),
         }
     }
 

@@ -12,9 +12,9 @@ const LOOKED_AT: usize = 64;
 
 /// Caches of upper entries, by level from the page directory up; `None` where there is no cache.
 #[derive(Clone, Debug)]
-pub(in crate::mmu) struct UpperEntries([Option<KeyCache>; 3]);
+pub(in crate::mmu) struct UpperEntryCaches([Option<KeyCache>; 3]);
 
-impl UpperEntries {
+impl UpperEntryCaches {
     pub(in crate::mmu) fn new(sizes: WalkCacheSizes) -> Self {
         Self([sizes.pde, sizes.pdpte, sizes.pml4e].map(KeyCache::new))
     }

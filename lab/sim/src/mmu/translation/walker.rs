@@ -9,13 +9,13 @@ use super::missed_pages::{
 use super::sizes::LeafSize;
 use super::spec::{PageTableSetup, TranslatorSpec};
 use super::table_caches::{TableCacheLine, TableCaches, WalkLoadCounts, WalkLoader};
-use super::upper_entries::{UpperEntries, WalkStarts};
+use super::upper_entries::{UpperEntryCaches, WalkStarts};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]
 pub(super) struct Walker {
     levels: usize,
-    upper: UpperEntries,
+    upper: UpperEntryCaches,
     host: Option<HostWalker>,
     lines: TableCaches,
     asked: WalkStarts,
@@ -39,7 +39,7 @@ impl Walker {
         };
         Self {
             levels: levels as usize,
-            upper: UpperEntries::new(spec.processor.walk_caches),
+            upper: UpperEntryCaches::new(spec.processor.walk_caches),
             host,
             lines: TableCaches::new(spec),
             asked: WalkStarts::default(),
@@ -177,7 +177,7 @@ fn load(
 #[inline(always)]
 fn load_nested(
     loader: &mut WalkLoader<'_>,
-    upper: &mut UpperEntries,
+    upper: &mut UpperEntryCaches,
     host: &mut HostWalker,
     walk: MissedPage,
     place: &ChunkTables,

@@ -84,7 +84,7 @@ impl ValueChecker<'_> {
         self.within(key, value, 0.0..=100.0, "0 to 100")
     }
 
-    fn require_part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadSpecError> {
+    fn require_share_range(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadSpecError> {
         let fits = from >= 0.0 && from < to && to <= 1.0;
         let shown = format!("{from} to {to}");
         self.require("part", fits, "two shares of 0-1 in ascending order", shown)
@@ -134,7 +134,7 @@ impl Process {
                 ..
             } => {
                 area(name)?;
-                at.require_part(*part)?;
+                at.require_share_range(*part)?;
                 at.require_percent("waited_percent", *waited_percent)?;
                 let all = 1..=PAGES_PER_REGION;
                 at.within("pages_per_region", *pages_per_region, all, "1 to 512")?;
@@ -210,7 +210,7 @@ impl TraceReplay {
 
 impl AccessStream {
     fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
-        at.require_part(self.part)?;
+        at.require_share_range(self.part)?;
         let weight = self.weight > 0.0 && self.weight.is_finite();
         at.require("weight", weight, "over 0 and finite", self.weight)?;
         at.within("cycles", self.cycles, 1.0..=1e6, "1 to 1e6")?;

@@ -1,6 +1,6 @@
 use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
 use super::*;
-use crate::first_touch::{FirstTouchPlan, FirstTouchVariable};
+use crate::first_touch::{FirstTouchPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
 
@@ -67,7 +67,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
             ..HugePageContext::default()
         },
         first_touch: FirstTouchPlan {
-            set: vec![FirstTouchVariable {
+            set: vec![HugePageEnvVariable {
                 name: "GLIBC_TUNABLES".into(),
                 value: "glibc.malloc.hugetlb=1".into(),
                 requests: "the C library's malloc",

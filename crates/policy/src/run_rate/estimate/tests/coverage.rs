@@ -95,7 +95,9 @@ impl Pattern {
             streamed,
             strided,
             scattered,
-        } = self.rates(apart_ns).shares(&costs.at(REGIONS << 21), costs);
+        } = self
+            .rates(apart_ns)
+            .shares(&costs.at_footprint(REGIONS << 21), costs);
         let added = off * (streamed.added_error + strided.added_error);
         streamed.percent
             + strided.percent

@@ -148,7 +148,11 @@ impl Mappings {
     ///
     /// # Errors
     /// See [`MappingError`].
-    pub fn set_host(&mut self, region: RegionAddr, host: impl Into<EntrySize>) -> Result<()> {
+    pub fn set_host_page_size(
+        &mut self,
+        region: RegionAddr,
+        host: impl Into<EntrySize>,
+    ) -> Result<()> {
         let host = host.into();
         let index = self.ensure_region(region.start())?;
         let before = self.states[index].host();

@@ -33,7 +33,7 @@ impl Translator {
             ) else {
                 return entered;
             };
-            match find(mappings, blocks, *access) {
+            match enter_access(mappings, blocks, *access) {
                 // Its entry is known only when all pages before it are settled.
                 Ok(found) if found.seeming && entered.pages > 0 => return entered,
                 Ok(found) => {
@@ -112,7 +112,7 @@ pub(super) struct EnteredPage {
 }
 
 #[inline]
-pub(super) fn find(
+pub(super) fn enter_access(
     mappings: &Mappings,
     blocks: &[u16],
     access: Access,

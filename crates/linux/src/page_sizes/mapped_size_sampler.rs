@@ -46,7 +46,7 @@ type SizeReading = (Result<MappedSizes>, Duration);
 /// Looks at each process as often as its cost allows, in a separate thread: the reads take the
 /// process's `mmap_lock`.
 #[derive(Debug)]
-pub(crate) struct SizeReader {
+pub(crate) struct MappedSizeSampler {
     thp: PathBuf,
     reader: ProcessReader<SizeReading>,
     /// The counters when management began.
@@ -62,7 +62,7 @@ struct ProcessSizes {
     next: Duration,
 }
 
-impl SizeReader {
+impl MappedSizeSampler {
     /// `thp`: the folder of the settings.
     pub(crate) fn new(thp: PathBuf) -> Self {
         Self::with_reader(thp, |pid| {
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_stuck_process_is_not_waited_for() {
         let (free, held) = channel::<()>();
-        let mut looks = SizeReader::with_reader("/nonexistent".into(), move |pid| {
+        let mut looks = MappedSizeSampler::with_reader("/nonexistent".into(), move |pid| {
             if pid == 2 {
                 let _ = held.recv();
             }
@@ -194,7 +194,7 @@ mod tests {
             };
             (Ok(found), Duration::from_millis(10))
         });
-        let huge = |looks: &SizeReader| {
+        let huge = |looks: &MappedSizeSampler| {
             looks
                 .observed(Duration::ZERO)
                 .sizes
