@@ -39,7 +39,8 @@ impl PageSizeRules for HalfReferenced {
 
 /// 1994: page reservation. The first touch of a block of addresses reserves an aligned block of
 /// memory, and base pages get their places in it. One entry of a TLB with sub-blocks
-/// ([`crate::mmu::ItaniumProcessorSpec::sub_block_order`]) thus holds them all. Nothing is promoted.
+/// ([`crate::mmu::ItaniumProcessorSpec::sub_block_order`]) thus holds them all. Nothing is
+/// promoted.
 /// The kernel gives up reservations where memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageReservation {
