@@ -97,7 +97,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         "Only Redis and memcached have a p99.9, of {:.0} answers in each round.",
         latency_length(sizes).as_secs_f64() * f64::from(LATENCY_QUESTIONS_PER_S),
     ));
-    report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute. Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
+    if programs.contains(&ProgramKind::Postgres) {
+        report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute.");
+    }
+    report.note("Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
     Ok(())
 }
 
