@@ -83,7 +83,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     describe(&all, report);
     report.note(format!(
-        "Each program has {} MiB and starts anew under each arm; {} rounds. The first minute counts from the start of the program, with the time that it takes to fill its memory; a minute is {} s, and the last one begins after {} s. Before each start a filler touches as much memory as the program needs, and exits.",
+        "Each program has {} MiB and starts anew under each arm, in each of {} rounds. The first minute counts from the start of the program, with the time that it takes to fill its memory. For hawkeye run that includes the start of the manager; the daemon runs before. A minute is {} s, and the last one begins after {} s. Before each start a filler touches as much memory as the program needs, and exits.",
         sizes.mib,
         sizes.rounds,
         sizes.minute.as_secs(),
@@ -93,7 +93,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         Some(length) => format!("Under pressure after deletion: {DELETED_PERCENT} % of a server's keys are deleted at random, and other programs fill the machine to {PRESSURE_PERCENT:.0} % for {} s. Only Redis and memcached have such keys; the other programs have no such row.", length.as_secs()),
         None => "The short form does not measure resident memory under pressure after deletion.".to_owned(),
     });
-    report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute. Only Redis and memcached have a p99.9. Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
+    report.note(format!(
+        "Only Redis and memcached have a p99.9, of {:.0} answers in each round.",
+        latency_length(sizes).as_secs_f64() * f64::from(LATENCY_QUESTIONS_PER_S),
+    ));
+    if programs.contains(&ProgramKind::Postgres) {
+        report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute.");
+    }
+    report.note("Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
     Ok(())
 }
 
@@ -156,7 +163,7 @@ fn measure_started(
     let last = program.rate(sizes.minute, &mut || {})?;
     program.stop()?;
     let latencies = program.latencies(RequestSchedule {
-        length: sizes.minute / 2,
+        length: latency_length(sizes),
         questions_per_s: LATENCY_QUESTIONS_PER_S,
         writes_percent: LATENCY_WRITES_PERCENT,
     })?;
@@ -182,6 +189,11 @@ fn measure_started(
             arms::cpu_of_family(manager).as_secs_f64() / begun.elapsed().as_secs_f64()
         }),
     })
+}
+
+/// Time for which single requests are timed.
+fn latency_length(sizes: HeadlineSizes) -> Duration {
+    sizes.minute / 2
 }
 
 /// Resident memory of a process after memory was short for `length`, which is still the case then.
