@@ -4,7 +4,7 @@
 //! charges it to a program or to a thread of the kernel. [`SimulatedKernel::step_kernel_threads`]
 //! runs these threads. Systems differ at a page fault by their
 //! [`FaultPolicy`](fault_policies::FaultPolicy). A manager's work between faults is called from
-//! outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover`], ...). That includes
+//! outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover_bloat`], ...). That includes
 //! khugepaged: it is the policy `linux`.
 //!
 //! # The model
