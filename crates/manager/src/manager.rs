@@ -84,7 +84,7 @@ impl<M: Machine> Manager<M> {
             unanswered: UnansweredTargetCalls::default(),
             refresh: RefreshSchedule::default(),
             memory: MemoryWatch::new(guard),
-            limits: PromotionLimits::new(settings.bloat),
+            limits: PromotionLimits::with_bloat_threshold(settings.bloat),
             sampling: SamplingSchedule::new(&settings),
             promotion: PromotionPacing::new(
                 PromotionBudget::new(settings.max_promotions, rate),

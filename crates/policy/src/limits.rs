@@ -27,7 +27,7 @@ pub struct PromotionLimits {
 
 impl PromotionLimits {
     /// Uses `bloat` as the threshold of recovery.
-    pub fn new(bloat: BloatThreshold) -> Self {
+    pub fn with_bloat_threshold(bloat: BloatThreshold) -> Self {
         Self {
             recovered: RecoveredRegions::new(bloat),
             ..Self::default()

@@ -72,7 +72,7 @@ impl SizeChoice {
             looks.retain(there);
         }
         if let Some(switches) = &mut self.switches {
-            if let Err(error) = switches.retain(there) {
+            if let Err(error) = switches.retain_processes(there) {
                 tracing::warn!("a page size could not be switched off: {error}");
             }
         }

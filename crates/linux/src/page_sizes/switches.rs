@@ -69,7 +69,7 @@ impl SizeSwitches {
     ///
     /// # Errors
     /// A setting cannot be changed.
-    pub fn retain(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<()> {
+    pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<()> {
         self.wanted.retain(|process, _| there(*process));
         self.apply()
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(machine.set(), ["never", "always", "always"]);
         switches.request_fault_sizes(process(2), PageOrders::NONE)?;
         assert_eq!(machine.set(), ["never", "always", "never"]);
-        switches.retain(|there| there == process(2))?;
+        switches.retain_processes(|there| there == process(2))?;
         assert_eq!(machine.set(), ["never"; 3]);
         switches.request_fault_sizes(process(3), orders(&[16]))?;
         drop(machine.guard);
