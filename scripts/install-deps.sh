@@ -147,6 +147,7 @@ if [ "${1-}" = test ]; then
   need_command db_bench rocksdb-tools
   need_command mariadbd mariadb-server
   need_command sysbench sysbench
+  [ -x /usr/local/go/bin/go ] || need_command go golang-go
   /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
   if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then
     echo "install-deps: continuing without ${missing[*]}; tests that use them are skipped" >&2
