@@ -183,7 +183,7 @@ impl<M: Machine> Manager<M> {
             };
             called = true;
             self.reserve.record_use(now);
-            if self.promote_paid(next, now, paid_by) == BatchDecision::StopBatch {
+            if self.promote(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
@@ -221,22 +221,6 @@ impl<M: Machine> Manager<M> {
         next
     }
 
-    /// Makes one region huge and charges what it cost; returns whether the batch may go on.
-    fn promote_paid(
-        &mut self,
-        next: NextPromotion,
-        now: Duration,
-        paid_by: PaidBy,
-    ) -> BatchDecision {
-        let before = self.machine.own_costs().cpu;
-        let stop = self.promote(next, now);
-        if paid_by == PaidBy::Savings {
-            let cost = self.machine.own_costs().cpu.saturating_sub(before);
-            self.promotion.returns.pay(now, cost);
-        }
-        stop
-    }
-
     /// Drops the promotion to try again, because a policy is about to see a new observation.
     pub(super) fn drop_postponed_promotion(&mut self) {
         if let Some(NextPromotion { promotion, .. }) = self.promotion.postponed.take() {
@@ -259,8 +243,8 @@ impl<M: Machine> Manager<M> {
         self.settings.hold_full && self.memory.held.is_some()
     }
 
-    /// Makes one region huge; returns whether the batch may go on.
-    fn promote(&mut self, next: NextPromotion, now: Duration) -> BatchDecision {
+    /// Makes one region huge and charges what it cost; returns whether the batch may go on.
+    fn promote(&mut self, next: NextPromotion, now: Duration, paid_by: PaidBy) -> BatchDecision {
         let Promotion {
             process,
             region,
@@ -269,10 +253,12 @@ impl<M: Machine> Manager<M> {
             ..
         } = next.promotion;
         let before = self.machine.now();
+        let cpu_before = self.machine.own_costs().cpu;
         let served_before = self.machine.reserve().served;
         let outcome = self
             .machine
             .promote(process, region, order, expected_present);
+        let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,
             // A refused call may have waited for memory too.
@@ -280,6 +266,13 @@ impl<M: Machine> Manager<M> {
         };
         let served = self.machine.reserve().served > served_before;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
+        let returns = &mut self.promotion.returns;
+        if done {
+            returns.record_cost(cost);
+        }
+        if paid_by == PaidBy::Savings {
+            returns.pay(now, cost);
+        }
         self.record_promotion_supply(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);

@@ -134,28 +134,18 @@ impl ReturnBudget {
     pub fn apply(&mut self, now: Duration, event: &Event) {
         match event {
             Event::Promoted {
-                process,
-                took,
-                effect,
-                ..
-            } => self.record_promotion(now, *process, effect.saved_us_per_s.unwrap_or(0.0), *took),
+                process, effect, ..
+            } => self.record_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0)),
             Event::Recovered { process, .. } => self.record_recovery(now, *process),
             _ => {}
         }
     }
 
-    fn record_promotion(
-        &mut self,
-        now: Duration,
-        process: ProcessId,
-        saved_us_per_s: f64,
-        cost: Duration,
-    ) {
+    fn record_saving(&mut self, now: Duration, process: ProcessId, saved_us_per_s: f64) {
         self.settle(now);
         let saving = self.saving.entry(process).or_default();
         saving.cores += saved_us_per_s.max(0.0) / 1e6;
         saving.regions += 1;
-        self.average_cost_s += (cost.as_secs_f64() - self.average_cost_s) * Self::NEWEST;
     }
 
     /// A region of the process has base pages again. What it saved is taken as the average of the
@@ -167,6 +157,12 @@ impl ReturnBudget {
             saving.cores *= ratio_or_zero(f64::from(left), f64::from(saving.regions));
             saving.regions = left;
         }
+    }
+
+    /// Takes in the CPU time of a promotion, whatever paid for it. The time that its call took may
+    /// be much longer, because the call waits.
+    pub fn record_cost(&mut self, cost: Duration) {
+        self.average_cost_s += (cost.as_secs_f64() - self.average_cost_s) * Self::NEWEST;
     }
 
     /// Pays for a call, whether it succeeded or not.
@@ -217,11 +213,22 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
+    fn promoted(
+        budget: &mut ReturnBudget,
+        now: Duration,
+        process: ProcessId,
+        saved_us_per_s: f64,
+        cost: Duration,
+    ) {
+        budget.record_saving(now, process, saved_us_per_s);
+        budget.record_cost(cost);
+    }
+
     #[test]
     fn a_promotion_that_pays_back_within_a_quarter_of_the_horizon_is_made_at_once() {
         let mut budget = ReturnBudget::new(ReturnShare::default());
         for n in 0..100 {
-            budget.record_promotion(at(n), process(1), 0.0, MS(5));
+            promoted(&mut budget, at(n), process(1), 0.0, MS(5));
         }
         // 5 ms at 100 us/s have paid back after 50 s, at 60 us/s after 83 s.
         let now = at(200);
@@ -237,7 +244,7 @@ mod tests {
         while now < at(20) {
             match budget.decide(now, 1e4) {
                 ReturnDecision::Pays => {
-                    budget.record_promotion(now, process(1), 1e4, MS(5));
+                    promoted(&mut budget, now, process(1), 1e4, MS(5));
                     budget.pay(now, MS(5));
                     (now, used) = (now + MS(5), used + MS(5));
                 }
@@ -254,7 +261,7 @@ mod tests {
         let mut budget = ReturnBudget::new(ReturnShare::default());
         for n in 0..100 {
             assert_eq!(budget.decide(at(n), 100.0), ReturnDecision::Pays);
-            budget.record_promotion(at(n), process(1), 100.0, MS(5));
+            promoted(&mut budget, at(n), process(1), 100.0, MS(5));
             budget.pay(at(n), MS(5));
         }
         budget.retain_processes(at(100), |_| false);
@@ -266,7 +273,7 @@ mod tests {
     #[test]
     fn a_process_saves_no_more_than_it_uses() {
         let mut budget = ReturnBudget::new(ReturnShare::default());
-        budget.record_promotion(at(0), process(1), 500_000.0, MS(5));
+        promoted(&mut budget, at(0), process(1), 500_000.0, MS(5));
         assert_eq!(budget.decide(at(1), 0.0), ReturnDecision::Pays);
         budget.observe(at(1), process(1), 0.0);
         let Some(left) = budget.saving.get(&process(1)) else {
@@ -279,7 +286,7 @@ mod tests {
     fn a_recovered_region_saves_nothing_any_more() {
         let mut budget = ReturnBudget::new(ReturnShare::default());
         for _ in 0..4 {
-            budget.record_promotion(at(0), process(1), 1000.0, MS(5));
+            promoted(&mut budget, at(0), process(1), 1000.0, MS(5));
         }
         let cores = |budget: &ReturnBudget| budget.saving[&process(1)].cores;
         assert!((cores(&budget) - 0.004).abs() < 1e-9);
@@ -289,6 +296,20 @@ mod tests {
             budget.record_recovery(at(0), process(1));
         }
         assert!(cores(&budget) == 0.0);
+    }
+
+    /// A call waits for the program's locks, and one that is late took seconds.
+    #[test]
+    fn the_length_of_a_call_is_not_what_it_costs() {
+        let mut budget = ReturnBudget::new(ReturnShare::default());
+        let mut event = crate::testing::promoted(process(1), crate::testing::region(0));
+        if let Event::Promoted { took, .. } = &mut event {
+            *took = Duration::from_secs(10);
+        }
+        for _ in 0..100 {
+            budget.apply(at(0), &event);
+        }
+        assert_eq!(budget.decide(at(1), 100.0), ReturnDecision::Pays);
     }
 
     proptest! {
@@ -303,7 +324,7 @@ mod tests {
                 now += MS(pause_ms);
                 if budget.decide(now, saved_us_per_s) == ReturnDecision::Pays {
                     let cost = MS(cost_ms);
-                    budget.record_promotion(now, process(pid), saved_us_per_s, cost);
+                    promoted(&mut budget, now, process(pid), saved_us_per_s, cost);
                     budget.pay(now, cost);
                     most_s += saved_us_per_s / 1e6 * 300.0 * 0.25;
                     // One call may cost more than calls do on average.
