@@ -44,7 +44,7 @@ pub(super) struct HawkeyeProcess {
     pub(super) terms: ProcessRules,
     pub(super) last_turn: u64,
     /// Estimated number of its regions under base pages that were not sampled yet.
-    pub(super) unsampled_regions: u64,
+    pub(super) unsampled_regions: usize,
     /// Its page faults at the last count.
     faults: Option<(Duration, u64)>,
     /// Its page sizes at first touches, as last decided, and when.
@@ -70,6 +70,41 @@ impl HawkeyeProcess {
     /// Share of its CPU time that a promotion saves, in per cent.
     pub(super) fn saved_percent(&self, candidate: &SavingCandidate) -> f64 {
         ratio_or_zero(self.savable_percent() * candidate.weight, self.total_weight)
+    }
+
+    /// Weight of a region that was sampled; 0 also for others.
+    fn sampled_weight(&self, region: &RegionSample) -> f64 {
+        self.weights.get(&region.region).copied().unwrap_or(0.0)
+    }
+
+    /// Weights of regions that were not sampled yet, where the sampled ones are so alike that the
+    /// others must be like them.
+    ///
+    /// A large process takes many windows to sample whole. Where nine of ten sampled regions have a
+    /// weight, a region without one gets the least weight that nine of ten have. Only full ones do:
+    /// their promotion adds no memory. Where more sampled regions are cold, the others wait for
+    /// their sample.
+    fn weights_of_unsampled(&self, sample: &ProcessSample) -> BTreeMap<RegionAddr, f64> {
+        /// Share of the sampled regions that decides for the others.
+        const ALIKE: f64 = 0.9;
+        if self.unsampled_regions == 0 {
+            return BTreeMap::new();
+        }
+        let mut weights: Vec<f64> = base_regions(sample)
+            .map(|r| self.sampled_weight(r))
+            .collect();
+        weights.sort_by(|a, b| b.total_cmp(a));
+        let sampled = weights.len().saturating_sub(self.unsampled_regions);
+        let alike = usize_of(u64_of((sampled as f64 * ALIKE).ceil()));
+        let least = alike.checked_sub(1).and_then(|last| weights.get(last));
+        let Some(&least) = least.filter(|least| **least > 0.0) else {
+            return BTreeMap::new();
+        };
+        let full = base_regions(sample)
+            .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
+        full.take(self.unsampled_regions)
+            .map(|r| (r.region, least))
+            .collect()
     }
 
     /// What the best waiting candidate would save for each second of its promotion's cost, times
@@ -179,13 +214,10 @@ impl ObservationContext<'_> {
     }
 
     fn candidates(&self, member: &HawkeyeProcess, sample: &ProcessSample) -> Vec<SavingCandidate> {
-        let unsampled = weights_of_unsampled(&member.weights, sample);
-        let weight = |r: &RegionSample| {
-            let sampled = member.weights.get(&r.region).copied();
-            let known = sampled.filter(|weight| *weight > 0.0);
-            known
-                .or_else(|| unsampled.get(&r.region).copied())
-                .unwrap_or(0.0)
+        let unsampled = member.weights_of_unsampled(sample);
+        let weight = |r: &RegionSample| match member.sampled_weight(r) {
+            0.0 => unsampled.get(&r.region).copied().unwrap_or(0.0),
+            sampled => sampled,
         };
         let small = sample.regions.iter().filter(|r| !r.is_huge());
         let small = small.filter(|r| r.present > 0 && weight(r) > 0.0);
@@ -288,40 +320,16 @@ impl ObservationContext<'_> {
     }
 }
 
-/// Estimated number of regions under base pages that were not sampled yet.
-fn unsampled_regions(sample: &ProcessSample) -> u64 {
-    let base = sample.regions.iter().filter(|r| !r.is_huge());
-    let base = base.filter(|r| r.present > 0).count();
-    u64_of(base as f64 * (1.0 - sample.walks_seen))
+/// Regions under base pages that have memory.
+fn base_regions(sample: &ProcessSample) -> impl Iterator<Item = &RegionSample> {
+    let regions = sample.regions.iter();
+    regions.filter(|r| !r.is_huge() && r.present > 0)
 }
 
-/// Weights of regions that were not sampled yet, where the sampled ones are so alike that the
-/// others must be like them.
-///
-/// A large process takes many windows to sample whole. Where nine of ten sampled regions have a
-/// weight, a region without one gets the least weight that nine of ten have. Only full ones do:
-/// their promotion adds no memory. Where more sampled regions are cold, the others wait for their
-/// sample.
-fn weights_of_unsampled(
-    weights: &BTreeMap<RegionAddr, f64>,
-    sample: &ProcessSample,
-) -> BTreeMap<RegionAddr, f64> {
-    /// Share of the sampled regions that decides for the others.
-    const ALIKE: f64 = 0.9;
-    let base = || sample.regions.iter().filter(|r| !r.is_huge());
-    let weight_of = |region| weights.get(&region).copied().unwrap_or(0.0);
-    let present = base().filter(|r| r.present > 0).map(|r| r.region);
-    let (mut known, others): (Vec<f64>, Vec<f64>) =
-        present.map(weight_of).partition(|weight| *weight > 0.0);
-    let unsampled = usize_of(unsampled_regions(sample));
-    let sampled = (known.len() + others.len()).saturating_sub(unsampled);
-    known.sort_by(|a, b| b.total_cmp(a));
-    let alike = usize_of(u64_of((sampled as f64 * ALIKE).ceil()));
-    let Some(&least) = alike.checked_sub(1).and_then(|last| known.get(last)) else {
-        return BTreeMap::new();
-    };
-    let full = base().filter(|r| r.present == PAGES_PER_REGION && weight_of(r.region) == 0.0);
-    full.take(unsampled).map(|r| (r.region, least)).collect()
+/// Estimated number of regions under base pages that were not sampled yet.
+fn unsampled_regions(sample: &ProcessSample) -> usize {
+    let base = base_regions(sample).count() as f64;
+    usize_of(u64_of(base * (1.0 - sample.walks_seen)))
 }
 
 /// The new figure. Its savable part is averaged with what was left of the previous one. One window
