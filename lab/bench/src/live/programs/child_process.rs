@@ -19,6 +19,28 @@ impl RunningProcess {
         Ok(Self { child, ended_by })
     }
 
+    /// Waits until a server listens, which `listens` shows. `name` is for errors.
+    ///
+    /// # Errors
+    /// The server has ended, or does not listen within `at_most`.
+    pub(super) fn wait_until_listening(
+        &mut self,
+        name: &str,
+        at_most: Duration,
+        mut listens: impl FnMut() -> bool,
+    ) -> BenchResult<()> {
+        let listening = poll_for_answer(at_most, || {
+            if let Ok(Some(status)) = self.try_wait() {
+                bail!("{name} ended before it listened: {status}");
+            }
+            Ok(listens().then_some(()))
+        })?;
+        match listening {
+            Some(()) => Ok(()),
+            None => bail!("{name} did not listen within {} s", at_most.as_secs()),
+        }
+    }
+
     pub(in crate::live) fn signal(&self, signal: Signal) -> nix::Result<()> {
         kill(Pid::from_raw(self.child.id() as i32), signal)
     }

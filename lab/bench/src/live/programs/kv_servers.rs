@@ -1,6 +1,6 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
-use super::child_process::{RunningProcess, poll_for_answer};
+use super::child_process::RunningProcess;
 use super::client_server_cores::ClientServerCores;
 use super::launch::{self, program_command};
 use super::protocol_program::ProtocolProgram;
@@ -93,15 +93,7 @@ fn start_server(
     }
     let mut process = RunningProcess::start(&mut command, launch::end_signal(Signal::SIGKILL))?;
     let socket = folder.path().join("socket");
-    let listens = poll_for_answer(START, || {
-        if let Ok(Some(status)) = process.try_wait() {
-            bail!("{name} ended before it listened: {status}");
-        }
-        Ok(UnixStream::connect(&socket).ok())
-    })?;
-    if listens.is_none() {
-        bail!("{name} did not listen within {} s", START.as_secs());
-    }
+    process.wait_until_listening(&name, START, || UnixStream::connect(&socket).is_ok())?;
     if let Some(cores) = cores {
         cores.restrict_launched_server(process.id())?;
     }

@@ -1,11 +1,13 @@
 //! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in the
 //! buffer pool of InnoDB.
 
-use super::child_process::{RunningProcess, poll_for_answer, successful_output};
+use super::child_process::{RunningProcess, successful_output};
 use super::client_server_cores::ClientServerCores;
-use super::kv_servers::{end_with_parent_thread, prepare_for_background};
+use super::kv_servers::prepare_for_background;
 use super::launch::{self, program_command};
-use super::reporting_program::{REPORT_S, RateReport, ReportingProgram, parsed_lines};
+use super::reporting_program::{
+    REPORT_S, RateReport, ReportingProgram, parsed_lines, start_load_generator,
+};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;
@@ -43,11 +45,10 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
     describe_data(&mut install, folder.path())?;
     install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
     successful_output(install)?;
-    let writer = start_server(Command::new(SERVER), Signal::SIGTERM, folder.path(), mib)?;
+    let writer = start_server(Command::new(SERVER), folder.path(), mib)?;
     query(folder.path(), &format!("{TABLE}{rows}"))?;
     drop(writer);
-    let command = program_command(SERVER);
-    let server = start_server(command, Signal::SIGTERM, folder.path(), mib)?;
+    let server = start_server(program_command(SERVER), folder.path(), mib)?;
     if let Some(cores) = ClientServerCores::divided() {
         cores.restrict_launched_server(server.id())?;
     }
@@ -77,12 +78,7 @@ fn describe_data(command: &mut Command, folder: &Path) -> BenchResult<()> {
 }
 
 /// A server on a socket in `folder` that answers. SIGTERM ends it after it has written everything.
-fn start_server(
-    mut command: Command,
-    ended_by: Signal,
-    folder: &Path,
-    pool_mib: u64,
-) -> BenchResult<RunningProcess> {
+fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResult<RunningProcess> {
     let socket = folder.join("socket");
     describe_data(&mut command, folder)?;
     command
@@ -100,16 +96,8 @@ fn start_server(
     if let Some(cores) = ClientServerCores::divided() {
         cores.restrict_server_command(&mut command);
     }
-    let mut server = RunningProcess::start(&mut command, ended_by)?;
-    let listens = poll_for_answer(START, || {
-        if let Ok(Some(status)) = server.try_wait() {
-            bail!("{SERVER} ended before it listened: {status}");
-        }
-        Ok(UnixStream::connect(&socket).ok())
-    })?;
-    if listens.is_none() {
-        bail!("{SERVER} did not listen within {} s", START.as_secs());
-    }
+    let mut server = RunningProcess::start(&mut command, Signal::SIGTERM)?;
+    server.wait_until_listening(SERVER, START, || UnixStream::connect(&socket).is_ok())?;
     Ok(server)
 }
 
@@ -146,12 +134,7 @@ fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    hawkeye_linux::stop::unblock_signals(&mut command);
-    end_with_parent_thread(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.client.restrict_command(&mut command);
-    }
-    RunningProcess::start(&mut command, Signal::SIGKILL)
+    start_load_generator(command)
 }
 
 fn parse_report(line: &str) -> Option<RateReport> {

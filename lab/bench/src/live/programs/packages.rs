@@ -53,7 +53,7 @@ pub(in crate::live) fn find_program(program: &str) -> Option<PathBuf> {
 }
 
 /// The program `hawkeye`: beside this one, or in `PATH`.
-pub fn product_program() -> BenchResult<PathBuf> {
+pub(in crate::live) fn product_program() -> BenchResult<PathBuf> {
     let own = std::env::current_exe().map_err(BenchError::program_error("hawkeye-lab"))?;
     let beside = own.with_file_name("hawkeye");
     if beside.exists() {

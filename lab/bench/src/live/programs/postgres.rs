@@ -13,13 +13,12 @@
 mod cluster;
 
 use super::child_process::{RunningProcess, poll_for_answer, successful_output};
-use super::client_server_cores::ClientServerCores;
-use super::kv_servers::end_with_parent_thread;
-use super::reporting_program::{REPORT_S, RateReport, ReportingProgram, SILENCE, parsed_lines};
+use super::reporting_program::{
+    REPORT_S, RateReport, ReportingProgram, SILENCE, parsed_lines, start_load_generator,
+};
 use crate::live::prelude::*;
 use cluster::PostgresCluster;
 use hawkeye_linux::fields::field;
-use nix::sys::signal::Signal;
 
 /// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
@@ -71,12 +70,7 @@ fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
         .args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"])
         .args(["-T", forever, "-P", &REPORT_S.to_string()])
         .stderr(Stdio::piped());
-    hawkeye_linux::stop::unblock_signals(&mut command);
-    end_with_parent_thread(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.client.restrict_command(&mut command);
-    }
-    RunningProcess::start(&mut command, Signal::SIGKILL)
+    start_load_generator(command)
 }
 
 fn parse_pgbench_progress(line: &str) -> Option<RateReport> {

@@ -2,7 +2,10 @@
 //! the measured program itself.
 
 use super::child_process::RunningProcess;
+use super::client_server_cores::ClientServerCores;
+use super::kv_servers::end_with_parent_thread;
 use crate::live::prelude::*;
+use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
@@ -15,6 +18,16 @@ pub(super) const SILENCE: Duration = Duration::from_secs(10);
 
 /// Operations per second since the previous report, and seconds since the start.
 pub(super) type RateReport = (f64, f64);
+
+/// Starts a load generator of its own on the client's cores.
+pub(super) fn start_load_generator(mut command: Command) -> BenchResult<RunningProcess> {
+    unblock_signals(&mut command);
+    end_with_parent_thread(&mut command);
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.client.restrict_command(&mut command);
+    }
+    RunningProcess::start(&mut command, Signal::SIGKILL)
+}
 
 /// The load generator pauses by a signal.
 pub(super) struct ReportingProgram<S> {

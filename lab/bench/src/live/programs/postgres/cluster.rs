@@ -1,14 +1,13 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{RunningProcess, poll_for_answer, successful_output};
+use crate::live::programs::child_process::{RunningProcess, successful_output};
 use crate::live::programs::client_server_cores::ClientServerCores;
 use crate::live::programs::{launch, packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 use std::os::unix::process::CommandExt;
-use std::process::ExitStatus;
 use tempfile::TempDir;
 
 /// Where Debian installs the programs of each version.
@@ -147,17 +146,10 @@ impl PostgresCluster {
             .server
             .insert(RunningProcess::start(&mut command, ended_by)?);
         let program = self.programs.join("pg_isready");
-        let listens = poll_for_answer(START, || {
-            if let Ok(Some(status)) = server.try_wait() {
-                bail!("postgres ended before it listened: {status}");
-            }
+        server.wait_until_listening("postgres", START, || {
             let asked = command_as(self.user.as_ref(), &program, folder).status();
-            Ok(asked.ok().filter(ExitStatus::success))
-        })?;
-        if listens.is_none() {
-            bail!("postgres did not listen within {} s", START.as_secs());
-        }
-        Ok(())
+            asked.is_ok_and(|status| status.success())
+        })
     }
 
     /// The command for one of the cluster's programs, set up to find the server.
