@@ -104,7 +104,7 @@ pub use ranking::{CpuUse, SlotCandidate};
 pub use reason::Reason;
 pub use recovered_regions::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner};
-pub use requests::{FaultSizes, Promotion};
+pub use requests::{FaultSizes, Promotion, PromotionCost};
 pub use reserve::{
     HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState, ReserveTarget,
 };

@@ -3,7 +3,7 @@
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::reason::Reason;
-use crate::requests::{FaultSizes, Promotion};
+use crate::requests::{FaultSizes, Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ pub struct WaitingRegion {
     pub passed_over: Option<String>,
 }
 
-/// Decides which region becomes huge next. Pure: its only inputs are `observe`,
-/// `on_promotion_result` and `now` (any monotonic origin, the same in every call).
+/// Decides which region becomes huge next. Pure: its only inputs are the arguments of its methods.
+/// `now` has any monotonic origin, the same in every call.
 ///
 /// The manager applies the limits that hold for every policy (budgets, watermarks, cool-downs). It
 /// drops a proposal that they forbid. A dropped or refused region comes back through a later
@@ -82,8 +82,8 @@ pub trait Policy: ExplainPolicy + Send {
     fn observe(&mut self, observation: &Observation);
 
     /// The next promotion, which leaves the waiting list. `None` when nothing should be promoted
-    /// now.
-    fn next_promotion(&mut self, now: Duration) -> Option<Promotion>;
+    /// now. `supply`: how the kernel will get its huge page.
+    fn next_promotion(&mut self, now: Duration, supply: HugePageSupply) -> Option<Promotion>;
 
     /// Page sizes for the process's memory at first touches, where the machine allows a choice
     /// ([`MachineShape::at_faults`](crate::MachineShape::at_faults)). `None`: the machine's own
@@ -92,17 +92,13 @@ pub trait Policy: ExplainPolicy + Send {
         None
     }
 
-    /// Sets how the kernel will get the huge page of the next promotion. It holds until the next
-    /// call, for the cost of proposals and for that of results.
-    fn set_huge_page_supply(&mut self, _supply: HugePageSupply) {}
-
-    /// Reports that one of its proposals was carried out, and how long that took, or that it was
-    /// not (`None`). Policies that pace themselves count only the first kind.
+    /// Reports that one of its proposals was carried out, and what that cost, or that it was not
+    /// (`None`). Policies that pace themselves count only the first kind.
     fn on_promotion_result(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        took: Option<Duration>,
+        cost: Option<PromotionCost>,
     );
 }
 

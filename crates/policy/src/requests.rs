@@ -3,6 +3,8 @@
 use crate::observation::ProcessId;
 use crate::page::{PageOrder, PageOrders, RegionAddr};
 use crate::reason::Reason;
+use crate::reserve::HugePageSupply;
+use std::time::Duration;
 
 /// Page sizes that a process's memory should get at first touches from now on.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,4 +48,13 @@ impl Promotion {
             reason,
         }
     }
+}
+
+/// What a promotion cost.
+#[derive(Clone, Copy, Debug)]
+pub struct PromotionCost {
+    /// How long it took.
+    pub took: Duration,
+    /// How the kernel got its huge page.
+    pub supply: HugePageSupply,
 }

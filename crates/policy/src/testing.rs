@@ -7,7 +7,8 @@ use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::requests::Promotion;
+use crate::requests::{Promotion, PromotionCost};
+use crate::reserve::HugePageSupply;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -83,9 +84,20 @@ pub fn newest_only() -> CoverageAverage {
     CoverageAverage::new(1.0).unwrap_or_default()
 }
 
+/// The next promotion of a policy, where a huge page is ready.
+pub fn due(policy: &mut impl Policy) -> Option<Promotion> {
+    policy.next_promotion(at(0), HugePageSupply::Ready)
+}
+
 /// All current proposals of a policy.
 pub fn drain(policy: &mut impl Policy) -> Vec<Promotion> {
-    std::iter::from_fn(|| policy.next_promotion(at(0))).collect()
+    std::iter::from_fn(|| due(policy)).collect()
+}
+
+/// A promotion with a huge page that was ready took this long.
+pub fn took(took: Duration) -> Option<PromotionCost> {
+    let supply = HugePageSupply::Ready;
+    Some(PromotionCost { took, supply })
 }
 
 /// Seconds since the clock began.

@@ -5,9 +5,9 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
 use hawkeye_policy::limits::added_pages;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, Observation, ProcessId, Promotion,
-    PromotionBudget, PromotionBudgetExhausted, PromotionEffect, ReturnBudget, ReturnDecision,
-    ReturnShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, ProcessId,
+    Promotion, PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect,
+    ReturnBudget, ReturnDecision, ReturnShare,
 };
 use std::time::Duration;
 
@@ -157,8 +157,8 @@ impl<M: Machine> Manager<M> {
                     ));
                 }
             }
-            self.update_huge_page_supply(now);
-            let Some(next) = self.take_next_promotion(now) else {
+            let supply = self.next_huge_page_supply(now);
+            let Some(next) = self.take_next_promotion(now, supply) else {
                 self.promotion.budget.give_back_promotion();
                 break None;
             };
@@ -203,10 +203,14 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The postponed promotion, or the policy's next one.
-    fn take_next_promotion(&mut self, now: Duration) -> Option<NextPromotion> {
+    fn take_next_promotion(
+        &mut self,
+        now: Duration,
+        supply: HugePageSupply,
+    ) -> Option<NextPromotion> {
         let again = self.promotion.postponed.take();
         let next = again.or_else(|| {
-            let promotion = self.policy.next_promotion(now)?;
+            let promotion = self.policy.next_promotion(now, supply)?;
             Some(NextPromotion {
                 promotion,
                 shortages: 0,
@@ -273,14 +277,16 @@ impl<M: Machine> Manager<M> {
         if paid_by == PaidBy::Savings {
             returns.pay(now, cost);
         }
-        self.record_promotion_supply(served, done.then_some(took));
+        let supply = self.record_promotion_supply(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.
             let key = (process, region);
-            self.unanswered.promotions.insert(key, next.promotion);
+            self.unanswered
+                .promotions
+                .insert(key, (next.promotion, supply));
         } else if shortage && shortages < TRIES {
             self.promotion.budget.give_back_promotion();
             let event = Event::Refused {
@@ -292,7 +298,8 @@ impl<M: Machine> Manager<M> {
             self.dispatch(now, event);
             self.promotion.postponed = Some(NextPromotion { shortages, ..next });
         } else {
-            self.finish_promotion(next.promotion, outcome, took, now);
+            let cost = PromotionCost { took, supply };
+            self.finish_promotion(next.promotion, outcome, cost, now);
         }
         if shortage {
             self.promotion.backoff.after_shortage()
@@ -305,7 +312,7 @@ impl<M: Machine> Manager<M> {
         &mut self,
         promotion: Promotion,
         outcome: Result<PromotionResult, MachineError>,
-        took: Duration,
+        cost: PromotionCost,
         now: Duration,
     ) {
         let effect = PromotionEffect {
@@ -322,7 +329,7 @@ impl<M: Machine> Manager<M> {
         } = promotion;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
         self.policy
-            .on_promotion_result(process, region, done.then_some(took));
+            .on_promotion_result(process, region, done.then_some(cost));
         if !done {
             self.promotion.budget.give_back_promotion();
         }

@@ -34,25 +34,26 @@ impl<M: Machine> Manager<M> {
         self.reserve.next_supply(held, free_blocks)
     }
 
-    /// Lets the policy count with the cost that the next promotion will have.
-    pub(super) fn update_huge_page_supply(&mut self, now: Duration) {
+    /// How the kernel will get the huge page of the next promotion.
+    pub(super) fn next_huge_page_supply(&mut self, now: Duration) -> HugePageSupply {
         // The page that was to show what a fill costs is there: fill all, or stop.
         if self.reserve.pays() != Some(true) && self.machine.reserve().held > 0 {
             self.plan_reserve(now);
         }
-        let supply = self.supply_with(self.machine.reserve().held);
-        self.policy.set_huge_page_supply(supply);
+        self.supply_with(self.machine.reserve().held)
     }
 
-    /// A promotion was tried, and took this long if it was made. It counts for the kind of its
-    /// page.
-    pub(super) fn record_promotion_supply(&mut self, served: bool, took: Option<Duration>) {
+    /// A promotion was tried, and took this long if it was made. Returns how its page was got.
+    pub(super) fn record_promotion_supply(
+        &mut self,
+        served: bool,
+        took: Option<Duration>,
+    ) -> HugePageSupply {
         match (served, took) {
             (_, None) => {}
             (true, Some(took)) => self.reserve.record_served(took),
             (false, Some(took)) => self.reserve.record_unserved(took),
         }
-        let supply = self.supply_with(u32::from(served));
-        self.policy.set_huge_page_supply(supply);
+        self.supply_with(u32::from(served))
     }
 }

@@ -2,14 +2,14 @@
 
 use super::Manager;
 use crate::machine::{Machine, TimedOutPromotionResult, UnresponsiveProcess};
-use hawkeye_policy::{Event, ProcessId, Promotion, RegionAddr};
+use hawkeye_policy::{Event, HugePageSupply, ProcessId, Promotion, PromotionCost, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredTargetCalls {
-    pub(super) promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
+    pub(super) promotions: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageSupply)>,
     pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
 
@@ -24,8 +24,10 @@ impl<M: Machine> Manager<M> {
                 outcome,
                 took,
             } = late;
-            if let Some(promotion) = self.unanswered.promotions.remove(&(process, region)) {
-                self.finish_promotion(promotion, outcome, took, now);
+            if let Some((promotion, supply)) = self.unanswered.promotions.remove(&(process, region))
+            {
+                let cost = PromotionCost { took, supply };
+                self.finish_promotion(promotion, outcome, cost, now);
                 self.promotion.on_timed_out_promotion_result(now, took);
                 // Its other regions were passed over meanwhile.
                 self.sampling.open_window_soon(now, &self.settings);

@@ -9,7 +9,8 @@ use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_rules::ProcessRules;
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
-use crate::requests::Promotion;
+use crate::requests::{Promotion, PromotionCost};
+use crate::reserve::HugePageSupply;
 use crate::run_rate::WORTH_CORES;
 use serde::Serialize;
 use std::fmt;
@@ -181,7 +182,7 @@ impl Policy for ByAccessMap {
         });
     }
 
-    fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
+    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
         let by = self.ranked_by;
         let ranks = self.members.iter().filter_map(|m| by.rank(m));
         let reach = match by {
@@ -209,10 +210,10 @@ impl Policy for ByAccessMap {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        took: Option<Duration>,
+        cost: Option<PromotionCost>,
     ) {
         // A region that was not promoted is already out of its map until the next observation.
-        if took.is_some() {
+        if cost.is_some() {
             if let Some(member) = self.members.get_mut(process) {
                 member.map.remove(region);
             }

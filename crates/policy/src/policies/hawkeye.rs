@@ -11,7 +11,7 @@ use crate::policies::by_access_map::below_limit;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
-use crate::requests::{FaultSizes, Promotion};
+use crate::requests::{FaultSizes, Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
 use crate::saturating_cast::u32_of;
 use hawkeye_process::{HawkeyeProcess, ObservationContext, SavingCandidate};
@@ -155,7 +155,8 @@ impl Policy for Hawkeye {
         });
     }
 
-    fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
+    fn next_promotion(&mut self, _now: Duration, supply: HugePageSupply) -> Option<Promotion> {
+        self.costs.supply = supply;
         let costs = &self.costs;
         let best = |member: &HawkeyeProcess| member.best_saving_rate(costs);
         let most = self.members.iter().filter_map(best).reduce(f64::max)?;
@@ -196,23 +197,20 @@ impl Policy for Hawkeye {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        took: Option<Duration>,
+        cost: Option<PromotionCost>,
     ) {
         let mut member = self.members.get_mut(process);
         let proposed = member
             .as_mut()
             .and_then(|member| member.proposed.remove(&region));
-        if let Some(took) = took {
+        if let Some(PromotionCost { took, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
+            self.costs.supply = supply;
             self.costs.record(order, took);
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.
             member.left_percent += member.saved_percent(&candidate);
         }
-    }
-
-    fn set_huge_page_supply(&mut self, supply: HugePageSupply) {
-        self.costs.supply = supply;
     }
 
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {

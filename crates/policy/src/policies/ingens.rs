@@ -7,7 +7,8 @@ use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
-use crate::requests::Promotion;
+use crate::requests::{Promotion, PromotionCost};
+use crate::reserve::HugePageSupply;
 use crate::saturating_cast::u16_of;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -262,7 +263,7 @@ impl Policy for Ingens {
         });
     }
 
-    fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
+    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
         let (importance, process, member) = self
             .members
             .iter_mut()
@@ -287,9 +288,9 @@ impl Policy for Ingens {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        took: Option<Duration>,
+        cost: Option<PromotionCost>,
     ) {
-        if took.is_none() {
+        if cost.is_none() {
             if let Some(member) = self.members.get_mut(process) {
                 member.on_refused(region);
             }

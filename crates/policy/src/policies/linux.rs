@@ -8,7 +8,8 @@ use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::reason::Reason;
-use crate::requests::Promotion;
+use crate::requests::{Promotion, PromotionCost};
+use crate::reserve::HugePageSupply;
 use promotion_pace::KhugepagedPacer;
 use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
@@ -178,7 +179,7 @@ impl Policy for LinuxPolicy {
         self.proposed.clear();
     }
 
-    fn next_promotion(&mut self, now: Duration) -> Option<Promotion> {
+    fn next_promotion(&mut self, now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
         if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
             return None;
         }
@@ -198,9 +199,9 @@ impl Policy for LinuxPolicy {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        took: Option<Duration>,
+        cost: Option<PromotionCost>,
     ) {
-        if self.proposed.remove(&(process, region)) && took.is_none() {
+        if self.proposed.remove(&(process, region)) && cost.is_none() {
             self.pacer.give_back_promotion_token();
         }
     }

@@ -3,7 +3,8 @@
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
-use crate::requests::Promotion;
+use crate::requests::{Promotion, PromotionCost};
+use crate::reserve::HugePageSupply;
 use std::time::Duration;
 
 /// Never promotes anything.
@@ -35,7 +36,7 @@ impl Policy for NoPromotion {
 
     fn observe(&mut self, _observation: &Observation) {}
 
-    fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
+    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
         None
     }
 
@@ -43,7 +44,7 @@ impl Policy for NoPromotion {
         &mut self,
         _process: ProcessId,
         _region: RegionAddr,
-        _: Option<Duration>,
+        _cost: Option<PromotionCost>,
     ) {
     }
 }
@@ -53,13 +54,13 @@ impl ExplainPolicy for NoPromotion {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{at, observation, sample};
+    use crate::testing::{due, observation, sample};
 
     #[test]
     fn the_policy_none_promotes_nothing() {
         for mut policy in [NoPromotion::BLIND, NoPromotion::WATCHING] {
             policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
-            assert_eq!(policy.next_promotion(at(1000)), None);
+            assert_eq!(due(&mut policy), None);
         }
         let needs = NoPromotion::WATCHING.sample_kinds();
         assert!(needs.coverage() && needs.overhead());

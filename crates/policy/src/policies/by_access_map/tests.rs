@@ -4,7 +4,7 @@ use super::*;
 use crate::observation::RegionSample;
 use crate::overhead::OverheadSource;
 use crate::testing::{
-    assert_reads, at, drain, huge, newest_only, observation, process, range_of, region, sample,
+    assert_reads, drain, due, huge, newest_only, observation, process, range_of, region, sample,
     with_overheads,
 };
 use proptest::prelude::*;
@@ -179,15 +179,15 @@ fn weight_counts_in_the_rank_and_not_against_the_limit() {
 fn overhead_is_updated_and_kept_while_a_process_is_not_sampled() {
     let mut policy = by_overhead();
     policy.observe(&round(&[(Some(30.0), hot(4)), (Some(10.0), hot(4))]));
-    assert_eq!(policy.next_promotion(at(0)).map(|p| p.process.pid), Some(1));
+    assert_eq!(due(&mut policy).map(|p| p.process.pid), Some(1));
     // Its promotions have lowered the overhead of the first process.
     policy.observe(&round(&[(Some(5.0), hot(4)), (Some(10.0), hot(4))]));
-    assert_eq!(policy.next_promotion(at(0)).map(|p| p.process.pid), Some(2));
+    assert_eq!(due(&mut policy).map(|p| p.process.pid), Some(2));
     // The second process cannot be read: its 10 % still hold.
     let mut only_first = round(&[(Some(5.0), hot(4))]);
     only_first.unread = vec![process(2)];
     policy.observe(&only_first);
-    assert_eq!(policy.next_promotion(at(0)).map(|p| p.process.pid), Some(2));
+    assert_eq!(due(&mut policy).map(|p| p.process.pid), Some(2));
     // The second process is read, but its counters are not.
     policy.observe(&round(&[(Some(5.0), hot(1)), (None, hot(4))]));
     assert_eq!(pids(&drain(&mut policy)), [1]);
@@ -212,7 +212,7 @@ proptest! {
         // Any history of earlier turns must not matter.
         policy.observe(&round(4));
         for _ in 0..head_start {
-            policy.next_promotion(at(0));
+            due(&mut policy);
         }
         policy.observe(&round(7));
         let shortest = members.iter().map(|(n, _)| *n).min().unwrap_or(0);
@@ -221,7 +221,7 @@ proptest! {
             if observe_again && i % 3 == 2 {
                 policy.observe(&round(7));
             }
-            let Some(promotion) = policy.next_promotion(at(0)) else { break };
+            let Some(promotion) = due(&mut policy) else { break };
             turns[promotion.process.pid as usize - 1] += 1;
             prop_assert!(range_of(&turns) <= Some(1), "{:?}", turns);
         }

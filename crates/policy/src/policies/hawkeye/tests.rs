@@ -3,7 +3,7 @@ use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, OutsideRegions, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::PageOrders;
-use crate::testing::{at, huge, process, region, sample, with_overheads};
+use crate::testing::{at, due, huge, process, region, sample, took, with_overheads};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ fn see(
 
 fn cost(policy: &mut Hawkeye, cost: Duration) {
     for _ in 0..100 {
-        policy.on_promotion_result(process(9), region(0), Some(cost));
+        policy.on_promotion_result(process(9), region(0), took(cost));
     }
 }
 
@@ -131,9 +131,7 @@ fn equal_programs_gain_alike() {
     ]));
     let mut promoted = [0u32; 4];
     for _ in 0..18 {
-        let next = policy
-            .next_promotion(at(0))
-            .expect("another promotion is due");
+        let next = due(&mut policy).expect("another promotion is due");
         promoted[next.process.pid as usize] += 1;
     }
     let alike = promoted[1..].iter().all(|n| (5..=7).contains(n));
@@ -163,11 +161,11 @@ fn a_promotion_must_pay_for_itself() {
     let observed = round(&[(Some(4.0), many)]);
     cost(&mut policy, Duration::from_micros(1600));
     policy.observe(&observed);
-    assert_eq!(policy.next_promotion(at(0)), None);
+    assert_eq!(due(&mut policy), None);
     // Promotions have become cheaper.
     cost(&mut policy, Duration::from_micros(1400));
     policy.observe(&observed);
-    assert!(policy.next_promotion(at(0)).is_some());
+    assert!(due(&mut policy).is_some());
 }
 
 #[test]
@@ -193,7 +191,7 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
     assert!(promoted(1_000_000, 100) > 9000);
     // 18 ms after 360 s, which is longer than any process is given.
     let mut oldest = run(1_000_000, 100, 18);
-    assert_eq!(oldest.next_promotion(at(0)), None);
+    assert_eq!(due(&mut oldest), None);
     let why = oldest.explain_region(process(1), region(7));
     let why = why.and_then(|waiting| waiting.passed_over);
     let horizon = "its promotion would not pay for itself within 300 s";
@@ -209,7 +207,7 @@ fn idle_programs_save_nothing() {
     ]);
     observed.processes[0].cpu_cores = 0.000_002;
     policy.observe(&observed);
-    assert_eq!(policy.next_promotion(at(0)), None);
+    assert_eq!(due(&mut policy), None);
 }
 
 #[test]
@@ -226,7 +224,7 @@ fn coverage_decides_without_measurements() {
 #[test]
 fn a_refused_promotion_gives_back_its_expected_saving() {
     let mut policy = seen(5.0, vec![walking(1, 100), walking(2, 100)]);
-    let first = policy.next_promotion(at(0)).expect("a promotion is due");
+    let first = due(&mut policy).expect("a promotion is due");
     let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
     assert_eq!(left(&policy), Some(2.5));
     policy.on_promotion_result(process(1), first.region, None);
@@ -249,7 +247,7 @@ fn overhead_of_huge_memory_is_not_savable() {
         }
         policy.observe(&seen);
         let left = policy.members.get(process(1)).map(|m| m.left_percent);
-        let first = policy.next_promotion(at(0)).map(|p| p.region);
+        let first = due(&mut policy).map(|p| p.region);
         (left, first, policy.explain_process(process(1)))
     };
     // What is left after the first is averaged with the result of the next window.
@@ -265,7 +263,7 @@ fn overhead_of_huge_memory_is_not_savable() {
 #[test]
 fn a_reason_has_its_figures() {
     let mut policy = seen(40.0, vec![walking(1, 300), walking(2, 100)]);
-    let reason = policy.next_promotion(at(0)).map(|p| p.reason.to_string());
+    let reason = due(&mut policy).map(|p| p.reason.to_string());
     let said = "overhead 40.0 %, 300 page walks/s here: 2 MiB saves 300000 us/s, costs 400 us, pays after 0.0 s";
     assert_eq!(reason.as_deref(), Some(said));
 }
@@ -317,7 +315,7 @@ fn arm() -> MachineShape {
 }
 
 fn sizes_of(policy: &mut Hawkeye) -> Vec<(RegionAddr, PageOrder)> {
-    std::iter::from_fn(|| policy.next_promotion(at(0)))
+    std::iter::from_fn(|| due(policy))
         .map(|p| (p.region, p.order))
         .collect()
 }

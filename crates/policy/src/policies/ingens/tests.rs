@@ -1,7 +1,7 @@
 //! Ingens's order, in fixed and random cases.
 
 use super::*;
-use crate::testing::{assert_reads, at, huge, observation, process, range_of, region, sample};
+use crate::testing::{assert_reads, due, huge, observation, process, range_of, region, sample};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -28,9 +28,7 @@ fn policy() -> Ingens {
 }
 
 fn take(policy: &mut Ingens, n: usize) -> Vec<Promotion> {
-    std::iter::from_fn(|| policy.next_promotion(at(0)))
-        .take(n)
-        .collect()
+    std::iter::from_fn(|| due(policy)).take(n).collect()
 }
 
 fn indices(policy: &mut Ingens) -> Vec<u64> {
@@ -300,7 +298,7 @@ proptest! {
                 let samples: Vec<_> = samples.collect();
                 policy.observe(&unfragmented(&samples));
             }
-            let Some(promotion) = policy.next_promotion(at(0)) else { break };
+            let Some(promotion) = due(&mut policy) else { break };
             let pid = promotion.process.pid;
             prop_assert!(promoted.insert((pid, promotion.region)), "proposed twice");
             turns_of[pid as usize - 1] += 1;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::budget::Rate;
 use crate::error::SettingError;
-use crate::testing::{assert_reads, at, huge, observation, process, region, sample};
+use crate::testing::{assert_reads, at, due, huge, observation, process, region, sample, took};
 
 fn paced(pace: PromotionPace) -> LinuxPolicy {
     LinuxPolicy::new(LinuxSettings {
@@ -24,10 +24,10 @@ fn default_with(count: u64) -> LinuxPolicy {
 fn take(policy: &mut LinuxPolicy, now: Duration, n: usize) -> Vec<(u32, u64)> {
     let mut taken = Vec::new();
     while taken.len() < n {
-        let Some(p) = policy.next_promotion(now) else {
+        let Some(p) = policy.next_promotion(now, HugePageSupply::Ready) else {
             break;
         };
-        policy.on_promotion_result(p.process, p.region, Some(Duration::from_micros(400)));
+        policy.on_promotion_result(p.process, p.region, took(Duration::from_micros(400)));
         taken.push((p.process.pid, p.region.start() >> 21));
     }
     taken
@@ -59,7 +59,7 @@ fn eight_regions_every_ten_seconds() {
 fn only_successes_count() {
     let mut policy = default_with(30);
     for _ in 0..5 {
-        let proposal = policy.next_promotion(at(0)).map(|p| (p.process, p.region));
+        let proposal = due(&mut policy).map(|p| (p.process, p.region));
         let Some((process, region)) = proposal else {
             panic!("only successes may count")
         };
@@ -73,7 +73,7 @@ fn only_successes_count() {
 #[test]
 fn proposals_under_way_count_until_they_fail() {
     let mut policy = default_with(30);
-    let under_way: Vec<_> = std::iter::from_fn(|| policy.next_promotion(at(0)))
+    let under_way: Vec<_> = std::iter::from_fn(|| due(&mut policy))
         .map(|p| p.region)
         .collect();
     assert_eq!(under_way.len(), 8);
@@ -107,13 +107,13 @@ fn enough_pages_must_be_present() {
     };
     let mut strict = LinuxPolicy::new(settings);
     strict.observe(&observation(&[(1, samples)]));
-    let taken = strict.next_promotion(at(0));
+    let taken = due(&mut strict);
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
     let reason = Reason::new(AddressOrderReason { present: 448 });
     let text = "next in address order, 448 base pages present";
     assert_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
     assert_eq!(taken.map(|p| p.reason), Some(reason));
-    assert_eq!(strict.next_promotion(at(0)), None);
+    assert_eq!(due(&mut strict), None);
 }
 
 #[test]
