@@ -28,7 +28,7 @@ use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess}
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
-    PromotionBudget, PromotionLimits, ReservePlanner, SettingError, WatermarkTable,
+    PromotionBudget, RegionPromotionLimits, ReservePlanner, SettingError, WatermarkTable,
 };
 use memory::MemoryWatch;
 use recovery::RecoveryPacing;
@@ -52,7 +52,7 @@ pub struct Manager<M> {
     refresh: RefreshSchedule,
     // Each of these receives events from `dispatch`.
     memory: MemoryWatch,
-    limits: PromotionLimits,
+    limits: RegionPromotionLimits,
     sampling: SamplingSchedule,
     promotion: PromotionPacing,
     recovery: RecoveryPacing,
@@ -84,7 +84,7 @@ impl<M: Machine> Manager<M> {
             unanswered: UnansweredTargetCalls::default(),
             refresh: RefreshSchedule::default(),
             memory: MemoryWatch::new(guard),
-            limits: PromotionLimits::with_bloat_threshold(settings.bloat),
+            limits: RegionPromotionLimits::with_bloat_threshold(settings.bloat),
             sampling: SamplingSchedule::new(&settings),
             promotion: PromotionPacing::new(
                 PromotionBudget::new(settings.max_promotions, rate),
@@ -246,7 +246,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The limits on promotions of single regions.
-    pub fn limits(&self) -> &PromotionLimits {
+    pub fn limits(&self) -> &RegionPromotionLimits {
         &self.limits
     }
 

@@ -16,9 +16,9 @@
 //!
 //! 1. [`page`], [`observation`], [`requests`] and [`reason`]: inputs and outputs.
 //! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
-//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared_regions`]:
+//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared_regions`],
 //!    [`reserve`]: limits that the manager applies to every policy's proposals.
-//! 4. [`recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
+//! 4. [`bloat_recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
 //!    [`size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`run_rate`]: overhead estimated from access bits.
 //! 6. [`rules`], [`process_rules`], [`selection`]: which processes are managed, and how.
@@ -35,6 +35,7 @@
 pub mod access_map;
 pub mod average;
 pub mod backoff;
+pub mod bloat_recovery;
 pub mod budget;
 pub mod cooldown;
 pub mod errno;
@@ -58,7 +59,6 @@ pub mod profile;
 pub mod ranking;
 pub mod reason;
 pub mod recovered_regions;
-pub mod recovery;
 pub mod requests;
 pub mod reserve;
 pub mod rules;
@@ -75,6 +75,7 @@ pub mod watermarks;
 pub use access_map::{AccessMap, WaitingMapRegion};
 pub use average::CoverageAverage;
 pub use backoff::{BatchDecision, CallBatchBackoff};
+pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
 pub use budget::{
     CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, ReturnBudget, ReturnDecision,
     ReturnShare, TokenBucket,
@@ -86,7 +87,7 @@ pub use event::{Event, PromotionEffect};
 pub use gain::expected_gain_percent;
 pub use huge_limit::HugeLimits;
 pub use identity::{Pod, ProcessIdentity, QosClass};
-pub use limits::PromotionLimits;
+pub use limits::RegionPromotionLimits;
 pub use machine_shape::MachineShape;
 pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, OutsideRegions, ProcessId,
@@ -103,7 +104,6 @@ pub use profile::Profile;
 pub use ranking::{CpuUse, SlotCandidate};
 pub use reason::Reason;
 pub use recovered_regions::RecoveredRegions;
-pub use recovery::{BloatThreshold, RecoveryPlanner};
 pub use requests::{FaultSizes, Promotion, PromotionCost};
 pub use reserve::{
     HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState, ReserveTarget,

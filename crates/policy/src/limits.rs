@@ -1,12 +1,12 @@
 //! Limits that keep a region from being promoted under any policy.
 
+use crate::bloat_recovery::BloatThreshold;
 use crate::cooldown::RefusalCooldown;
 use crate::event::Event;
 use crate::huge_limit::HugeLimits;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use crate::recovered_regions::RecoveredRegions;
-use crate::recovery::BloatThreshold;
 use crate::requests::Promotion;
 use crate::shared_regions::SharedRegions;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The limits of single regions and of the processes of a rule. Memory and pace have their own
 /// limits ([`MemoryGuard`](crate::MemoryGuard), [`PromotionBudget`](crate::PromotionBudget)).
 #[derive(Clone, Debug, Default)]
-pub struct PromotionLimits {
+pub struct RegionPromotionLimits {
     /// Regions that the kernel refused.
     pub cooldown: RefusalCooldown,
     /// Regions that other processes share.
@@ -25,7 +25,7 @@ pub struct PromotionLimits {
     pub huge: HugeLimits,
 }
 
-impl PromotionLimits {
+impl RegionPromotionLimits {
     /// Uses `bloat` as the threshold of recovery.
     pub fn with_bloat_threshold(bloat: BloatThreshold) -> Self {
         Self {

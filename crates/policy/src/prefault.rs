@@ -10,14 +10,14 @@
 //! works alike, where a marked page reports it.
 //!
 //! ```text
-//!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> FillTask: a region
+//!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> PrefaultTask
 //!                                       ^                                        |
-//!                                       `------ FillResult (pending_fills) <-----'
+//!                                       `-- PrefaultResult (prefaults_under_way) <
 //! ```
 //! Read `stream` first. `predictor` holds the streams of all processes.
 
-mod pending_prefaults;
 mod predictor;
+mod prefaults_under_way;
 mod stream;
 mod threads;
 

@@ -1,10 +1,10 @@
 //! Keeps regions that recovery split from being promoted again at once.
 
 use crate::access_map::bucket_of;
+use crate::bloat_recovery::BloatThreshold;
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::recovery::BloatThreshold;
 use std::collections::{HashMap, HashSet};
 
 /// Regions that recovery has split. They may be promoted again once they are populated and used.

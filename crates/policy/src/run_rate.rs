@@ -19,10 +19,10 @@
 //!                                            costs of a walk here (costs) -'
 //! ```
 
+mod confidence_interval;
 pub mod costs;
 pub mod estimate;
 mod expected_rates;
-mod interval;
 pub mod region_probe_plan;
 pub mod touch_shape;
 

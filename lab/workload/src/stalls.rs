@@ -45,7 +45,7 @@ pub struct FaultTimes {
 
 impl FaultTimes {
     /// Adds the times of another measurement.
-    pub fn add(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.counts.extend(&other.counts);
         self.counts.sort_unstable();
         self.counts.dedup_by(|next, kept| {
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn times_of_several_turns_are_those_of_all_faults() {
         let mut sum = times(&[1, 2, 3]);
-        sum.add(&times(&[3, 4, 90]));
+        sum.merge(&times(&[3, 4, 90]));
         assert_eq!(sum, times(&[1, 2, 3, 3, 4, 90]));
     }
 }

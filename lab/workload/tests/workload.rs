@@ -290,7 +290,7 @@ fn page_faults_are_timed_until_asked_for() {
                 .request_and_wait(WorkloadRequest::Faults, SOON)
                 .unwrap()
             {
-                WorkloadEvent::Faults(times) => all.add(&times),
+                WorkloadEvent::Faults(times) => all.merge(&times),
                 other => panic!("{other:?}"),
             }
             std::thread::sleep(Duration::from_millis(20));

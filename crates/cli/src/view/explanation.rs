@@ -6,7 +6,7 @@ use super::{
 };
 use hawkeye_manager::{Event, Journal, JournalEntry, LastSample, Machine, Manager, RecentRates};
 use hawkeye_policy::access_map::bucket_of;
-use hawkeye_policy::{CoverageSource, ProcessId, PromotionLimits, RegionAddr, RegionSample};
+use hawkeye_policy::{CoverageSource, ProcessId, RegionAddr, RegionPromotionLimits, RegionSample};
 use std::time::Duration;
 
 /// Entries of the journal in an explanation at most.
@@ -185,7 +185,7 @@ fn promotion_obstacles(
 
 /// State of a region, from the last sample of its process and the actions since.
 pub(super) fn state_of(
-    limits: &PromotionLimits,
+    limits: &RegionPromotionLimits,
     seen: &LastSample,
     sample: &RegionSample,
     now: Duration,

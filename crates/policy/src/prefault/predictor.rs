@@ -1,6 +1,6 @@
 //! All streams of all processes, and which of them is filled next.
 
-use super::pending_prefaults::PendingPrefaults;
+use super::prefaults_under_way::PrefaultsUnderWay;
 use super::{FaultStream, PrefaultLimits, StreamAdvance};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
@@ -27,7 +27,7 @@ pub struct PrefaultPredictor {
     /// Ordered by start: an id is not used twice.
     streams: BTreeMap<ProcessId, BTreeMap<StreamId, FaultStream>>,
     next_id: StreamId,
-    under_way: PendingPrefaults,
+    under_way: PrefaultsUnderWay,
     warm: BTreeMap<ProcessId, u64>,
     unproven: BTreeMap<ProcessId, UnprovenPrefaults>,
     unused: u64,

@@ -1,6 +1,6 @@
 //! Cost of page walks, and the share of CPU time that a process loses to them.
 
-use super::interval::NINETY_PERCENT;
+use super::confidence_interval::NINETY_PERCENT;
 use crate::saturating_cast::ratio_or_zero;
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! From touched pages to rates, and from rates to overhead.
 
+use super::confidence_interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
 use super::costs::{
     CpuShare, CpuShares, DistanceCost, FootprintCosts, WalkCosts, WalkRates, tightest_loop_percent,
 };
 use super::expected_rates::{TouchCount, expected_rates};
-use super::interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
 use super::region_probe_plan::READS_AFTER;
 use super::touch_shape::{PageBitmap, TouchShape};
 use crate::overhead::{Overhead, OverheadSource};

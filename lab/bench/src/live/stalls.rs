@@ -130,7 +130,7 @@ fn describe(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
     for side in sides {
         let mut all = FaultTimes::default();
-        side.rounds.iter().for_each(|round| all.add(round));
+        side.rounds.iter().for_each(|round| all.merge(round));
         let mut done = String::new();
         if side.managed {
             let longest_ms = side.longest_call.as_secs_f64() * 1e3;

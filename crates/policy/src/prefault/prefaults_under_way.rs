@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 
 /// Regions that were handed out and have no result yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PendingPrefaults(BTreeMap<(ProcessId, RegionAddr), PendingPrefault>);
+pub(super) struct PrefaultsUnderWay(BTreeMap<(ProcessId, RegionAddr), PrefaultUnderWay>);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingPrefault {
+pub(super) struct PrefaultUnderWay {
     /// For a stream that had not yet shown that it uses what is filled.
     pub(super) unproven: bool,
     /// For a program that is gone or was replaced by another one.
     pub(super) forgotten: bool,
 }
 
-impl PendingPrefaults {
+impl PrefaultsUnderWay {
     pub(super) fn begin(&mut self, process: ProcessId, region: RegionAddr, unproven: bool) {
-        let fill = PendingPrefault {
+        let fill = PrefaultUnderWay {
             unproven,
             forgotten: false,
         };
@@ -30,7 +30,7 @@ impl PendingPrefaults {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-    ) -> Option<PendingPrefault> {
+    ) -> Option<PrefaultUnderWay> {
         self.0.remove(&(process, region))
     }
 
@@ -49,19 +49,19 @@ impl PendingPrefaults {
     }
 
     pub(super) fn count_of(&self, process: ProcessId) -> u64 {
-        self.pending_prefaults_of(process).count() as u64
+        self.of_process(process).count() as u64
     }
 
     /// How many of them are filled for unproven streams.
     pub(super) fn count_unproven(&self, process: ProcessId) -> u32 {
         let unproven = self
-            .pending_prefaults_of(process)
+            .of_process(process)
             .filter(|fill| fill.unproven)
             .count();
         u32::try_from(unproven).unwrap_or(u32::MAX)
     }
 
-    fn pending_prefaults_of(&self, process: ProcessId) -> impl Iterator<Item = &PendingPrefault> {
+    fn of_process(&self, process: ProcessId) -> impl Iterator<Item = &PrefaultUnderWay> {
         let all = self.0.iter();
         let of_process = all.filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
