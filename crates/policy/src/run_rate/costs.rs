@@ -258,15 +258,25 @@ impl WalkCosts {
     }
 }
 
-/// Page walks per second of CPU time, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WalkRates {
-    /// Of pages in address order.
-    pub streamed_per_s: f64,
-    /// Of pages at a fixed distance.
-    pub strided_per_s: f64,
-    /// Of pages at random.
-    pub scattered_per_s: f64,
+/// A kind of touched pages, and the index of its figure among those of all kinds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TouchKind {
+    Streamed,
+    Strided,
+    Scattered,
+}
+
+impl TouchKind {
+    pub(super) const ALL: [Self; 3] = [Self::Streamed, Self::Strided, Self::Scattered];
+}
+
+/// Page walks per second of CPU time: of pages in address order, at a fixed distance, and at
+/// random.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WalkRates {
+    pub(super) streamed_per_s: f64,
+    pub(super) strided_per_s: f64,
+    pub(super) scattered_per_s: f64,
 }
 
 /// A share of CPU time, and its errors.
@@ -281,8 +291,12 @@ pub(super) struct CpuShare {
 }
 
 impl CpuShare {
-    /// The sum of two shares with independent errors.
-    pub(super) fn plus(self, other: Self) -> Self {
+    /// The sum of shares with independent errors.
+    pub(super) fn sum(shares: impl IntoIterator<Item = Self>) -> Self {
+        shares.into_iter().fold(Self::default(), Self::plus)
+    }
+
+    fn plus(self, other: Self) -> Self {
         Self {
             percent: self.percent + other.percent,
             added_error: self.added_error.hypot(other.added_error),
@@ -291,23 +305,9 @@ impl CpuShare {
     }
 }
 
-/// The shares of the process's time that each kind of walk takes. Their errors contain those of the
-/// costs, but not those of the rates.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct CpuShares {
-    pub(super) streamed: CpuShare,
-    pub(super) strided: CpuShare,
-    pub(super) scattered: CpuShare,
-}
-
-impl CpuShares {
-    pub(super) fn total(&self) -> CpuShare {
-        self.streamed.plus(self.strided).plus(self.scattered)
-    }
-}
-
 impl WalkRates {
-    /// The shares of the process's time that the walks take.
+    /// The shares of the process's time that the walks of each kind take. Their errors contain
+    /// those of the costs, but not those of the rates.
     ///
     /// Ordered pages: prefetchers and page walkers know the addresses in advance. What remains of
     /// a walk was measured for loops with the same distance between pages.
@@ -318,7 +318,7 @@ impl WalkRates {
     /// independent reads. The overlap falls with more work between them. Walks farther apart than
     /// dependent reads also find the page tables driven out of the caches. The upper limit is the
     /// loss of a program that only reads at random.
-    pub(super) fn shares(&self, costs: &FootprintCosts, all: &WalkCosts) -> CpuShares {
+    pub(super) fn shares(&self, costs: &FootprintCosts, all: &WalkCosts) -> [CpuShare; 3] {
         let ordered = |per_s: f64, cost: DistanceCost| {
             let taken = |ns: f64| (per_s * ns * 1e-9).min(1.0);
             CpuShare {
@@ -332,15 +332,16 @@ impl WalkRates {
             .max(of(costs.dependent_ns, all.data_dependent_ns));
         let scattered = self.scattered_per_s * self.scattered_ns(costs, all) * 1e-9;
         let percent = scattered.min(limit) * 100.0;
-        CpuShares {
-            streamed: ordered(self.streamed_per_s, self.streamed_cost(all)),
-            strided: ordered(self.strided_per_s, self.strided_cost(all)),
-            scattered: CpuShare {
-                percent,
-                added_error: 0.0,
-                factor_error: percent * all.scattered_error,
-            },
-        }
+        let scattered = CpuShare {
+            percent,
+            added_error: 0.0,
+            factor_error: percent * all.scattered_error,
+        };
+        [
+            ordered(self.streamed_per_s, self.streamed_cost(all)),
+            ordered(self.strided_per_s, self.strided_cost(all)),
+            scattered,
+        ]
     }
 
     /// Cost of one walk of a stream at these rates.
@@ -384,7 +385,7 @@ mod tests {
         WalkCosts::typical()
     }
 
-    fn shares(rates: WalkRates) -> CpuShares {
+    fn shares(rates: WalkRates) -> [CpuShare; 3] {
         rates.shares(&machine().at_footprint(4 << 30), &machine())
     }
 
@@ -393,7 +394,7 @@ mod tests {
             scattered_per_s: per_s,
             ..WalkRates::default()
         };
-        shares(rates).total()
+        CpuShare::sum(shares(rates))
     }
 
     #[test]
@@ -475,7 +476,7 @@ mod tests {
                 strided_per_s: 1e9 / strided_apart_ns,
                 scattered_per_s: 0.0,
             });
-            for (n, share) in [found.streamed, found.strided].into_iter().enumerate() {
+            for (n, share) in found[..2].iter().enumerate() {
                 let off = (share.percent - percents[n]).abs();
                 assert!(off < 1e-9, "{streamed_apart_ns} {share:?}");
                 let off = (share.added_error - errors[n]).abs();
@@ -530,13 +531,13 @@ mod tests {
         ) {
             let rates = WalkRates { streamed_per_s, strided_per_s, scattered_per_s };
             let found = shares(rates);
-            for share in [found.streamed, found.strided, found.scattered] {
+            for share in found {
                 prop_assert!((0.0..=100.0).contains(&share.percent), "{share:?}");
                 for error in [share.added_error, share.factor_error] {
                     prop_assert!((0.0..=100.0).contains(&error), "{share:?}");
                 }
             }
-            prop_assert!(found.total().factor_error >= found.scattered.factor_error);
+            prop_assert!(CpuShare::sum(found).factor_error >= found[2].factor_error);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::confidence_interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
 use super::costs::{
-    CpuShare, CpuShares, DistanceCost, FootprintCosts, WalkCosts, WalkRates, tightest_loop_percent,
+    CpuShare, DistanceCost, FootprintCosts, TouchKind, WalkCosts, WalkRates, tightest_loop_percent,
 };
 use super::expected_rates::{TouchCount, expected_rates};
 use super::region_probe_plan::READS_AFTER;
@@ -32,9 +32,8 @@ struct ProbeReadTotals {
     /// Sum over regions of base pages, in seconds.
     exposed_s: f64,
     regions: u64,
-    streamed: u64,
-    strided: u64,
-    scattered: u64,
+    /// Base pages touched, by [`TouchKind`].
+    touches: [u64; 3],
     /// Regions in which streamed or strided pages were seen. Such pages come in groups.
     ordered_regions: u64,
     huge_exposed_s: f64,
@@ -48,9 +47,9 @@ impl ProbeReadTotals {
     fn add(&mut self, other: &Self) {
         self.exposed_s += other.exposed_s;
         self.regions += other.regions;
-        self.streamed += other.streamed;
-        self.strided += other.strided;
-        self.scattered += other.scattered;
+        for (sum, touches) in self.touches.iter_mut().zip(other.touches) {
+            *sum += touches;
+        }
         self.ordered_regions += other.ordered_regions;
         self.huge_exposed_s += other.huge_exposed_s;
         self.huge_regions += other.huge_regions;
@@ -60,7 +59,17 @@ impl ProbeReadTotals {
     }
 
     fn touched(&self) -> u64 {
-        self.streamed + self.strided + self.scattered
+        self.touches.iter().sum()
+    }
+
+    /// How many touches of a kind came independently of each other, and how many give a rate.
+    fn independent_touches(&self, kind: TouchKind) -> (u64, u64) {
+        match kind {
+            TouchKind::Streamed | TouchKind::Strided => {
+                (self.ordered_regions, ORDERED_REGIONS_NEEDED)
+            }
+            TouchKind::Scattered => (self.touches[kind as usize], MARKS_ENOUGH),
+        }
     }
 }
 
@@ -70,31 +79,6 @@ type ReadsOfRounds = [ProbeReadTotals; READS_AFTER.len()];
 fn last_read(reads: &ReadsOfRounds) -> &ProbeReadTotals {
     &reads[READS_AFTER.len() - 1]
 }
-
-/// A kind of touched pages.
-#[derive(Clone, Copy)]
-struct TouchKind {
-    touches: fn(&ProbeReadTotals) -> u64,
-    /// How many of them came independently of each other.
-    independent: fn(&ProbeReadTotals) -> u64,
-    /// As many independent touches give a rate.
-    enough: u64,
-}
-
-const STREAMED: TouchKind = TouchKind {
-    touches: |reads| reads.streamed,
-    independent: |reads| reads.ordered_regions,
-    enough: ORDERED_REGIONS_NEEDED,
-};
-const STRIDED: TouchKind = TouchKind {
-    touches: |reads| reads.strided,
-    ..STREAMED
-};
-const SCATTERED: TouchKind = TouchKind {
-    touches: |reads| reads.scattered,
-    independent: |reads| reads.scattered,
-    enough: MARKS_ENOUGH,
-};
 
 /// The reads from which a kind's rate follows, by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +91,13 @@ struct RateReads {
 
 impl RateReads {
     fn of(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
-        let enough = |reads: &ProbeReadTotals| (kind.independent)(reads) >= kind.enough;
+        let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
+        let enough = |read: &ProbeReadTotals| {
+            let (independent, enough) = read.independent_touches(kind);
+            independent >= enough
+        };
         let new = |pair: &[ProbeReadTotals]| {
-            let new = (kind.touches)(&pair[1]).saturating_sub((kind.touches)(&pair[0]));
+            let new = touches(&pair[1]).saturating_sub(touches(&pair[0]));
             new >= MARKS_NEEDED && pair[1].exposed_s > pair[0].exposed_s
         };
         Self {
@@ -124,30 +112,12 @@ impl RateReads {
         /// Share of the pages from which on all count as touched.
         const FULL: f64 = 0.9;
         let (first, last) = (&reads[0], last_read(reads));
-        let touched = (kind.touches)(first) as f64;
+        let touched = first.touches[kind as usize] as f64;
         let pages = first.regions as f64 * f64::from(PAGES_PER_REGION);
         let full = touched >= pages * FULL;
         let no_more = last.exposed_s >= 2.0 * first.exposed_s
-            && touched >= (kind.touches)(last) as f64 * FULL;
+            && touched >= last.touches[kind as usize] as f64 * FULL;
         self.telling == 0 && touched > 0.0 && (full || no_more)
-    }
-}
-
-/// The reads from which the rate of each kind follows.
-#[derive(Clone, Copy, Debug)]
-struct RateSources {
-    streamed: RateReads,
-    strided: RateReads,
-    scattered: RateReads,
-}
-
-impl RateSources {
-    fn of(reads: &ReadsOfRounds) -> Self {
-        Self {
-            streamed: RateReads::of(STREAMED, reads),
-            strided: RateReads::of(STRIDED, reads),
-            scattered: RateReads::of(SCATTERED, reads),
-        }
     }
 }
 
@@ -197,8 +167,6 @@ pub struct OverheadEstimate {
     /// The part of it that comes from huge pages, in per cent of the process's CPU time. More huge
     /// pages would not save that part.
     pub huge_percent: f64,
-    /// Page walks if all memory were under base pages and behaved like the sampled regions.
-    pub rates: WalkRates,
     /// CPU time used, in cores, without the cost of probing to the program.
     pub cpu_cores: f64,
     /// Page walks by region.
@@ -273,9 +241,10 @@ impl OverheadEstimator {
             let shape = TouchShape::of(&mark.touched);
             pool.regions += 1;
             pool.exposed_s += exposed_s;
-            pool.streamed += u64::from(shape.streamed);
-            pool.strided += u64::from(shape.strided);
-            pool.scattered += u64::from(shape.scattered);
+            let touches = [shape.streamed, shape.strided, shape.scattered];
+            for (sum, touches) in pool.touches.iter_mut().zip(touches) {
+                *sum += u64::from(touches);
+            }
             pool.ordered_regions += u64::from(shape.streamed + shape.strided > 0);
             seen.push((mark.region, shape, exposed_s));
         }
@@ -346,7 +315,7 @@ impl OverheadEstimator {
         self.end_probe_round(false);
         let reads = self.reads_without(None);
         let cpu_cores = self.cores(last_read(&reads));
-        let from = RateSources::of(&reads);
+        let from = TouchKind::ALL.map(|kind| RateReads::of(kind, &reads));
         let rates = self.rates(&reads, from, costs);
         let pages = self.base_regions * f64::from(PAGES_PER_REGION);
         let at = costs.at_footprint(u64_of(pages * BASE_PAGE_BYTES as f64));
@@ -354,13 +323,12 @@ impl OverheadEstimator {
         let walks = self.walks(&rates, &at, costs, residence_s);
         let huge = self.huge_share(&reads, costs);
         let overhead = (cpu_cores >= LEAST_CORES && !self.uses_little_cpu()).then(|| {
-            let shares = self.shares_with_bounds(&reads, from, &at, costs);
-            let base = shares.total();
+            let base = self.shares_with_bounds(&reads, from, &at, costs);
             let sampling = CpuShare {
                 factor_error: self.sampling_error(from, &at, costs),
                 ..CpuShare::default()
             };
-            let figure = base.plus(huge).plus(sampling);
+            let figure = CpuShare::sum(base.into_iter().chain([huge, sampling]));
             let (low_percent, high_percent) = ninety_percent_interval(figure);
             let unseen_percent = self.unseen_percent(&reads, &at, costs);
             Overhead {
@@ -377,7 +345,6 @@ impl OverheadEstimator {
         OverheadEstimate {
             overhead,
             huge_percent: huge.percent,
-            rates,
             cpu_cores,
             walks,
         }
@@ -429,12 +396,14 @@ impl OverheadEstimator {
         share_beyond_tlb(f64::from(costs.tlb_pages), self.distinct_pages(reads))
     }
 
-    fn rates(&self, reads: &ReadsOfRounds, from: RateSources, costs: &WalkCosts) -> WalkRates {
+    fn rates(&self, reads: &ReadsOfRounds, from: [RateReads; 3], costs: &WalkCosts) -> WalkRates {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
+        let [streamed_per_s, strided_per_s, scattered_per_s] =
+            TouchKind::ALL.map(|kind| self.rate(kind, from[kind as usize], reads, beyond_tlb));
         WalkRates {
-            streamed_per_s: self.rate(STREAMED, from.streamed, reads, beyond_tlb),
-            strided_per_s: self.rate(STRIDED, from.strided, reads, beyond_tlb),
-            scattered_per_s: self.rate(SCATTERED, from.scattered, reads, beyond_tlb),
+            streamed_per_s,
+            strided_per_s,
+            scattered_per_s,
         }
     }
 
@@ -443,48 +412,49 @@ impl OverheadEstimator {
     fn shares_with_bounds(
         &self,
         reads: &ReadsOfRounds,
-        from: RateSources,
+        from: [RateReads; 3],
         at: &FootprintCosts,
         costs: &WalkCosts,
-    ) -> CpuShares {
+    ) -> [CpuShare; 3] {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
         let mut shares = self.rates(reads, from, costs).shares(at, costs);
-        if from.streamed.is_full(STREAMED, reads) {
-            shares.streamed = share_up_to_tightest(shares.streamed, &costs.streamed, beyond_tlb);
-        }
-        if from.strided.is_full(STRIDED, reads) {
-            shares.strided = share_up_to_tightest(shares.strided, &costs.strided, beyond_tlb);
+        for (kind, tight) in [
+            (TouchKind::Streamed, &costs.streamed),
+            (TouchKind::Strided, &costs.strided),
+        ] {
+            let share = &mut shares[kind as usize];
+            if from[kind as usize].is_full(kind, reads) {
+                *share = share_up_to_tightest(*share, tight, beyond_tlb);
+            }
         }
         shares
     }
 
     fn huge_share(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> CpuShare {
-        self.huge_rates(reads, costs)
-            .shares(&costs.at_footprint(0), costs)
-            .total()
+        let rates = self.huge_rates(reads, costs);
+        CpuShare::sum(rates.shares(&costs.at_footprint(0), costs))
     }
 
     /// Standard error from the choice of regions and moments, in percentage points: by the
     /// jackknife, but at least that of as many independent touches (Poisson).
-    fn sampling_error(&self, from: RateSources, at: &FootprintCosts, costs: &WalkCosts) -> f64 {
+    fn sampling_error(&self, from: [RateReads; 3], at: &FootprintCosts, costs: &WalkCosts) -> f64 {
         let percent = |left_out: usize| {
             let reads = self.reads_without(Some(left_out));
-            let base = self.shares_with_bounds(&reads, from, at, costs).total();
-            base.plus(self.huge_share(&reads, costs)).percent
+            let base = self.shares_with_bounds(&reads, from, at, costs);
+            let huge = self.huge_share(&reads, costs);
+            CpuShare::sum(base.into_iter().chain([huge])).percent
         };
         let without_one: Vec<f64> = (0..self.rate_rounds.len()).map(percent).collect();
         let reads = self.reads_without(None);
         let shares = self.shares_with_bounds(&reads, from, at, costs);
-        let of_touches = |kind: TouchKind, from: RateReads, share: CpuShare| {
-            let independent = (kind.independent)(&reads[from.telling]).max(1) as f64;
-            share.percent / independent.sqrt()
-        };
+        let of_touches = TouchKind::ALL.map(|kind| {
+            let telling = &reads[from[kind as usize].telling];
+            let (independent, _) = telling.independent_touches(kind);
+            shares[kind as usize].percent / (independent.max(1) as f64).sqrt()
+        });
         let of_huge = self.huge_share(&reads, costs).percent
             / (last_read(&reads).huge_touched.max(1) as f64).sqrt();
-        let poisson = of_touches(STREAMED, from.streamed, shares.streamed)
-            .hypot(of_touches(STRIDED, from.strided, shares.strided))
-            .hypot(of_touches(SCATTERED, from.scattered, shares.scattered))
-            .hypot(of_huge);
+        let poisson = of_touches.into_iter().fold(of_huge, f64::hypot);
         jackknife_error(&without_one).unwrap_or(0.0).max(poisson)
     }
 
@@ -497,7 +467,7 @@ impl OverheadEstimator {
             scattered_per_s: ratio_or_zero(per_region_s * self.base_regions, self.cores(last)),
             ..WalkRates::default()
         };
-        unseen.shares(at, costs).total().percent
+        CpuShare::sum(unseen.shares(at, costs)).percent
     }
 
     /// Walks of a kind per second of CPU time. Pages that are touched again within an exposure show
@@ -513,18 +483,16 @@ impl OverheadEstimator {
         reads: &ReadsOfRounds,
         beyond_tlb: f64,
     ) -> f64 {
-        let total = self.base_regions;
+        let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
         let of = |marks: u64, exposed_s: f64, read: &ProbeReadTotals| {
-            ratio_or_zero(
-                ratio_or_zero(marks as f64, exposed_s) * total,
-                self.cores(read),
-            )
+            let marks_per_s = ratio_or_zero(marks as f64, exposed_s) * self.base_regions;
+            ratio_or_zero(marks_per_s, self.cores(read))
         };
         let telling = &reads[from.telling];
-        let all = of((kind.touches)(telling), telling.exposed_s, telling) * beyond_tlb;
+        let all = of(touches(telling), telling.exposed_s, telling) * beyond_tlb;
         let between = from.before_new.map_or(0.0, |n| {
             let (before, after) = (&reads[n], &reads[n + 1]);
-            let new = (kind.touches)(after).saturating_sub((kind.touches)(before));
+            let new = touches(after).saturating_sub(touches(before));
             of(new, after.exposed_s - before.exposed_s, after)
         });
         // Only where the TLB could explain most of the marks, because this figure is the noisier

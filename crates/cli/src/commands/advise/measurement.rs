@@ -219,7 +219,6 @@ fn count_zeros(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<Ze
 mod tests {
     use super::*;
     use hawkeye_policy::OverheadSource;
-    use hawkeye_policy::run_rate::costs::WalkRates;
     use hawkeye_policy::run_rate::{OverheadEstimate, RegionWalks};
 
     fn window(percent: Option<f64>, walks: &[u32]) -> MeasuredWindow {
@@ -232,7 +231,6 @@ mod tests {
             estimate: OverheadEstimate {
                 overhead: percent.map(|it| Overhead::exact(it, OverheadSource::RunRate)),
                 huge_percent: 1.0,
-                rates: WalkRates::default(),
                 cpu_cores: 0.5,
                 walks: walks.iter().enumerate().map(region).collect(),
             },

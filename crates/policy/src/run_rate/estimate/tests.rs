@@ -46,26 +46,58 @@ fn of_round(round: u64) -> std::ops::Range<u64> {
     round * ROUND..(round + 1) * ROUND
 }
 
-/// A process with `touched(r, t)` as the touched pages of region `r` after `t` seconds. All of its
-/// CPU time is its own.
-fn probed(
+/// A round for the rate over these regions, after a clear that took `clear`. By a time since then,
+/// the process has used the CPU time `cpu` and touched `touched(r, time in seconds)` of a region.
+/// Returns whether it ran.
+fn probe_round(
+    estimator: &mut OverheadEstimator,
+    regions: std::ops::Range<u64>,
+    clear: Duration,
+    cpu: impl Fn(Duration) -> Duration,
+    touched: impl Fn(u64, f64) -> PageBitmap,
+) -> bool {
+    for after in READS_AFTER {
+        let exposed = after + clear;
+        let marks = marks(regions.clone(), exposed, |r| {
+            touched(r, exposed.as_secs_f64())
+        });
+        estimator.read(&marks, cpu(exposed), exposed);
+    }
+    estimator.end_probe_round(true)
+}
+
+const CLEAR: Duration = Duration::from_micros(100);
+
+fn estimator_after(
     rounds: u64,
     cores: f64,
     first_touch: Duration,
     touched: impl Fn(u64, f64) -> PageBitmap,
-) -> OverheadEstimate {
+) -> OverheadEstimator {
     let mut estimator = OverheadEstimator::new(REGIONS, 0, first_touch);
     for round in 0..rounds {
-        for after in READS_AFTER {
-            let exposed = after + Duration::from_micros(100);
-            let marks = marks(of_round(round), exposed, |r| {
-                touched(r, exposed.as_secs_f64())
-            });
-            estimator.read(&marks, exposed.mul_f64(cores), exposed);
-        }
-        estimator.end_probe_round(true);
+        let cpu = |time: Duration| time.mul_f64(cores);
+        probe_round(&mut estimator, of_round(round), CLEAR, cpu, &touched);
     }
-    estimator.finish(&costs())
+    estimator
+}
+
+/// A process on one core, with `touched(r, t)` as the touched pages of region `r` after `t`
+/// seconds. All of its CPU time is its own.
+fn probed(rounds: u64, touched: impl Fn(u64, f64) -> PageBitmap) -> OverheadEstimate {
+    estimator_after(rounds, 1.0, Duration::ZERO, touched).finish(&costs())
+}
+
+fn rates(estimator: &OverheadEstimator) -> WalkRates {
+    let reads = estimator.reads_without(None);
+    let from = TouchKind::ALL.map(|kind| RateReads::of(kind, &reads));
+    estimator.rates(&reads, from, &costs())
+}
+
+fn overhead(estimate: &OverheadEstimate) -> Overhead {
+    estimate
+        .overhead
+        .expect("the process ran, so it has an estimate")
 }
 
 /// The first `count` pages of an order that is different in each region.
@@ -81,12 +113,12 @@ fn scattered(region: u64, count: f64) -> PageBitmap {
 #[test]
 fn the_rate_of_random_touches_is_found() {
     // 4 million a second over all regions: 3906 a second in each.
-    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
-        scattered(r, t * 4e6 / 1024.0 + 0.5)
-    });
-    let rate = estimate.rates.scattered_per_s;
+    let touched = |r, t: f64| scattered(r, t * 4e6 / 1024.0 + 0.5);
+    let estimator = estimator_after(8, 1.0, Duration::ZERO, touched);
+    let rate = rates(&estimator).scattered_per_s;
     assert!((3.2e6..4.4e6).contains(&rate), "{rate}");
-    let percent = estimate.overhead.map(|o| o.percent).unwrap_or_default();
+    let estimate = estimator.finish(&costs());
+    let percent = overhead(&estimate).percent;
     assert!((25.0..35.0).contains(&percent), "{percent}");
     assert_eq!(estimate.walks.len(), 256);
     // The walks that one region was seen to cause, in the same unit.
@@ -94,16 +126,11 @@ fn the_rate_of_random_touches_is_found() {
     let per_region = walks.map(|walks| f64::from(walks.expected_per_s));
     let mean = per_region.sum::<f64>() / 256.0;
     assert!((2000.0..9000.0).contains(&mean), "{mean}");
-}
-
-#[test]
-fn rates_are_per_second_of_cpu() {
-    let touch = |r, t: f64| scattered(r, t * 4e6 / 1024.0 + 0.5);
-    let whole = probed(8, 1.0, Duration::ZERO, touch);
-    let half = probed(8, 0.5, Duration::ZERO, touch);
-    let ratio = half.rates.scattered_per_s / whole.rates.scattered_per_s;
+    // Rates are per second of CPU time.
+    let half = estimator_after(8, 0.5, Duration::ZERO, touched);
+    let ratio = rates(&half).scattered_per_s / rate;
     assert!((ratio - 2.0).abs() < 0.01, "{ratio}");
-    assert!((half.cpu_cores - 0.5).abs() < 0.01);
+    assert!((half.finish(&costs()).cpu_cores - 0.5).abs() < 0.01);
 }
 
 /// A process that touches 2000 pages a second in each region. It starts to pause `pause_after`
@@ -116,15 +143,9 @@ fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
         } else {
             Duration::MAX
         };
-        for after in READS_AFTER {
-            let exposed = after + Duration::from_micros(100);
-            let cpu = exposed.min(runs);
-            let marks = marks(of_round(round), exposed, |r| {
-                scattered(r, cpu.as_secs_f64() * 2000.0)
-            });
-            estimator.read(&marks, cpu, exposed);
-        }
-        let ran = estimator.end_probe_round(true);
+        let touched = |r, t: f64| scattered(r, t.min(runs.as_secs_f64()) * 2000.0);
+        let cpu = |time: Duration| time.min(runs);
+        let ran = probe_round(&mut estimator, of_round(round), CLEAR, cpu, touched);
         assert_eq!(ran, runs > Duration::from_millis(5), "round {round}");
     }
     let walks = estimator.finish(&costs()).walks.into_iter();
@@ -158,7 +179,7 @@ fn a_short_pause_hides_no_region() {
 #[test]
 fn touches_that_hit_the_tlb_are_no_walks() {
     // One hot page in each region, marked right after the clear and never again.
-    let estimate = probed(8, 1.0, Duration::ZERO, |r, _| scattered(r, 1.0));
+    let estimate = probed(8, |r, _| scattered(r, 1.0));
     let percent = estimate.overhead.map(|o| o.percent);
     assert_eq!(percent, Some(0.0));
     assert!(estimate.walks.iter().all(|walks| walks.expected_per_s == 0));
@@ -167,7 +188,7 @@ fn touches_that_hit_the_tlb_are_no_walks() {
 #[test]
 fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
     // 20 pages are used over and over. In all other regions 2000 are touched per second, at random.
-    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+    let estimate = probed(8, |r, t| {
         scattered(r, if r == 5 { 20.0 } else { t * 2000.0 + 0.5 })
     });
     let all = || estimate.walks.iter();
@@ -181,7 +202,7 @@ fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
 fn chance_touches_do_not_lift_rarely_touched_regions() {
     // One region in four shows a touch in 15 ms, another one every time; eight are hot.
     let is_hot = |r: u64| r % 32 == 9;
-    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+    let estimate = probed(8, |r, t| {
         let cold = f64::from(u8::from(r % 4 == 1 && t > 0.02));
         scattered(r, if is_hot(r) { t * 2000.0 } else { cold })
     });
@@ -205,7 +226,7 @@ fn a_small_hot_part_touched_everywhere_still_walks() {
     // of 2048 entries holds a quarter of them.
     let hot_per_s = 490.0;
     let is_hot = |r: u64| r % 64 == 3;
-    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+    let estimate = probed(8, |r, t| {
         let per_s = if is_hot(r) { hot_per_s } else { 0.01 };
         scattered(r, 512.0 * per_s * t)
     });
@@ -267,31 +288,26 @@ fn a_region_full_at_the_first_read_is_not_idle() {
 #[test]
 fn a_stream_costs_little() {
     // The program goes through a region in 2 ms, at changing places.
-    let estimate = probed(16, 1.0, Duration::ZERO, |r, t| {
+    let estimator = estimator_after(16, 1.0, Duration::ZERO, |r, t| {
         let mut bits = PageBitmap::default();
         if r % 16 == 3 {
             (0..((t * 256_000.0) as u16).min(512)).for_each(|page| bits.insert(page));
         }
         bits
     });
-    let overhead = estimate
-        .overhead
-        .expect("the process ran, so it has an estimate");
+    let rates = rates(&estimator);
+    assert!(rates.scattered_per_s < 0.1 * rates.streamed_per_s);
+    let overhead = overhead(&estimator.finish(&costs()));
     assert!(overhead.percent < 6.0, "{overhead}");
-    assert!(estimate.rates.scattered_per_s < 0.1 * estimate.rates.streamed_per_s);
 }
 
 /// An estimator after rounds of 30 ms in which a process ran for these shares of the time.
 fn after_rounds(cores: &[f64]) -> OverheadEstimator {
     let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for (round, cores) in (0..).zip(cores) {
-        for exposed in [Duration::from_millis(1), Duration::from_millis(30)] {
-            let marks = marks(round..round + 1, exposed, |r| {
-                scattered(r, exposed.as_secs_f64() * 2000.0)
-            });
-            estimator.read(&marks, exposed.mul_f64(*cores), exposed);
-        }
-        estimator.end_probe_round(true);
+        let cpu = |time: Duration| time.mul_f64(*cores);
+        let touched = |r, t| scattered(r, t * 2000.0);
+        probe_round(&mut estimator, round..round + 1, CLEAR, cpu, touched);
     }
     estimator
 }
@@ -313,11 +329,12 @@ fn a_light_process_gets_no_estimate_and_a_paused_one_does() {
 
 #[test]
 fn costly_first_touches_make_the_estimate_a_minimum() {
-    let touch = |r, t: f64| scattered(r, t * 20_000.0);
-    let free = probed(4, 1.0, Duration::ZERO, touch);
-    assert_eq!(free.overhead.map(|o| o.at_least), Some(false));
-    let capped = probed(4, 1.0, Duration::from_nanos(600), touch);
-    assert_eq!(capped.overhead.map(|o| o.at_least), Some(true));
+    for (first_touch_ns, at_least) in [(0, false), (600, true)] {
+        let first_touch = Duration::from_nanos(first_touch_ns);
+        let touched = |r, t| scattered(r, t * 20_000.0);
+        let estimate = estimator_after(4, 1.0, first_touch, touched).finish(&costs());
+        assert_eq!(overhead(&estimate).at_least, at_least);
+    }
 }
 
 /// All pages of the `looked_at` sampled ones are touched.
@@ -328,10 +345,7 @@ fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
     marks.iter_mut().for_each(|mark| mark.huge = true);
     assert_eq!(estimator.read(&marks, time, time), looked_at);
     estimator.end_probe_round(true);
-    estimator
-        .finish(&costs())
-        .overhead
-        .expect("the process ran, so it has an estimate")
+    overhead(&estimator.finish(&costs()))
 }
 
 #[test]
@@ -352,17 +366,10 @@ fn without_reads_there_is_no_estimate() {
 #[test]
 fn left_out_memory_has_no_walks() {
     let rate = |left_out: f64| {
-        let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
-        for after in READS_AFTER {
-            let exposed = after + Duration::from_micros(100);
-            let marks = marks(of_round(0), exposed, |r| {
-                scattered(r, 1e4 * exposed.as_secs_f64())
-            });
-            estimator.read(&marks, exposed, exposed);
-        }
-        estimator.end_probe_round(true);
+        let touched = |r, t| scattered(r, 1e4 * t);
+        let mut estimator = estimator_after(1, 1.0, Duration::ZERO, touched);
         estimator.leave_out_unprobed_regions(left_out, 0.0);
-        estimator.finish(&costs()).rates.scattered_per_s
+        rates(&estimator).scattered_per_s
     };
     assert!(rate(0.0) > 0.0);
     assert!((rate(0.25) / rate(0.0) - 0.75).abs() < 0.1);
@@ -371,7 +378,7 @@ fn left_out_memory_has_no_walks() {
 
 /// A loop over all regions at this distance in pages, which touches a page each `apart_s`.
 fn loop_over_all(step: u64, apart_s: f64) -> OverheadEstimate {
-    probed(16, 1.0, Duration::ZERO, |r, t| {
+    probed(16, |r, t| {
         let mut bits = PageBitmap::default();
         let (all, before) = (REGIONS * 512 / step, r * 512 / step);
         // The loop starts in another place in each round.
@@ -382,12 +389,6 @@ fn loop_over_all(step: u64, apart_s: f64) -> OverheadEstimate {
             .for_each(|n| bits.insert((n * step) as u16));
         bits
     })
-}
-
-fn overhead(estimate: &OverheadEstimate) -> Overhead {
-    estimate
-        .overhead
-        .expect("the process ran, so it has an estimate")
 }
 
 #[test]
@@ -417,16 +418,13 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
     // 8,192 pages, all of them touched before the first read.
     let mut estimator = OverheadEstimator::new(256, 0, Duration::ZERO);
     for round in 0..8 {
-        for after in READS_AFTER {
-            let exposed = after + Duration::from_millis(2);
-            let all = marks(of_round(round), exposed, |_| {
-                let mut bits = PageBitmap::default();
-                (0..512).step_by(16).for_each(|page| bits.insert(page));
-                bits
-            });
-            estimator.read(&all, exposed, exposed);
-        }
-        estimator.end_probe_round(true);
+        let clear = Duration::from_millis(2);
+        let cpu = |time| time;
+        probe_round(&mut estimator, of_round(round), clear, cpu, |_, _| {
+            let mut bits = PageBitmap::default();
+            (0..512).step_by(16).for_each(|page| bits.insert(page));
+            bits
+        });
     }
     let found = overhead(&estimator.finish(&costs()));
     // The tightest loop of this shape lost a fifth, and a quarter of the pages fit into the TLB.
@@ -437,19 +435,18 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
 
 /// Overhead of a process with 4 million random touches a second.
 fn with_rounds(rounds: u64) -> Overhead {
-    let touch = |r, t: f64| scattered(r, t * 4e6 / 1024.0 + 0.5);
     let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..rounds {
         // Its pace differs from round to round.
         let pace = 0.8 + 0.4 * (round % 3) as f64 / 2.0;
-        for after in READS_AFTER {
-            let exposed = after + Duration::from_micros(100);
-            let marks = marks(round..round + 1, exposed, |r| {
-                touch(r, exposed.as_secs_f64() * pace)
-            });
-            estimator.read(&marks, exposed, exposed);
-        }
-        estimator.end_probe_round(true);
+        let touched = |r, t: f64| scattered(r, t * pace * 4e6 / 1024.0 + 0.5);
+        probe_round(
+            &mut estimator,
+            round..round + 1,
+            CLEAR,
+            |time| time,
+            touched,
+        );
     }
     let mut exact = costs();
     exact.scattered_error = 0.01;
@@ -483,7 +480,7 @@ proptest! {
     fn intervals_contain_their_estimate(
         per_region_s in 0.0..50_000.0f64, hot in 1..64u64, step in 1..40u64, rounds in 0..9u64,
     ) {
-        let found = probed(rounds, 1.0, Duration::ZERO, |r, t| {
+        let found = probed(rounds, |r, t| {
             let count = t * per_region_s;
             if r % hot != 0 {
                 return PageBitmap::default();

@@ -6,7 +6,6 @@
 
 use super::*;
 use crate::run_rate::RegionProbePlan;
-use crate::run_rate::costs::CpuShares;
 
 const RUNS: u64 = 10;
 const ROUNDS: u64 = 12;
@@ -91,13 +90,8 @@ impl Pattern {
     /// The share that one run truly loses. Its costs are as far from those measured as their errors
     /// say.
     fn true_percent(self, apart_ns: f64, costs: &WalkCosts, off: f64) -> f64 {
-        let CpuShares {
-            streamed,
-            strided,
-            scattered,
-        } = self
-            .rates(apart_ns)
-            .shares(&costs.at_footprint(REGIONS << 21), costs);
+        let at = costs.at_footprint(REGIONS << 21);
+        let [streamed, strided, scattered] = self.rates(apart_ns).shares(&at, costs);
         let added = off * (streamed.added_error + strided.added_error);
         streamed.percent
             + strided.percent
