@@ -58,7 +58,7 @@ struct MapEntry {
 /// - A region that was taken returns to its old position if the next sample shows the same bucket.
 ///
 /// A sample of `n` regions costs O(n log n), taking a region O(log n).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AccessMap {
     average: CoverageAverage,
     /// Ascending by region, so that a sample is merged in one pass and a region found by bisection.
@@ -74,10 +74,7 @@ impl AccessMap {
     pub fn new(average: CoverageAverage) -> Self {
         Self {
             average,
-            entries: Vec::new(),
-            buckets: Default::default(),
-            head: 0,
-            tail: 0,
+            ..Self::default()
         }
     }
 
@@ -120,17 +117,17 @@ impl AccessMap {
                         self.link(&entry);
                     }
                 }
-                Some(before) if bucket < before.bucket => {
-                    self.unlink(&before);
-                    self.tail += 1;
-                    entry.place = self.tail;
-                    self.link(&entry);
-                }
                 before => {
-                    if let Some(before) = before {
-                        self.unlink(&before);
+                    if let Some(before) = &before {
+                        self.unlink(before);
                     }
-                    risen.push(entries.len());
+                    if before.is_some_and(|before| bucket < before.bucket) {
+                        self.tail += 1;
+                        entry.place = self.tail;
+                        self.link(&entry);
+                    } else {
+                        risen.push(entries.len());
+                    }
                 }
             }
             entries.push(entry);
@@ -140,12 +137,9 @@ impl AccessMap {
         }
         // Each goes to the head, the lowest address last: it ends up first.
         for index in risen.into_iter().rev() {
-            if let Some(entry) = entries.get_mut(index) {
-                self.head -= 1;
-                entry.place = self.head;
-                let entry = *entry;
-                self.link(&entry);
-            }
+            self.head -= 1;
+            entries[index].place = self.head;
+            self.link(&entries[index]);
         }
         self.entries = entries;
     }
@@ -157,46 +151,34 @@ impl AccessMap {
             .find(|b| self.count_waiting_in_bucket(*b) > 0)
     }
 
-    /// The region that [`Self::pop_highest`] would take.
-    pub fn peek_highest(&self) -> Option<WaitingMapRegion> {
-        self.highest_bucket().and_then(|b| self.bucket(b).next())
-    }
-
     /// Takes the head of the highest bucket in which a region waits. The region waits again only
     /// after a sample that still shows it.
     pub fn pop_highest(&mut self) -> Option<WaitingMapRegion> {
-        let candidate = self.peek_highest()?;
+        let candidate = self.bucket(self.highest_bucket()?).next()?;
         let index = self.find(candidate.region)?;
-        let entry = self.entries.get_mut(index)?;
-        entry.waiting = false;
-        let entry = *entry;
-        self.unlink_place(entry.bucket, entry.place);
+        let taken = self.entries[index];
+        self.entries[index].waiting = false;
+        self.unlink(&taken);
         Some(candidate)
     }
 
-    /// Forgets a region that is huge now, and its average. Returns whether it was known.
-    pub fn remove(&mut self, region: RegionAddr) -> bool {
+    /// Forgets a region that is huge now, and its average.
+    pub fn remove(&mut self, region: RegionAddr) {
         // Left in the list, because closing the gap would cost O(n); the next sample drops it.
-        let found = self.find(region).and_then(|i| self.entries.get_mut(i));
-        let Some(entry) = found.filter(|e| e.average.is_some()) else {
-            return false;
-        };
-        let removed = *entry;
-        // As if it was never there: if it is sampled as not huge after all, it rises.
-        entry.bucket = None;
-        entry.average = None;
-        entry.waiting = false;
-        self.unlink(&removed);
-        true
+        if let Some(index) = self.find(region) {
+            let entry = &mut self.entries[index];
+            let removed = *entry;
+            // As if it was never there: if it is sampled as not huge after all, it rises.
+            entry.bucket = None;
+            entry.average = None;
+            entry.waiting = false;
+            self.unlink(&removed);
+        }
     }
 
     /// The regions that wait in a bucket (0-9), head to tail.
-    pub fn bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
-        let waiting = self
-            .buckets
-            .get(usize::from(bucket))
-            .into_iter()
-            .flat_map(BTreeMap::values);
+    fn bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
+        let waiting = self.buckets[usize::from(bucket)].values();
         waiting.filter_map(|region| self.candidate(*region))
     }
 
@@ -215,21 +197,16 @@ impl AccessMap {
     }
 
     /// Number of regions that wait in a bucket (0-9).
-    pub fn count_waiting_in_bucket(&self, bucket: u8) -> usize {
-        self.buckets
-            .get(usize::from(bucket))
-            .map_or(0, BTreeMap::len)
+    fn count_waiting_in_bucket(&self, bucket: u8) -> usize {
+        self.buckets[usize::from(bucket)].len()
     }
 
     /// Number of regions that are taken before this one.
     pub fn count_regions_ahead_of(&self, candidate: &WaitingMapRegion) -> u64 {
         let higher =
             (candidate.bucket + 1..BUCKETS).map(|bucket| self.count_waiting_in_bucket(bucket));
-        let here = self.buckets.get(usize::from(candidate.bucket));
-        let here = here.map_or(0, |bucket| {
-            let regions = bucket.values();
-            regions.take_while(|r| **r != candidate.region).count()
-        });
+        let here = self.buckets[usize::from(candidate.bucket)].values();
+        let here = here.take_while(|r| **r != candidate.region).count();
         (higher.sum::<usize>() + here) as u64
     }
 
@@ -240,23 +217,14 @@ impl AccessMap {
     }
 
     fn link(&mut self, entry: &MapEntry) {
-        if let Some(bucket) = entry
-            .bucket
-            .and_then(|b| self.buckets.get_mut(usize::from(b)))
-        {
-            bucket.insert(entry.place, entry.region);
+        if let Some(bucket) = entry.bucket {
+            self.buckets[usize::from(bucket)].insert(entry.place, entry.region);
         }
     }
 
     fn unlink(&mut self, entry: &MapEntry) {
-        if entry.waiting {
-            self.unlink_place(entry.bucket, entry.place);
-        }
-    }
-
-    fn unlink_place(&mut self, bucket: Option<u8>, place: i64) {
-        if let Some(bucket) = bucket.and_then(|b| self.buckets.get_mut(usize::from(b))) {
-            bucket.remove(&place);
+        if let Some(bucket) = entry.bucket.filter(|_| entry.waiting) {
+            self.buckets[usize::from(bucket)].remove(&entry.place);
         }
     }
 }

@@ -26,9 +26,6 @@ impl SettingError {
     }
 
     /// An error unless the value is valid.
-    ///
-    /// # Errors
-    /// The value is not valid.
     pub fn unless(
         fits: bool,
         setting: &'static str,
@@ -40,6 +37,11 @@ impl SettingError {
             false => Err(Self::new(setting, value, allowed)),
         }
     }
+}
+
+/// `percent` when it is over 0 and at most 100; an error for NaN.
+pub(crate) fn positive_percent(percent: f64, setting: &'static str) -> Result<f64, SettingError> {
+    positive_up_to(100.0, percent, setting, "over 0 and at most 100")
 }
 
 /// `value` when it is over 0 and at most `max`; an error for NaN.

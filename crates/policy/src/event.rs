@@ -217,13 +217,7 @@ impl Event {
             | Self::FaultSizes { process, .. }
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
-            Self::Stretched { .. }
-            | Self::CallRefused { .. }
-            | Self::Held { .. }
-            | Self::Paused
-            | Self::Resumed
-            | Self::Reloaded { .. }
-            | Self::Trouble { .. } => None,
+            _ => None,
         }
     }
 
@@ -314,9 +308,6 @@ impl fmt::Display for Event {
 }
 
 /// A time as a number of seconds.
-///
-/// # Errors
-/// Those of the serializer.
 pub fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }

@@ -31,9 +31,7 @@ impl ZeroingBounds {
     pub const MOST: &'static str = "highest zeroing rate (base pages per second)";
 
     /// `usual` while processors are half busy, up to `most` while all are idle.
-    ///
-    /// # Errors
-    /// `usual` is under 512 or over 10 million, or `most` is not between it and 10 million.
+    /// `usual` is 512 to 10 million, `most` between it and 10 million.
     pub fn new(usual: u32, most: u32) -> Result<Self, SettingError> {
         const HIGHEST: u32 = 10_000_000;
         let fits = (LEAST..=HIGHEST).contains(&usual);

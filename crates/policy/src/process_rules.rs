@@ -1,6 +1,6 @@
 //! Settings that a machine's rules give one process.
 
-use crate::error::{SettingError, positive_up_to};
+use crate::error::{SettingError, positive_percent, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
@@ -50,16 +50,12 @@ impl ProcessRules {
         self.min_gain_percent.unwrap_or(Self::MIN_OVERHEAD_PERCENT)
     }
 
-    /// Checks values that a user gave.
-    ///
-    /// # Errors
-    /// A weight not over 0 or over 1000, a gain not over 0 or over 100 %, a limit under one huge
-    /// page.
+    /// Checks values that a user gave: the weight is at most 1000, a limit at least a huge page.
     pub fn check(self) -> Result<Self, SettingError> {
         let weight = "over 0 and at most 1000";
         positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
         if let Some(percent) = self.min_gain_percent {
-            positive_up_to(100.0, percent, Self::MIN_GAIN, "over 0 and at most 100")?;
+            positive_percent(percent, Self::MIN_GAIN)?;
         }
         let sizes = [
             (Self::MAX_HUGE, self.max_huge_bytes),

@@ -26,10 +26,7 @@ impl ReserveLimit {
     /// Share of memory that the reserve never exceeds: a hundredth.
     const MEMORY_SHARE: u64 = 100;
 
-    /// A limit in bytes; less than a huge page turns the reserve off.
-    ///
-    /// # Errors
-    /// More than [`Self::MAX_BYTES`].
+    /// A limit in bytes, at most [`Self::MAX_BYTES`]. Less than a huge page turns the reserve off.
     pub fn from_bytes(bytes: u64) -> Result<Self, SettingError> {
         let fits = bytes <= Self::MAX_BYTES;
         SettingError::unless(fits, "reserve (bytes)", bytes, "at most 1 GiB")?;

@@ -1,7 +1,7 @@
 //! How often to sample, so that the cost to programs and manager stays limited.
 
 use crate::budget::TokenReserve;
-use crate::error::{SettingError, positive_up_to};
+use crate::error::{SettingError, positive_percent};
 use crate::run_rate::WORTH_CORES;
 use serde::Serialize;
 use std::time::Duration;
@@ -32,12 +32,10 @@ impl SamplingPace {
     /// Sampling may take `slowdown_percent` of a program's time and `cpu_share_percent` of the
     /// manager's CPU budget (both over 0, at most 100).
     pub fn new(slowdown_percent: f64, cpu_share_percent: f64) -> Result<Self, SettingError> {
-        let allowed = "over 0 and at most 100";
-        let slowdown = "slowdown by sampling (%)";
         let share = "sampling's share of the CPU budget (%)";
         Ok(Self {
-            slowdown_percent: positive_up_to(100.0, slowdown_percent, slowdown, allowed)?,
-            cpu_share_percent: positive_up_to(100.0, cpu_share_percent, share, allowed)?,
+            slowdown_percent: positive_percent(slowdown_percent, "slowdown by sampling (%)")?,
+            cpu_share_percent: positive_percent(cpu_share_percent, share)?,
         })
     }
 

@@ -12,7 +12,7 @@ mod read_interval;
 
 pub use guard::MemoryGuard;
 
-use crate::error::{SettingError, positive_up_to};
+use crate::error::{SettingError, positive_percent};
 use serde::Serialize;
 use std::collections::HashMap;
 use thiserror::Error;
@@ -28,8 +28,7 @@ impl Watermarks {
     /// Recovery starts above `high_percent` and goes on until use is under `low_percent` (0 < low <
     /// high <= 100).
     pub fn new(high_percent: f64, low_percent: f64) -> Result<Self, SettingError> {
-        let high = "high watermark (%)";
-        positive_up_to(100.0, high_percent, high, "over 0 and at most 100")?;
+        positive_percent(high_percent, "high watermark (%)")?;
         let fits = low_percent > 0.0 && low_percent < high_percent;
         let allowed = "over 0 and under the high watermark";
         SettingError::unless(fits, "low watermark (%)", low_percent, allowed)?;

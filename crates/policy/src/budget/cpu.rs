@@ -1,6 +1,6 @@
 //! The manager's own CPU time.
 
-use crate::error::{SettingError, positive_up_to};
+use crate::error::{SettingError, positive_percent};
 use crate::saturating_cast::usize_of;
 use std::time::Duration;
 
@@ -23,13 +23,7 @@ impl CpuBudget {
 
     /// A budget of `percent` of one core (over 0, at most 100).
     pub fn new(percent: f64) -> Result<Self, SettingError> {
-        let percent = positive_up_to(
-            100.0,
-            percent,
-            "CPU budget (% of one core)",
-            "over 0 and at most 100",
-        )?;
-        Ok(Self::of(percent))
+        positive_percent(percent, "CPU budget (% of one core)").map(Self::of)
     }
 
     fn of(percent: f64) -> Self {

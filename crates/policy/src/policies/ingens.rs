@@ -1,7 +1,7 @@
 //! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
 //! OSDI'16).
 
-use crate::error::{SettingError, positive_up_to};
+use crate::error::{SettingError, positive_percent};
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
@@ -31,16 +31,8 @@ impl IngensSettings {
     /// While the free memory fragmentation index is at or above `fmfi_switch` (0-1; 0: always),
     /// memory counts as fragmented. A region is then promoted only when `utilisation_percent` of
     /// it (over 0, at most 100) is present. In other memory it is promoted at the first chance.
-    ///
-    /// # Errors
-    /// A value out of range.
     pub fn new(utilisation_percent: f64, fmfi_switch: f64) -> Result<Self, SettingError> {
-        let utilisation_percent = positive_up_to(
-            100.0,
-            utilisation_percent,
-            "utilisation (%)",
-            "over 0 and at most 100",
-        )?;
+        let utilisation_percent = positive_percent(utilisation_percent, "utilisation (%)")?;
         let fits = (0.0..=1.0).contains(&fmfi_switch);
         let allowed = "at least 0 and at most 1";
         SettingError::unless(fits, "fragmentation index", fmfi_switch, allowed)?;

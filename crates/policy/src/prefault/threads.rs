@@ -16,9 +16,6 @@ impl PrefaultThreads {
     const USUALLY_MOST: usize = 4;
 
     /// Fills with `threads` threads.
-    ///
-    /// # Errors
-    /// 0 threads, or over 64.
     pub fn new(threads: u64) -> Result<Self, SettingError> {
         u8::try_from(threads)
             .ok()

@@ -59,30 +59,6 @@ pub struct DistanceCost {
     pub error_ns: f64,
 }
 
-impl FootprintCosts {
-    fn is_sound(&self) -> bool {
-        [self.independent_ns, self.dependent_ns, self.alone_ns]
-            .into_iter()
-            .all(is_cost)
-    }
-}
-
-impl DistanceCost {
-    fn is_sound(&self) -> bool {
-        is_cost(self.apart_ns) && is_cost(self.walk_ns) && (0.0..=1e6).contains(&self.error_ns)
-    }
-
-    /// The walk's share of the time (0-1).
-    fn share(&self) -> f64 {
-        ratio_or_zero(self.walk_ns, self.apart_ns).min(1.0)
-    }
-}
-
-/// Whether this is a valid cost: over 0 and at most one millisecond, in nanoseconds.
-fn is_cost(ns: f64) -> bool {
-    ns > 0.0 && ns <= 1e6
-}
-
 /// Interpolates between the two costs nearest to a distance. Below the first and beyond the last
 /// distance, their values hold.
 fn at_distance(
@@ -160,22 +136,25 @@ impl WalkCosts {
     /// Whether every figure is within its range. The figures may come from a file.
     pub fn is_sound(&self) -> bool {
         let footprints = &self.by_footprint;
-        let data = [self.data_independent_ns, self.data_dependent_ns];
-        let ascending = |costs: &[DistanceCost]| {
-            !costs.is_empty() && costs.is_sorted_by(|a, b| a.apart_ns < b.apart_ns)
-        };
-        !footprints.is_empty()
-            && footprints.iter().all(FootprintCosts::is_sound)
+        let ordered = [&self.streamed, &self.strided];
+        let loops = || ordered.into_iter().chain([&self.by_distance]).flatten();
+        let mut ns: Vec<f64> = vec![self.data_independent_ns, self.data_dependent_ns];
+        ns.extend(
+            footprints
+                .iter()
+                .flat_map(|c| [c.independent_ns, c.dependent_ns, c.alone_ns]),
+        );
+        ns.extend(loops().flat_map(|c| [c.apart_ns, c.walk_ns]));
+        // Over 0 and at most one millisecond.
+        ns.into_iter().all(|ns| ns > 0.0 && ns <= 1e6)
+            && loops().all(|c| (0.0..=1e6).contains(&c.error_ns))
+            && !footprints.is_empty()
             && footprints.is_sorted_by(|a, b| a.footprint_bytes < b.footprint_bytes)
-            && ascending(&self.streamed)
-            && ascending(&self.strided)
-            && [&self.streamed, &self.strided, &self.by_distance]
-                .into_iter()
-                .flatten()
-                .all(DistanceCost::is_sound)
+            && ordered.iter().all(|costs| {
+                !costs.is_empty() && costs.is_sorted_by(|a, b| a.apart_ns < b.apart_ns)
+            })
             && self.scattered_error > 0.0
             && self.scattered_error <= 1.0
-            && data.into_iter().all(is_cost)
             && self.tlb_pages > 0
             && self.tlb_huge_pages > 0
     }
@@ -372,8 +351,8 @@ impl WalkRates {
 
 /// The share of its time that the tightest loop measured loses to walks, in per cent.
 pub(super) fn tightest_loop_percent(costs: &[DistanceCost]) -> f64 {
-    let shares = costs.iter().map(DistanceCost::share);
-    shares.fold(0.0, f64::max) * 100.0
+    let share = |cost: &DistanceCost| ratio_or_zero(cost.walk_ns, cost.apart_ns).min(1.0);
+    costs.iter().map(share).fold(0.0, f64::max) * 100.0
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ struct RegionProbeRead {
 }
 
 /// Puts the reads of one process's window together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OverheadEstimator {
     base_regions: f64,
     huge_regions: f64,
@@ -211,13 +211,7 @@ impl OverheadEstimator {
             base_regions: base_regions as f64,
             huge_regions: huge_regions as f64,
             first_touch_s: first_touch.as_secs_f64(),
-            rate_rounds: Vec::new(),
-            at_work: ReadsOfRounds::default(),
-            round: Vec::new(),
-            round_reads: HashMap::new(),
-            all: ProbeReadTotals::default(),
-            since_it_ran: ProbeReadTotals::default(),
-            reads: HashMap::new(),
+            ..Self::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use super::growth::{MemoryGrowth, RecoverySpeed, recovery_start_percent, time_to_full};
 use super::read_interval::{ReadRateLimit, wanted_interval};
 use super::{MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks};
-use crate::error::{SettingError, positive_up_to};
+use crate::error::{SettingError, positive_percent};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
 use crate::saturating_cast::u64_of;
 use std::collections::HashMap;
@@ -191,15 +191,10 @@ impl MemoryGuard {
         watermarks: impl Into<WatermarkTable>,
         pressure_limit_percent: f64,
     ) -> Result<Self, SettingError> {
-        let pressure_limit_percent = positive_up_to(
-            100.0,
-            pressure_limit_percent,
-            "memory pressure limit (%)",
-            "over 0 and at most 100",
-        )?;
+        let limit = positive_percent(pressure_limit_percent, "memory pressure limit (%)")?;
         Ok(Self {
             table: watermarks.into(),
-            pressure_limit_percent,
+            pressure_limit_percent: limit,
             watched: Vec::new(),
             unseen: Vec::new(),
             groups: HashMap::new(),
