@@ -1,6 +1,6 @@
 //! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotions` and `returns` use the reserves in `rate`; `cpu` counts seconds of CPU time by
+//! `promotions` and `returns` use the token buckets of `rate`; `cpu` counts seconds of CPU time by
 //! itself.
 
 mod cpu;
@@ -10,6 +10,5 @@ mod returns;
 
 pub use cpu::CpuBudget;
 pub use promotions::{PromotionBudget, PromotionBudgetExhausted};
-pub(crate) use rate::TokenReserve;
 pub use rate::{Rate, TokenBucket};
 pub use returns::{ReturnBudget, ReturnDecision, ReturnShare};

@@ -1,6 +1,6 @@
 //! How often to sample, so that the cost to programs and manager stays limited.
 
-use crate::budget::TokenReserve;
+use crate::budget::TokenBucket;
 use crate::error::{SettingError, positive_percent};
 use crate::run_rate::WORTH_CORES;
 use serde::Serialize;
@@ -79,7 +79,7 @@ impl Default for SamplingPace {
 /// is the worst case.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplingSlowdownBudget {
-    left: TokenReserve,
+    left: TokenBucket,
     /// First touches since the last clear that were already drawn, and the amount drawn for them.
     drawn_touches: u64,
     drawn_s: f64,
@@ -93,7 +93,7 @@ impl SamplingSlowdownBudget {
     pub fn new(pace: SamplingPace) -> Self {
         let share = pace.slowdown_percent / 100.0;
         Self {
-            left: TokenReserve::full(share, share * Self::SAVED_S),
+            left: TokenBucket::full(share, share * Self::SAVED_S),
             drawn_touches: 0,
             drawn_s: 0.0,
         }

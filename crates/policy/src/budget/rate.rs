@@ -25,16 +25,30 @@ impl Rate {
     }
 }
 
-/// An amount that flows in evenly up to a capacity, and may be drawn below 0.
+/// Tokens that flow in evenly up to a capacity: at most `rate * t + burst` in any time `t`. Starts
+/// full.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TokenReserve {
+pub struct TokenBucket {
     per_second: f64,
     capacity: f64,
     level: f64,
     at: Duration,
 }
 
-impl TokenReserve {
+impl TokenBucket {
+    /// A bucket that fills at `rate` up to `burst` tokens (at least 1, finite). With less than 1
+    /// nothing could ever pass.
+    pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
+        let fits = burst.is_finite() && burst >= 1.0;
+        SettingError::unless(fits, "burst", burst, "a finite number of at least 1")?;
+        Ok(Self::full(rate.get(), burst))
+    }
+
+    /// A bucket that holds one second's inflow, and at least one token.
+    pub fn one_second(rate: Rate) -> Self {
+        Self::full(rate.get(), rate.get().max(1.0))
+    }
+
     pub(crate) fn full(per_second: f64, capacity: f64) -> Self {
         Self {
             per_second,
@@ -48,20 +62,40 @@ impl TokenReserve {
         self.capacity
     }
 
-    /// The amount at `now`. A clock that went back counts as standing still.
-    pub(crate) fn token_level(&self, now: Duration) -> f64 {
+    /// The tokens at `now`. A clock that went back counts as standing still.
+    fn level(&self, now: Duration) -> f64 {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         (self.level + self.per_second * passed).min(self.capacity)
     }
 
-    pub(crate) fn draw_tokens(&mut self, now: Duration, amount: f64) {
-        self.level = (self.token_level(now) - amount).min(self.capacity);
+    /// Takes `n` tokens, even where there are fewer.
+    pub(crate) fn draw_tokens(&mut self, now: Duration, n: f64) {
+        self.level = (self.level(now) - n).min(self.capacity);
         self.at = self.at.max(now);
     }
 
-    /// When the level reaches `amount`; at the earliest `now`.
-    pub(crate) fn reaches_level_at(&self, now: Duration, amount: f64) -> Duration {
-        let missing = amount - self.token_level(now);
+    /// Takes `n` tokens, or none when there are fewer. Returns whether it took them.
+    pub fn take_tokens_now(&mut self, now: Duration, n: u32) -> bool {
+        let enough = self.level(now) >= f64::from(n);
+        if enough {
+            self.draw_tokens(now, f64::from(n));
+        }
+        enough
+    }
+
+    /// Returns `n` tokens that were taken but not used.
+    pub fn give_back_tokens(&mut self, n: u32) {
+        self.draw_tokens(self.at, -f64::from(n));
+    }
+
+    /// When a token can be taken: `now`, or later.
+    pub fn ready_at(&self, now: Duration) -> Duration {
+        self.reaches_level_at(now, 1.0)
+    }
+
+    /// When there are `n` tokens; at the earliest `now`.
+    pub(crate) fn reaches_level_at(&self, now: Duration, n: f64) -> Duration {
+        let missing = n - self.level(now);
         if missing <= 0.0 {
             return now;
         }
@@ -69,44 +103,6 @@ impl TokenReserve {
         // One nanosecond more, so that rounding doesn't leave it just short.
         now.saturating_add(wait)
             .saturating_add(Duration::from_nanos(1))
-    }
-}
-
-/// At most `rate * t + burst` in any time `t`. Starts full.
-#[derive(Clone, Copy, Debug)]
-pub struct TokenBucket(TokenReserve);
-
-impl TokenBucket {
-    /// A bucket that fills at `rate` up to `burst` tokens (at least 1, finite). With less than 1
-    /// nothing could ever pass.
-    pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
-        let fits = burst.is_finite() && burst >= 1.0;
-        SettingError::unless(fits, "burst", burst, "a finite number of at least 1")?;
-        Ok(Self(TokenReserve::full(rate.get(), burst)))
-    }
-
-    /// A bucket that holds one second's inflow, and at least one token.
-    pub fn one_second(rate: Rate) -> Self {
-        Self(TokenReserve::full(rate.get(), rate.get().max(1.0)))
-    }
-
-    /// Takes `n` tokens, or none when there are fewer. Returns whether it took them.
-    pub fn take_tokens_now(&mut self, now: Duration, n: u32) -> bool {
-        let enough = self.0.token_level(now) >= f64::from(n);
-        if enough {
-            self.0.draw_tokens(now, f64::from(n));
-        }
-        enough
-    }
-
-    /// Returns `n` tokens that were taken but not used.
-    pub fn give_back_tokens(&mut self, n: u32) {
-        self.0.draw_tokens(self.0.at, -f64::from(n));
-    }
-
-    /// When a token can be taken: `now`, or later.
-    pub fn ready_at(&self, now: Duration) -> Duration {
-        self.0.reaches_level_at(now, 1.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! CPU time for promotions, paid from what promotions save.
 
-use crate::budget::rate::TokenReserve;
+use crate::budget::rate::TokenBucket;
 use crate::error::SettingError;
 use crate::event::Event;
 use crate::observation::ProcessId;
@@ -65,7 +65,7 @@ pub struct ReturnBudget {
     settled_s: f64,
     at: Duration,
     /// Limits the use of one core.
-    pace: TokenReserve,
+    pace: TokenBucket,
     average_cost_s: f64,
     spent: Duration,
 }
@@ -103,7 +103,7 @@ impl ReturnBudget {
             saving: BTreeMap::new(),
             settled_s: 0.0,
             at: Duration::ZERO,
-            pace: TokenReserve::full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
+            pace: TokenBucket::full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
             average_cost_s: Self::FIRST_COST_S,
             spent: Duration::ZERO,
         }

@@ -1,7 +1,6 @@
 //! The size of pages at the first touch of memory.
 
-use super::blocks::expected_blocks;
-use super::region::{added_bytes, present_runs, saved_share};
+use super::{added_bytes, expected_blocks, present_runs, saved_share};
 use crate::machine_shape::MachineShape;
 use crate::observation::{OutsideRegions, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrders};

@@ -12,7 +12,7 @@ use crate::reason::Reason;
 use crate::requests::FaultSizes;
 use crate::saturating_cast::{ratio_or_zero, u64_of, usize_of};
 use crate::size_choice::faults::{FaultSizeInputs, FaultSizeReason};
-use crate::size_choice::region::{best_order, saved_share};
+use crate::size_choice::{best_order, saved_share};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 

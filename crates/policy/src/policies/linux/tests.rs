@@ -1,5 +1,4 @@
 use super::*;
-use crate::budget::Rate;
 use crate::error::SettingError;
 use crate::testing::{assert_reads, at, due, huge, observation, process, region, sample, took};
 
