@@ -135,7 +135,22 @@ pub struct RuleConditions {
 impl RuleConditions {
     /// `None` where that depends on its user's name, which is not known yet.
     fn matches_identity(&self, identity: &ProcessIdentity) -> Option<bool> {
-        if !self.match_except_user(identity) {
+        let pattern = |wanted: &Option<GlobPattern>, found: &[Option<&str>]| {
+            wanted.as_ref().is_none_or(|wanted| {
+                let mut found = found.iter().flatten();
+                found.any(|text| wanted.matches(text))
+            })
+        };
+        let command = [Some(&*identity.command), identity.executable.as_deref()];
+        let pod = identity.pod.as_ref();
+        let all_but_user = pattern(&self.command, &command)
+            && pattern(&self.cgroup, &[Some(&identity.cgroup)])
+            && pattern(&self.unit, &[identity.unit.as_deref()])
+            && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
+            && self
+                .qos
+                .is_none_or(|class| pod.is_some_and(|pod| pod.qos == class));
+        if !all_but_user {
             return Some(false);
         }
         let Some(wanted) = &self.user else {
@@ -144,25 +159,6 @@ impl RuleConditions {
         let matches = *wanted == identity.user || *wanted == identity.uid.to_string();
         let is_number = wanted.bytes().all(|byte| byte.is_ascii_digit());
         (matches || is_number || !identity.user_pending).then_some(matches)
-    }
-
-    fn match_except_user(&self, identity: &ProcessIdentity) -> bool {
-        let pattern = |wanted: &Option<GlobPattern>, found: &[Option<&str>]| {
-            wanted.as_ref().is_none_or(|wanted| {
-                let mut found = found.iter().flatten();
-                found.any(|text| wanted.matches(text))
-            })
-        };
-        let pod = identity.pod.as_ref();
-        pattern(
-            &self.command,
-            &[Some(&identity.command), identity.executable.as_deref()],
-        ) && pattern(&self.cgroup, &[Some(&identity.cgroup)])
-            && pattern(&self.unit, &[identity.unit.as_deref()])
-            && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
-            && self
-                .qos
-                .is_none_or(|class| pod.is_some_and(|pod| pod.qos == class))
     }
 }
 
@@ -252,18 +248,15 @@ impl Rules {
 
     /// Whether a process is managed, and under which rules.
     pub fn evaluate(&self, identity: &ProcessIdentity) -> RuleVerdict {
-        let decisions = self
-            .rules
-            .iter()
-            .map(|rule| rule.conditions.matches_identity(identity));
-        let mut decisive = decisions
+        let rules = self.rules.iter();
+        let decisions = rules.map(|rule| rule.conditions.matches_identity(identity));
+        let decisive = decisions
             .enumerate()
-            .filter(|(_, holds)| *holds != Some(false));
-        let first = match decisive.next() {
-            Some((rule, None)) => return RuleVerdict::Undecided { rule },
-            Some((rule, Some(_))) => Some(rule),
-            None => None,
-        };
+            .find(|(_, holds)| *holds != Some(false));
+        if let Some((rule, None)) = decisive {
+            return RuleVerdict::Undecided { rule };
+        }
+        let first = decisive.map(|(rule, _)| rule);
         match (first.map(|at| self.rules[at].action), self.unmatched) {
             (Some(RuleAction::Include(terms)), _) => RuleVerdict::Include(ProcessRules {
                 rule: first,

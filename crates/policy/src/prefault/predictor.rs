@@ -24,9 +24,9 @@ pub enum PrefaultResult {
 /// Follows streams and decides what to fill next.
 #[derive(Clone, Debug, Default)]
 pub struct PrefaultPredictor {
-    /// Ordered by start: an id is not used twice.
-    streams: BTreeMap<ProcessId, BTreeMap<StreamId, FaultStream>>,
-    next_id: StreamId,
+    /// Those of a process are ordered by start: an id is not used twice.
+    streams: BTreeMap<StreamKey, FaultStream>,
+    next_id: u64,
     under_way: PrefaultsUnderWay,
     warm: BTreeMap<ProcessId, u64>,
     unproven: BTreeMap<ProcessId, UnprovenPrefaults>,
@@ -48,7 +48,7 @@ const UNPROVEN_AGE: Duration = Duration::from_secs(60);
 /// A process with a report within this time is at work.
 const JUST_NOW: Duration = Duration::from_millis(100);
 
-type StreamId = u64;
+type StreamKey = (ProcessId, u64);
 
 /// A region to fill, or to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct PrefaultTask {
     pub process: ProcessId,
     /// The region.
     pub region: RegionAddr,
-    stream: StreamId,
+    stream: u64,
 }
 
 impl PrefaultPredictor {
@@ -81,9 +81,12 @@ impl PrefaultPredictor {
     }
 
     fn add(&mut self, process: ProcessId, stream: FaultStream) {
-        let streams = self.streams.entry(process).or_default();
-        streams.insert(self.next_id, stream);
+        self.streams.insert((process, self.next_id), stream);
         self.next_id += 1;
+    }
+
+    fn streams_of(&self, process: ProcessId) -> impl Iterator<Item = (&StreamKey, &FaultStream)> {
+        self.streams.range((process, 0)..=(process, u64::MAX))
     }
 
     /// Forgets streams without a report for a long time.
@@ -93,28 +96,24 @@ impl PrefaultPredictor {
 
     /// Forgets streams of a process for which `ended` is true. What was filled for them is unused.
     fn forget_streams(&mut self, ended: impl Fn(ProcessId, &FaultStream) -> bool) {
-        let unused = &mut self.unused;
-        for (process, streams) in &mut self.streams {
-            streams.retain(|_, stream| {
-                let ended = ended(*process, stream);
-                *unused += if ended { stream.unreached_regions() } else { 0 };
-                !ended
-            });
-        }
+        self.streams.retain(|(process, _), stream| {
+            let ended = ended(*process, stream);
+            self.unused += if ended { stream.unreached_regions() } else { 0 };
+            !ended
+        });
     }
 
     /// Takes in a report of first touches in a process.
     pub fn on_fault_report(&mut self, now: Duration, process: ProcessId, advance: StreamAdvance) {
         self.forget_ended(now);
-        let streams = self.streams.entry(process).or_default();
-        let mut all = streams.values_mut();
-        if all.any(|s| s.on_fault_report(now, advance)) {
+        let mut own = self.streams.range_mut((process, 0)..=(process, u64::MAX));
+        if own.any(|(_, stream)| stream.on_fault_report(now, advance)) {
             return;
         }
-        if streams.len() >= STREAMS_PER_PROCESS {
-            let quietest = streams.iter().min_by_key(|(_, s)| s.heard_at);
-            if let Some(quietest) = quietest.map(|(id, _)| *id) {
-                let removed = streams.remove(&quietest);
+        if self.streams_of(process).count() >= STREAMS_PER_PROCESS {
+            let quietest = self.streams_of(process).min_by_key(|(_, s)| s.heard_at);
+            if let Some(quietest) = quietest.map(|(key, _)| *key) {
+                let removed = self.streams.remove(&quietest);
                 self.unused += removed.map_or(0, |stream| stream.unreached_regions());
             }
         }
@@ -137,22 +136,21 @@ impl PrefaultPredictor {
     ) -> Option<PrefaultTask> {
         let warm =
             |process| self.warm_start_regions_left(process) > self.under_way.count_of(process);
-        let wanting = self.streams().filter(|(process, _, s)| {
+        let wanting = self.streams.iter().filter(|((process, _), s)| {
             s.window_has_room()
                 && (s.proven || !self.has_reached_unproven_limit(now, *process))
                 && (!s.asked_for || warm(*process))
         });
         let mut wanting: Vec<_> = wanting.collect();
-        wanting.sort_by_key(|(_, _, s)| (s.asked_for, s.unreached_regions()));
+        wanting.sort_by_key(|(_, s)| (s.asked_for, s.unreached_regions()));
         let all_under_way = self.under_way.count();
-        let task = wanting.into_iter().find_map(|(process, id, stream)| {
-            let mut around = around(process, stream.last_reported_region())?;
+        let task = wanting.into_iter().find_map(|(key, stream)| {
+            let mut around = around(key.0, stream.last_reported_region())?;
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
             let region = stream.region_to_prefault(&around)?;
             // Another stream may have come to the same one.
-            let task = task(process, id, region);
-            (!self.under_way.contains(process, region)).then_some(task)
+            (!self.under_way.contains(key.0, region)).then_some(task(key, region))
         })?;
         let stream = self.get_mut(task)?;
         stream.on_prefault_handed_out();
@@ -212,9 +210,9 @@ impl PrefaultPredictor {
 
     /// When to check next whether a program has reached a filled region, and which one.
     pub fn next_progress_check(&self) -> Option<(Duration, PrefaultTask)> {
-        let peeks = self.streams().filter_map(|(process, id, stream)| {
+        let peeks = self.streams.iter().filter_map(|(key, stream)| {
             let (at, region) = stream.progress_check()?;
-            Some((at, task(process, id, region)))
+            Some((at, task(key, region)))
         });
         peeks.min_by_key(|(at, _)| *at)
     }
@@ -228,8 +226,8 @@ impl PrefaultPredictor {
 
     /// A filled region that its program has passed, to check whether it is in use.
     pub fn next_use_check(&self) -> Option<PrefaultTask> {
-        let mut all = self.streams();
-        all.find_map(|(process, id, stream)| Some(task(process, id, stream.region_to_check_use()?)))
+        let mut all = self.streams.iter();
+        all.find_map(|(key, stream)| Some(task(key, stream.region_to_check_use()?)))
     }
 
     /// Takes in the result of that check.
@@ -250,12 +248,7 @@ impl PrefaultPredictor {
     /// Whether all streams of a process with a recent report were given up, and no other stream is
     /// known to use what is filled.
     pub fn has_given_up(&self, now: Duration, process: ProcessId) -> bool {
-        let streams = || {
-            self.streams
-                .get(&process)
-                .into_iter()
-                .flat_map(|s| s.values())
-        };
+        let streams = || self.streams_of(process).map(|(_, stream)| stream);
         let mut latest = streams().filter(|s| now < s.heard_at + JUST_NOW);
         let good = |s: &FaultStream| s.window > 0 && s.proven;
         latest.next().is_some_and(|s| s.window == 0)
@@ -270,7 +263,7 @@ impl PrefaultPredictor {
 
     /// Keeps only the processes for which `is_there` is true.
     pub fn retain(&mut self, is_there: impl Fn(ProcessId) -> bool) {
-        self.streams.retain(|process, _| is_there(*process));
+        self.streams.retain(|(process, _), _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
         self.unproven.retain(|process, _| is_there(*process));
         self.under_way.forget(|process| !is_there(process));
@@ -279,9 +272,8 @@ impl PrefaultPredictor {
     /// Ends the request to fill memory of a process, and the streams that stand for its mappings.
     pub fn cancel_warm_start(&mut self, process: ProcessId) {
         self.warm.remove(&process);
-        if let Some(streams) = self.streams.get_mut(&process) {
-            streams.retain(|_, stream| !stream.asked_for);
-        }
+        self.streams
+            .retain(|(owner, _), stream| *owner != process || !stream.asked_for);
     }
 
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
@@ -305,9 +297,8 @@ impl PrefaultPredictor {
 
     /// Regions filled ahead of streams that have not been reported there yet, at most.
     pub fn regions_prefaulted_ahead(&self) -> u64 {
-        self.streams()
-            .map(|(_, _, stream)| stream.unreached_regions())
-            .sum()
+        let streams = self.streams.values();
+        streams.map(FaultStream::unreached_regions).sum()
     }
 
     /// Regions, at most, filled ahead of streams that ended before they reached them. Only
@@ -316,30 +307,22 @@ impl PrefaultPredictor {
         self.unused
     }
 
-    fn streams(&self) -> impl Iterator<Item = (ProcessId, StreamId, &FaultStream)> {
-        self.streams.iter().flat_map(|(process, streams)| {
-            let of_process = streams.iter();
-            of_process.map(|(id, stream)| (*process, *id, stream))
-        })
-    }
-
     fn get(&self, task: PrefaultTask) -> Option<&FaultStream> {
-        self.streams.get(&task.process)?.get(&task.stream)
+        self.streams.get(&(task.process, task.stream))
     }
 
     fn get_mut(&mut self, task: PrefaultTask) -> Option<&mut FaultStream> {
-        let streams = self.streams.get_mut(&task.process)?;
-        streams.get_mut(&task.stream)
+        self.streams.get_mut(&(task.process, task.stream))
     }
 
     /// Returns whether the stream was there.
     fn forget_stream(&mut self, task: PrefaultTask) -> bool {
-        let streams = self.streams.get_mut(&task.process);
-        streams.is_some_and(|streams| streams.remove(&task.stream).is_some())
+        let key = (task.process, task.stream);
+        self.streams.remove(&key).is_some()
     }
 }
 
-fn task(process: ProcessId, stream: StreamId, region: RegionAddr) -> PrefaultTask {
+fn task(&(process, stream): &StreamKey, region: RegionAddr) -> PrefaultTask {
     PrefaultTask {
         process,
         region,

@@ -103,38 +103,41 @@ impl MemoryScopeState {
 
     /// Why nothing in it is promoted, if so.
     fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlock> {
-        let scope = || self.scope.clone();
-        if let Some(shortage) = self.shortage() {
-            let used_percent = shortage.used_percent;
-            let high_percent = self.marks.high_percent();
-            return Some(if used_percent > high_percent {
-                PromotionBlock::AboveHigh {
-                    scope: scope(),
-                    used_percent,
-                    high_percent,
-                }
-            } else if used_percent > self.start_percent {
-                PromotionBlock::FillingUp {
-                    scope: scope(),
-                    used_percent,
-                    start_percent: self.start_percent,
-                    growth_bytes_per_s: shortage.growth_bytes_per_s,
-                }
-            } else {
-                PromotionBlock::Recovering {
-                    scope: scope(),
-                    used_percent,
-                    low_percent: self.marks.low_percent(),
-                }
+        let scope = self.scope.clone();
+        let Some(shortage) = self.shortage() else {
+            let pressure_percent = self.pressure_percent;
+            let pressure_percent = pressure_percent.filter(|p| *p > pressure_limit_percent)?;
+            return Some(PromotionBlock::Pressure {
+                scope,
+                pressure_percent,
+                limit_percent: pressure_limit_percent,
             });
-        }
-        let pressure_percent = self
-            .pressure_percent
-            .filter(|percent| *percent > pressure_limit_percent)?;
-        Some(PromotionBlock::Pressure {
-            scope: scope(),
-            pressure_percent,
-            limit_percent: pressure_limit_percent,
+        };
+        let MemoryShortage {
+            used_percent,
+            start_percent,
+            growth_bytes_per_s,
+        } = shortage;
+        let high_percent = self.marks.high_percent();
+        Some(if used_percent > high_percent {
+            PromotionBlock::AboveHigh {
+                scope,
+                used_percent,
+                high_percent,
+            }
+        } else if used_percent > start_percent {
+            PromotionBlock::FillingUp {
+                scope,
+                used_percent,
+                start_percent,
+                growth_bytes_per_s,
+            }
+        } else {
+            PromotionBlock::Recovering {
+                scope,
+                used_percent,
+                low_percent: self.marks.low_percent(),
+            }
         })
     }
 
@@ -348,25 +351,16 @@ impl MemoryGuard {
     /// Whether a region of this process may be promoted, by the last assessment, if that takes
     /// `bytes` more memory.
     pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlock> {
-        let hold = self
-            .all_promotion_blocked_by()
-            .or_else(|| {
-                let fullest = self.groups_of(process).max_by(|a, b| {
-                    let rank = |w: &MemoryScopeState| (w.recovering, w.usage.percent());
-                    let ((a_short, a), (b_short, b)) = (rank(a), rank(b));
-                    a_short.cmp(&b_short).then(a.total_cmp(&b))
-                });
-                fullest.and_then(|w| w.promotion_block(self.pressure_limit_percent))
-            })
-            .or_else(|| {
-                self.groups_of(process)
-                    .find_map(|w| w.promotion_block(self.pressure_limit_percent))
-            })
-            .or_else(|| {
-                self.scopes_of(process)
-                    .find_map(|w| w.promotion_block_after_adding(bytes))
-            });
-        hold.map_or(Ok(()), Err)
+        let fullest = self.groups_of(process).max_by(|a, b| {
+            let by_recovery = a.recovering.cmp(&b.recovering);
+            by_recovery.then(a.usage.percent().total_cmp(&b.usage.percent()))
+        });
+        let mut groups = fullest.into_iter().chain(self.groups_of(process));
+        let mut scopes = self.scopes_of(process);
+        self.all_promotion_blocked_by()
+            .or_else(|| groups.find_map(|w| w.promotion_block(self.pressure_limit_percent)))
+            .or_else(|| scopes.find_map(|w| w.promotion_block_after_adding(bytes)))
+            .map_or(Ok(()), Err)
     }
 
     /// Whether memory is recovered from any process, by the last assessment.
