@@ -264,6 +264,10 @@ mod tests {
         }
     }
 
+    fn pages(planner: &mut ReservePlanner, ms: u64, state: ReserveState) -> u32 {
+        planner.target(&input(ms, state)).pages
+    }
+
     fn planner() -> ReservePlanner {
         ReservePlanner::new(ReserveLimit::default())
     }
@@ -271,32 +275,26 @@ mod tests {
     #[test]
     fn one_page_is_filled_to_measure_and_all_where_fills_are_expensive() {
         let mut planner = planner();
-        assert_eq!(planner.target(&input(0, ReserveState::default())).pages, 1);
+        assert_eq!(pages(&mut planner, 0, ReserveState::default()), 1);
         assert_eq!(planner.pays(), None);
-        assert_eq!(planner.target(&input(10, filled(1, 1, 4600))).pages, 128);
+        assert_eq!(pages(&mut planner, 10, filled(1, 1, 4600)), 128);
         assert_eq!(planner.next_supply(1, true), HugePageSupply::Ready);
         let fill = Duration::from_micros(4600);
         let expensive = HugePageSupply::NotReady { fill };
         assert_eq!(planner.next_supply(0, true), expensive);
-        assert_eq!(
-            planner.target(&input(10_000, filled(128, 128, 4600))).pages,
-            0
-        );
+        assert_eq!(pages(&mut planner, 10_000, filled(128, 128, 4600)), 0);
         planner.record_use(at(10_000));
-        assert_eq!(
-            planner.target(&input(10_001, filled(0, 128, 4600))).pages,
-            128
-        );
+        assert_eq!(pages(&mut planner, 10_001, filled(0, 128, 4600)), 128);
     }
 
     #[test]
     fn where_memory_is_backed_it_stays_empty_and_is_measured_again_after_a_minute() {
         let mut planner = planner();
-        assert_eq!(planner.target(&input(0, ReserveState::default())).pages, 1);
-        assert_eq!(planner.target(&input(10, filled(1, 1, 90))).pages, 0);
+        assert_eq!(pages(&mut planner, 0, ReserveState::default()), 1);
+        assert_eq!(pages(&mut planner, 10, filled(1, 1, 90)), 0);
         planner.record_use(at(60_000));
-        assert_eq!(planner.target(&input(60_000, filled(0, 1, 90))).pages, 0);
-        assert_eq!(planner.target(&input(60_010, filled(0, 1, 90))).pages, 1);
+        assert_eq!(pages(&mut planner, 60_000, filled(0, 1, 90)), 0);
+        assert_eq!(pages(&mut planner, 60_010, filled(0, 1, 90)), 1);
         assert_eq!(planner.next_supply(0, true), HugePageSupply::Ready);
         let fill = Duration::from_micros(90);
         let compacts = HugePageSupply::NotReady { fill };
@@ -318,34 +316,28 @@ mod tests {
     fn it_pays_where_promotions_without_it_are_dear_whatever_one_fill_cost() {
         let mut planner = planner();
         planner.record_use(at(0));
-        assert_eq!(planner.target(&input(0, filled(1, 1, 90))).pages, 0);
+        assert_eq!(pages(&mut planner, 0, filled(1, 1, 90)), 0);
         for _ in 0..3 {
             planner.record_unserved(Duration::from_micros(3000));
         }
         assert_eq!(planner.pays(), Some(true));
-        assert_eq!(planner.target(&input(10, filled(0, 1, 90))).pages, 128);
+        assert_eq!(pages(&mut planner, 10, filled(0, 1, 90)), 128);
         // Fills show that it is cheap again.
-        assert_eq!(planner.target(&input(20, filled(128, 128, 90))).pages, 0);
+        assert_eq!(pages(&mut planner, 20, filled(128, 128, 90)), 0);
     }
 
     #[test]
     fn a_shortage_empties_it_at_once_and_for_a_while() {
         let mut planner = planner();
-        assert_eq!(planner.target(&input(0, filled(1, 1, 4600))).pages, 128);
+        assert_eq!(pages(&mut planner, 0, filled(1, 1, 4600)), 128);
         let blocked = ReserveInput {
             blocked: true,
             ..input(100, filled(100, 100, 4600))
         };
         assert_eq!(planner.target(&blocked).pages, 0);
         planner.record_use(at(10_000));
-        assert_eq!(
-            planner.target(&input(10_000, filled(0, 100, 4600))).pages,
-            0
-        );
-        assert_eq!(
-            planner.target(&input(10_100, filled(0, 100, 4600))).pages,
-            128
-        );
+        assert_eq!(pages(&mut planner, 10_000, filled(0, 100, 4600)), 0);
+        assert_eq!(pages(&mut planner, 10_100, filled(0, 100, 4600)), 128);
         let failed = ReserveState {
             failed: 1,
             ..filled(0, 100, 4600)

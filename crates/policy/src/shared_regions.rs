@@ -137,12 +137,6 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_at_most_one_page_in_a_hundred() {
-        let percent = f64::from(MAX_SHARED_PAGES) * 100.0 / f64::from(PAGES_PER_REGION);
-        assert!(percent > 0.0 && percent <= 1.0, "{percent}");
-    }
-
-    #[test]
     fn copies_of_shared_pages_count_and_stay_within_the_limit() {
         let mut regions = SharedRegions::default();
         let whole_huge = RegionSample {

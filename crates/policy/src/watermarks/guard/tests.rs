@@ -57,6 +57,10 @@ fn assert_held(promotion: Result<(), PromotionBlock>, why: &str) {
     assert_eq!(promotion.expect_err("promotion is held").to_string(), why);
 }
 
+fn held(guard: &MemoryGuard) -> Result<(), PromotionBlock> {
+    guard.may_promote(process(1), 0)
+}
+
 fn guard() -> MemoryGuard {
     let limit = MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT;
     MemoryGuard::new(Watermarks::default(), limit).expect("the limit is in range")
@@ -65,17 +69,11 @@ fn guard() -> MemoryGuard {
 #[test]
 fn nothing_is_promoted_before_memory_was_looked_at() {
     let mut guard = guard();
-    assert_eq!(
-        guard.may_promote(process(1), 0),
-        Err(PromotionBlock::Unknown)
-    );
+    assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
     assert_eq!(guard.assess(at(0), &machine(50)), Ok(()));
-    assert_eq!(guard.may_promote(process(1), 0), Ok(()));
+    assert_eq!(held(&guard), Ok(()));
     guard.mark_memory_unknown();
-    assert_eq!(
-        guard.may_promote(process(1), 0),
-        Err(PromotionBlock::Unknown)
-    );
+    assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
 }
 
 #[test]
@@ -99,11 +97,10 @@ fn a_group_holds_and_gives_back_only_its_own() {
 
     state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at(0), &state), Ok(()));
-    let held = guard.may_promote(process(1), 0);
-    assert!(
-        matches!(held, Err(PromotionBlock::Recovering { .. })),
-        "{held:?}"
-    );
+    assert!(matches!(
+        held(&guard),
+        Err(PromotionBlock::Recovering { .. })
+    ));
 
     // After it was gone and came back, it starts anew.
     state.groups.remove(0);
@@ -112,7 +109,7 @@ fn a_group_holds_and_gives_back_only_its_own() {
     state.groups = vec![group("/db", 75, &[1, 2])];
     let _ = guard.assess(at(0), &state);
     assert!(!guard.is_recovering());
-    assert_eq!(guard.may_promote(process(1), 0), Ok(()));
+    assert_eq!(held(&guard), Ok(()));
 }
 
 #[test]
@@ -150,11 +147,7 @@ fn pressure_in_a_cgroup_holds_its_promotions() {
     state.groups = vec![group("/a", 50, &[1]), group("/b", 60, &[1, 2])];
     state.groups[0].pressure_percent = Some(20.0);
     assert_eq!(guard.assess(at(0), &state), Ok(()));
-    let held = guard.may_promote(process(1), 0);
-    assert!(
-        matches!(held, Err(PromotionBlock::Pressure { .. })),
-        "{held:?}"
-    );
+    assert!(matches!(held(&guard), Err(PromotionBlock::Pressure { .. })));
     assert_eq!(guard.may_promote(process(2), 0), Ok(()));
 }
 
@@ -196,8 +189,10 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
         fill(&mut guard, (600..1639).step_by(mib_per_look));
         assert_eq!(guard.is_recovering(), early, "{mib_per_look} MiB in 50 ms");
         assert_eq!(guard.in_danger(), early);
-        let held = guard.may_promote(process(1), 0);
-        assert_eq!(matches!(held, Err(PromotionBlock::FillingUp { .. })), early);
+        assert_eq!(
+            matches!(held(&guard), Err(PromotionBlock::FillingUp { .. })),
+            early
+        );
     }
 }
 
@@ -214,13 +209,12 @@ fn a_slow_recovery_has_to_start_earlier() {
 fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     let mut guard = guard();
     let mut state = in_group("/a", gib(1800), &[1]);
-    let everyone = [process(1), process(2)];
+    let listed = |guard: &mut MemoryGuard, time| {
+        guard.begin_huge_page_listing(ms(time), &[process(1), process(2)])
+    };
     let _ = guard.assess(ms(0), &state);
-    assert_eq!(
-        guard.begin_huge_page_listing(ms(0), &everyone),
-        [process(1)]
-    );
-    assert_eq!(guard.begin_huge_page_listing(ms(50), &everyone), []);
+    assert_eq!(listed(&mut guard, 0), [process(1)]);
+    assert_eq!(listed(&mut guard, 50), []);
     // Another group runs short; its huge pages are not listed yet.
     state.groups.push(GroupMemory {
         usage: gib(1900),
@@ -230,10 +224,7 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     guard.on_search_exhausted(ms(100));
     assert_eq!(guard.shortage(process(1)), None);
     assert!(guard.shortage(process(2)).is_some());
-    assert_eq!(
-        guard.begin_huge_page_listing(ms(150), &everyone),
-        [process(2)]
-    );
+    assert_eq!(listed(&mut guard, 150), [process(2)]);
     guard.on_search_exhausted(ms(150));
     assert!(!guard.is_recovering());
 }
@@ -260,10 +251,8 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let state = in_group("/a", gib(1832), &[1, 2]);
     let _ = guard.assess(ms(10_500), &state);
     let everyone = [process(1), process(2)];
-    assert_eq!(
-        guard.begin_huge_page_listing(ms(10_500), &everyone),
-        everyone
-    );
+    let listed = guard.begin_huge_page_listing(ms(10_500), &everyone);
+    assert_eq!(listed, everyone);
 }
 
 #[test]
@@ -278,10 +267,7 @@ fn nearly_full_memory_is_checked_between_looks() {
     let scope = MemoryScope::Group("/a".to_owned());
     assert_eq!(guard.next_memory_read_at(), Some(ms(40)));
     assert_eq!(guard.scopes_due_to_read(ms(39)), []);
-    assert_eq!(
-        guard.scopes_due_to_read(ms(40)),
-        std::slice::from_ref(&scope)
-    );
+    assert_eq!(guard.scopes_due_to_read(ms(40)), [scope.clone()]);
     guard.record_use(ms(40), &scope, gib(2000));
     assert!(guard.is_recovering());
     assert_eq!(guard.next_memory_read_at(), Some(ms(80)));

@@ -23,13 +23,31 @@ impl SimulatedFills {
         std::iter::from_fn(|| self.next()).take(most).collect()
     }
 
+    /// Returns whether the stream ended with it.
+    fn end(&mut self, task: PrefaultTask, what: PrefaultResult) -> bool {
+        self.predictor.on_prefault_result(self.now, task, what)
+    }
+
     fn done(&mut self, task: PrefaultTask) {
-        assert!(
-            !self
-                .predictor
-                .on_prefault_result(self.now, task, PrefaultResult::Done)
-        );
+        assert!(!self.end(task, PrefaultResult::Done));
         self.room_regions = self.room_regions.saturating_sub(1);
+    }
+
+    /// Regions filled ahead of streams, and fills under way.
+    fn counts(&self) -> (u64, u64) {
+        let predictor = &self.predictor;
+        (
+            predictor.regions_prefaulted_ahead(),
+            predictor.count_prefaults_under_way(),
+        )
+    }
+
+    fn with_warm_start(regions: u64) -> Self {
+        let mut pool = Self::new(1000);
+        pool.predictor.request_warm_start(process(1), regions);
+        let last = region(LAST);
+        pool.predictor.on_new_mapping(pool.now, process(1), last);
+        pool
     }
 }
 
@@ -64,8 +82,7 @@ fn a_window_is_handed_out_in_order_and_once() {
         pool.done(task);
         assert_eq!(pool.next(), None);
     }
-    assert_eq!(pool.predictor.count_prefaults_under_way(), 0);
-    assert_eq!(pool.predictor.regions_prefaulted_ahead(), 64);
+    assert_eq!(pool.counts(), (64, 0));
 }
 
 #[test]
@@ -106,11 +123,8 @@ fn regions_under_way_are_not_checked() {
     }
     assert_eq!(pool.predictor.next_progress_check(), None);
     pool.done(halfway);
-    let peek = pool
-        .predictor
-        .next_progress_check()
-        .map(|(_, task)| task.region);
-    assert_eq!(peek, Some(halfway.region));
+    let peek = pool.predictor.next_progress_check();
+    assert_eq!(peek.map(|(_, task)| task.region), Some(halfway.region));
 }
 
 #[test]
@@ -118,15 +132,8 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let (mut pool, at) = at_full_window();
     let mut tasks = pool.all(5);
     let refused = tasks.remove(2);
-    let (now, predictor) = (pool.now, &mut pool.predictor);
-    assert!(predictor.on_prefault_result(now, refused, PrefaultResult::Refused));
-    assert_eq!(
-        (
-            predictor.regions_prefaulted_ahead(),
-            predictor.count_prefaults_under_way()
-        ),
-        (0, 4)
-    );
+    assert!(pool.end(refused, PrefaultResult::Refused));
+    assert_eq!(pool.counts(), (0, 4));
     assert_eq!(pool.next(), None);
     // Meanwhile another stream of the same process begins, further on.
     pool.report(FIRST + at + 500);
@@ -134,9 +141,7 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
         pool.done(task);
     }
     let last = tasks.remove(0);
-    let ends = pool
-        .predictor
-        .on_prefault_result(pool.now, last, PrefaultResult::Refused);
+    let ends = pool.end(last, PrefaultResult::Refused);
     assert!(!ends, "the stream had ended already");
     assert_eq!(places(&pool.all(1)), [at + 501]);
     assert_eq!(pool.predictor.count_prefaults_under_way(), 1);
@@ -147,16 +152,14 @@ fn a_region_under_way_is_handed_out_once() {
     let (mut pool, at) = at_full_window();
     let first = pool.all(1);
     // Forgotten, and reported again in the same place.
-    let (now, predictor) = (pool.now, &mut pool.predictor);
-    predictor.forget(process(1));
-    assert_eq!(predictor.count_prefaults_under_way(), 1);
+    pool.predictor.forget(process(1));
+    assert_eq!(pool.predictor.count_prefaults_under_way(), 1);
     pool.report(FIRST + at);
     assert_eq!(pool.next(), None);
     let [first] = first[..] else {
         panic!("expected one task")
     };
-    pool.predictor
-        .on_prefault_result(now, first, PrefaultResult::Occupied);
+    pool.end(first, PrefaultResult::Occupied);
     assert_eq!(places(&pool.all(2)), [at + 1, at + 2]);
 }
 
@@ -172,8 +175,7 @@ fn fills_under_way_stay_within_the_memory_limit() {
     pool.done(first);
     // Two fills are under way, with room for two.
     assert_eq!(pool.next(), None);
-    pool.predictor
-        .on_prefault_result(pool.now, second, PrefaultResult::Occupied);
+    pool.end(second, PrefaultResult::Occupied);
     assert_eq!(places(&pool.all(100)), [at + 4]);
     pool.done(third);
     assert_eq!(pool.next(), None);
@@ -181,10 +183,7 @@ fn fills_under_way_stay_within_the_memory_limit() {
 
 #[test]
 fn a_warm_start_fills_at_most_what_was_requested() {
-    let mut pool = SimulatedFills::new(1000);
-    pool.predictor.request_warm_start(process(1), 5);
-    pool.predictor
-        .on_new_mapping(pool.now, process(1), region(LAST));
+    let mut pool = SimulatedFills::with_warm_start(5);
     let mut tasks = VecDeque::from(pool.all(3));
     assert_eq!(tasks.len(), 3);
     let mut filled = BTreeSet::new();
@@ -196,7 +195,7 @@ fn a_warm_start_fills_at_most_what_was_requested() {
             assert!(filled.insert(task.region), "a region was filled twice");
             PrefaultResult::Done
         };
-        pool.predictor.on_prefault_result(pool.now, task, what);
+        pool.end(task, what);
         let wanted = pool.predictor.warm_start_regions_left(process(1));
         tasks.extend(pool.all(3 - tasks.len()));
         assert!(pool.predictor.count_prefaults_under_way() <= wanted);
@@ -207,10 +206,7 @@ fn a_warm_start_fills_at_most_what_was_requested() {
 #[test]
 fn fills_under_way_for_an_ended_process_are_not_counted() {
     for becomes_another in [false, true] {
-        let mut pool = SimulatedFills::new(1000);
-        pool.predictor.request_warm_start(process(1), 100);
-        pool.predictor
-            .on_new_mapping(pool.now, process(1), region(LAST));
+        let mut pool = SimulatedFills::with_warm_start(100);
         let tasks = pool.all(4);
         if becomes_another {
             pool.predictor.forget(process(1));
@@ -219,29 +215,19 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
             pool.predictor.retain(|_| false);
         }
         assert_eq!(pool.next(), None);
-        assert_eq!(
-            pool.predictor.count_prefaults_under_way(),
-            4,
-            "fills under way still count"
-        );
-        for (n, task) in tasks.into_iter().enumerate() {
-            let what = [
-                PrefaultResult::Done,
-                PrefaultResult::Refused,
-                PrefaultResult::Occupied,
-            ][n % 3];
-            assert!(!pool.predictor.on_prefault_result(pool.now, task, what));
+        let under_way = pool.predictor.count_prefaults_under_way();
+        assert_eq!(under_way, 4, "fills under way still count");
+        let results = [
+            PrefaultResult::Done,
+            PrefaultResult::Refused,
+            PrefaultResult::Occupied,
+        ];
+        for (task, what) in tasks.into_iter().zip(results.into_iter().cycle()) {
+            assert!(!pool.end(task, what));
         }
-        let predictor = &pool.predictor;
-        assert_eq!(
-            (
-                predictor.count_prefaults_under_way(),
-                predictor.regions_prefaulted_ahead()
-            ),
-            (0, 0)
-        );
+        assert_eq!(pool.counts(), (0, 0));
         let warm = if becomes_another { 100 } else { 0 };
-        assert_eq!(predictor.warm_start_regions_left(process(1)), warm);
+        assert_eq!(pool.predictor.warm_start_regions_left(process(1)), warm);
     }
 }
 
@@ -281,7 +267,7 @@ fn faults_beside(workers: usize) -> u64 {
             } else {
                 PrefaultResult::Occupied
             };
-            pool.predictor.on_prefault_result(pool.now, task, what);
+            pool.end(task, what);
         }
         pool.now += Duration::from_micros(60);
         if faulting.is_some_and(|end| end <= tick) {
