@@ -9,6 +9,8 @@ use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::requests::{Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
+use crate::run_rate::PageBitmap;
+use crate::run_rate::region_probe_plan::xorshift;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -142,4 +144,47 @@ pub fn assert_reads(reason: &Reason, text: &str, json: &str) {
 pub fn range_of(turns: &[u32]) -> Option<u32> {
     let (most, least) = turns.iter().max().zip(turns.iter().min())?;
     Some(most - least)
+}
+
+/// Random numbers, the same in every run.
+pub struct Chance(Box<dyn FnMut() -> u64>);
+
+impl Default for Chance {
+    fn default() -> Self {
+        Self(Box::new(xorshift(0x9e37_79b9_7f4a_7c15)))
+    }
+}
+
+impl Chance {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (self.0)() % bound
+    }
+
+    /// Over 0, at most 1.
+    pub fn uniform(&mut self) -> f64 {
+        (((self.0)() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (G. Box and M. Muller, 1958).
+    pub fn normal(&mut self) -> f64 {
+        let angle = std::f64::consts::TAU * self.uniform();
+        (-2.0 * self.uniform().ln()).sqrt() * angle.cos()
+    }
+
+    /// How many events of a rate fall into a time in which `mean` are expected.
+    pub fn poisson(&mut self, mean: f64) -> u64 {
+        let (mut events, mut at) = (0, -self.uniform().ln());
+        while at < mean {
+            events += 1;
+            at -= self.uniform().ln();
+        }
+        events
+    }
+}
+
+/// A bitmap with these pages of a region.
+pub fn pages(pages: impl IntoIterator<Item = u16>) -> PageBitmap {
+    let mut bits = PageBitmap::default();
+    pages.into_iter().for_each(|page| bits.insert(page));
+    bits
 }

@@ -136,25 +136,17 @@ fn likelihoods(at: &EqualTouchCounts, rates: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::region_probe_plan::xorshift;
     use super::*;
+    use crate::testing::Chance;
     use proptest::prelude::*;
 
-    /// Counts over this time in regions with these rates, by a small random generator.
+    /// Counts over this time in regions with these rates.
     fn counts(rates: impl Iterator<Item = f64>, over_s: f64) -> Vec<TouchCount> {
-        let mut random = xorshift(0x9e37_79b9_7f4a_7c15);
-        let mut uniform = move || (random() >> 11) as f64 / (1u64 << 53) as f64;
+        let mut chance = Chance::default();
         rates
-            .map(|rate| {
-                // As many as exponential gaps fit into the time.
-                let (mut touches, mut at_s) = (0.0, 0.0);
-                loop {
-                    at_s -= uniform().max(f64::MIN_POSITIVE).ln() / rate;
-                    if at_s > over_s {
-                        break TouchCount { touches, over_s };
-                    }
-                    touches += 1.0;
-                }
+            .map(|rate| TouchCount {
+                touches: chance.poisson(rate * over_s) as f64,
+                over_s,
             })
             .collect()
     }

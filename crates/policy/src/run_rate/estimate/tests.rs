@@ -1,7 +1,7 @@
 use super::*;
 use crate::run_rate::costs::{DistanceCost, FootprintCosts};
 use crate::run_rate::region_probe_plan::xorshift;
-use crate::testing::region;
+use crate::testing::{pages, region};
 use proptest::prelude::*;
 
 mod coverage;
@@ -102,12 +102,8 @@ fn overhead(estimate: &OverheadEstimate) -> Overhead {
 
 /// The first `count` pages of an order that is different in each region.
 fn scattered(region: u64, count: f64) -> PageBitmap {
-    let mut bits = PageBitmap::default();
     let mut random = xorshift(region.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    for _ in 0..count as u64 {
-        bits.insert((random() % 512) as u16);
-    }
-    bits
+    pages((0..count as u64).map(|_| (random() % 512) as u16))
 }
 
 #[test]
@@ -243,11 +239,10 @@ fn a_small_hot_part_touched_everywhere_still_walks() {
 
 /// Reads are given as microseconds of CPU time since the clear, and pages touched.
 fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
-    let read = |(us, pages): &(f64, f64)| {
-        let mut touched = PageBitmap::default();
-        (0..*pages as u16).for_each(|n| touched.insert(n * 37 % 512));
+    let read = |(us, touched): &(f64, f64)| {
+        let touched = (0..*touched as u16).map(|n| n * 37 % 512);
         RegionProbeRead {
-            shape: TouchShape::of(&touched),
+            shape: TouchShape::of(&pages(touched)),
             cpu_s: us * 1e-6,
         }
     };
@@ -289,11 +284,8 @@ fn a_region_full_at_the_first_read_is_not_idle() {
 fn a_stream_costs_little() {
     // The program goes through a region in 2 ms, at changing places.
     let estimator = estimator_after(16, 1.0, Duration::ZERO, |r, t| {
-        let mut bits = PageBitmap::default();
-        if r % 16 == 3 {
-            (0..((t * 256_000.0) as u16).min(512)).for_each(|page| bits.insert(page));
-        }
-        bits
+        let touched = if r % 16 == 3 { t * 256_000.0 } else { 0.0 };
+        pages(0..(touched as u16).min(512))
     });
     let rates = rates(&estimator);
     assert!(rates.scattered_per_s < 0.1 * rates.streamed_per_s);
@@ -379,15 +371,12 @@ fn left_out_memory_has_no_walks() {
 /// A loop over all regions at this distance in pages, which touches a page each `apart_s`.
 fn loop_over_all(step: u64, apart_s: f64) -> OverheadEstimate {
     probed(16, |r, t| {
-        let mut bits = PageBitmap::default();
         let (all, before) = (REGIONS * 512 / step, r * 512 / step);
         // The loop starts in another place in each round.
         let start = r / ROUND * 7919 * 512 / step;
         let touched = (t / apart_s) as u64;
-        (0..512 / step)
-            .filter(|n| (before + n + all - start % all) % all < touched)
-            .for_each(|n| bits.insert((n * step) as u16));
-        bits
+        let reached = |n: &u64| (before + n + all - start % all) % all < touched;
+        pages((0..512 / step).filter(reached).map(|n| (n * step) as u16))
     })
 }
 
@@ -420,11 +409,8 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
     for round in 0..8 {
         let clear = Duration::from_millis(2);
         let cpu = |time| time;
-        probe_round(&mut estimator, of_round(round), clear, cpu, |_, _| {
-            let mut bits = PageBitmap::default();
-            (0..512).step_by(16).for_each(|page| bits.insert(page));
-            bits
-        });
+        let touched = |_, _| pages((0..512).step_by(16));
+        probe_round(&mut estimator, of_round(round), clear, cpu, touched);
     }
     let found = overhead(&estimator.finish(&costs()));
     // The tightest loop of this shape lost a fifth, and a quarter of the pages fit into the TLB.

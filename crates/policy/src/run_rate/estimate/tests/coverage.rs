@@ -6,40 +6,11 @@
 
 use super::*;
 use crate::run_rate::RegionProbePlan;
+use crate::testing::Chance;
 
 const RUNS: u64 = 10;
 const ROUNDS: u64 = 12;
 const REGIONS_PER_ROUND: u64 = 8;
-
-/// Random numbers of the distributions that a run needs.
-struct Chance<R: FnMut() -> u64>(R);
-
-impl<R: FnMut() -> u64> Chance<R> {
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.0)() % bound
-    }
-
-    /// Over 0, at most 1.
-    fn uniform(&mut self) -> f64 {
-        (((self.0)() >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Standard normal (G. Box and M. Muller, 1958).
-    fn normal(&mut self) -> f64 {
-        let angle = std::f64::consts::TAU * self.uniform();
-        (-2.0 * self.uniform().ln()).sqrt() * angle.cos()
-    }
-
-    /// How many events of a rate fall into a time in which `mean` are expected.
-    fn poisson(&mut self, mean: f64) -> u64 {
-        let (mut events, mut at) = (0, -self.uniform().ln());
-        while at < mean {
-            events += 1;
-            at -= self.uniform().ln();
-        }
-        events
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Pattern {
@@ -69,22 +40,14 @@ const PROGRAMS: [(Pattern, f64, f64); 9] = [
 
 impl Pattern {
     fn rates(self, apart_ns: f64) -> WalkRates {
-        let per_s = 1e9 / apart_ns;
-        let none = WalkRates::default();
-        match self {
-            Self::Loop { step: 1 } => WalkRates {
-                streamed_per_s: per_s,
-                ..none
-            },
-            Self::Loop { .. } => WalkRates {
-                strided_per_s: per_s,
-                ..none
-            },
-            Self::Random => WalkRates {
-                scattered_per_s: per_s,
-                ..none
-            },
-        }
+        let mut rates = WalkRates::default();
+        let rate = match self {
+            Self::Loop { step: 1 } => &mut rates.streamed_per_s,
+            Self::Loop { .. } => &mut rates.strided_per_s,
+            Self::Random => &mut rates.scattered_per_s,
+        };
+        *rate = 1e9 / apart_ns;
+        rates
     }
 
     /// The share that one run truly loses. Its costs are as far from those measured as their errors
@@ -105,7 +68,7 @@ impl Pattern {
         apart_ns: f64,
         unevenness: f64,
         costs: &WalkCosts,
-        chance: &mut Chance<impl FnMut() -> u64>,
+        chance: &mut Chance,
     ) -> Overhead {
         let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::from_nanos(80));
         for round in 0..ROUNDS {
@@ -155,7 +118,7 @@ impl Pattern {
 #[test]
 fn intervals_hold_in_nine_of_ten_runs_and_are_narrow() {
     let costs = WalkCosts::typical();
-    let mut chance = Chance(xorshift(0x9e37_79b9_7f4a_7c15));
+    let mut chance = Chance::default();
     let (mut widths, mut held) = (Vec::new(), 0);
     let mut runs = Vec::new();
     for (pattern, apart_ns, unevenness) in PROGRAMS {
