@@ -15,18 +15,11 @@ pub struct CoverageAverage {
 }
 
 impl CoverageAverage {
-    /// Weight of the newest window unless set (0.4).
-    pub const DEFAULT_WEIGHT_NEW: f64 = 0.4;
-
     /// An average in which the newest window has the weight `weight_new`, over 0 and at most 1 (1:
     /// earlier windows do not count).
     pub fn new(weight_new: f64) -> Result<Self, SettingError> {
-        let weight_new = positive_up_to(
-            1.0,
-            weight_new,
-            "weight of the newest sample",
-            "over 0 and at most 1",
-        )?;
+        let allowed = "over 0 and at most 1";
+        positive_up_to(1.0, weight_new, "weight of the newest sample", allowed)?;
         Ok(Self { weight_new })
     }
 
@@ -55,9 +48,7 @@ impl CoverageAverage {
 
 impl Default for CoverageAverage {
     fn default() -> Self {
-        Self {
-            weight_new: Self::DEFAULT_WEIGHT_NEW,
-        }
+        Self { weight_new: 0.4 }
     }
 }
 

@@ -3,12 +3,11 @@
 //! ```text
 //!  memory of the machine and its cgroups --> guard: MemoryGuard --> PromotionBlock
 //!                                              |      ^         `-> recover (Shortage)
-//!            when to read again <- read_interval    growth: start earlier when memory grows fast
+//!                      growth: start earlier when memory grows fast; when to read again
 //! ```
 
 mod growth;
 mod guard;
-mod read_interval;
 
 pub use guard::MemoryGuard;
 

@@ -18,9 +18,6 @@ pub struct CpuBudget {
 const SECONDS: usize = 60;
 
 impl CpuBudget {
-    /// Share of one core unless set, in per cent (2).
-    pub const DEFAULT_PERCENT: f64 = 2.0;
-
     /// A budget of `percent` of one core (over 0, at most 100).
     pub fn new(percent: f64) -> Result<Self, SettingError> {
         positive_percent(percent, "CPU budget (% of one core)").map(Self::of)
@@ -110,8 +107,9 @@ fn slot_of(second: u64) -> usize {
 }
 
 impl Default for CpuBudget {
+    /// 2 % of one core.
     fn default() -> Self {
-        Self::of(Self::DEFAULT_PERCENT)
+        Self::of(2.0)
     }
 }
 

@@ -47,9 +47,7 @@ impl RegionProbeSettings {
             }
         }
     }
-}
 
-impl RegionProbeSettings {
     /// About a third of the rounds, for the first window of a process. A third of a second shows
     /// whether promotion pays at all, and the next window is soon where it does.
     #[must_use]

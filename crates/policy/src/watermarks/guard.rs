@@ -1,7 +1,9 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
-use super::growth::{MemoryGrowth, RecoverySpeed, recovery_start_percent, time_to_full};
-use super::read_interval::{ReadRateLimit, wanted_interval};
+use super::growth::{
+    MemoryGrowth, ReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
+    wanted_interval,
+};
 use super::{MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks};
 use crate::error::{SettingError, positive_percent};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};

@@ -27,7 +27,7 @@ pub(super) struct SavingCandidate {
     pub(super) weight: f64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct HawkeyeProcess {
     /// Ordered by weight divided by promotion cost, the highest last.
     pub(super) waiting: Vec<SavingCandidate>,
@@ -144,17 +144,17 @@ impl ObservationContext<'_> {
             }
         };
         let newest = self.average.weight_new();
-        let (known, before_percent, last_turn, faults, decided) =
-            before.map_or_else(Default::default, |m| {
-                let left = m.overhead.map(|_| m.left_percent.max(0.0));
-                (m.weights, left, m.last_turn, m.faults, m.decided)
-            });
+        let before = before.unwrap_or_default();
+        let before_percent = before.overhead.map(|_| before.left_percent.max(0.0));
         let largest = self.machine.promotable.largest();
         let mut weights = BTreeMap::new();
         for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
             let new = weigh(r);
             // A region without walks may be one that was not sampled yet.
-            let old = known.get(&r.region).filter(|old| !walks || **old > 0.0);
+            let old = before
+                .weights
+                .get(&r.region)
+                .filter(|old| !walks || **old > 0.0);
             let weight = old.map_or(new, |old| old + (new - old) * newest);
             weights.insert(r.region, weight);
         }
@@ -179,18 +179,17 @@ impl ObservationContext<'_> {
             // share of all.
             total_weight: weights.values().sum::<f64>()
                 / if walks { sample.walks_seen } else { 1.0 },
-            waiting: Vec::new(),
-            proposed: BTreeMap::new(),
             weights,
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
             horizon: Hawkeye::expected_remaining_life(sample.age),
             terms: sample.terms,
-            last_turn,
+            last_turn: before.last_turn,
             unsampled_regions: unsampled_regions(sample),
             faults: sample.faults.map(|faults| (self.at, faults)),
-            decided,
+            decided: before.decided,
+            ..HawkeyeProcess::default()
         };
         member.waiting = self.candidates(&member, sample);
         if !self.machine.at_faults.is_empty() {
@@ -200,15 +199,11 @@ impl ObservationContext<'_> {
             let chosen = if larger {
                 None
             } else {
-                self.choose_fault_sizes(&member, sample, faults)
+                self.choose_fault_sizes(&member, sample, before.faults)
             };
-            member.decided = match chosen {
-                Some(chosen) => Some((self.at, chosen)),
-                None => member
-                    .decided
-                    .take()
-                    .map(|decided| self.expire_decision(decided)),
-            };
+            let decided = chosen.map(|chosen| (self.at, chosen));
+            let before = member.decided.take().map(|it| self.expire_decision(it));
+            member.decided = decided.or(before);
         }
         member
     }

@@ -267,7 +267,8 @@ fn nearly_full_memory_is_checked_between_looks() {
     let scope = MemoryScope::Group("/a".to_owned());
     assert_eq!(guard.next_memory_read_at(), Some(ms(40)));
     assert_eq!(guard.scopes_due_to_read(ms(39)), []);
-    assert_eq!(guard.scopes_due_to_read(ms(40)), [scope.clone()]);
+    let due = guard.scopes_due_to_read(ms(40));
+    assert_eq!(due, std::slice::from_ref(&scope));
     guard.record_use(ms(40), &scope, gib(2000));
     assert!(guard.is_recovering());
     assert_eq!(guard.next_memory_read_at(), Some(ms(80)));
