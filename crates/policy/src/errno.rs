@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Deserialize)]
 /// An error number that calls into processes give. Its `Display` is the symbolic name.
 #[derive(
     Clone,
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
     PartialOrd,
     Ord,
     Hash,
+    Deserialize,
     Serialize,
     strum::Display,
     strum::EnumString,

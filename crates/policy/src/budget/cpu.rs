@@ -46,9 +46,6 @@ impl CpuBudget {
         for passed in (self.second + 1..=second).take(SECONDS) {
             self.used[slot_of(passed)] = 0.0;
         }
-        if second - self.second >= SECONDS as u64 {
-            self.used = [0.0; SECONDS];
-        }
         self.second = second;
         self.used[slot_of(second)] += used_total.saturating_sub(before).as_secs_f64();
     }
