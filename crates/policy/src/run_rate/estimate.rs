@@ -81,8 +81,9 @@ fn last_read(reads: &ReadsOfRounds) -> &ProbeReadTotals {
 }
 
 /// The reads from which a kind's rate follows, by their number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct RateReads {
+    kind: TouchKind,
     /// The first with enough touches.
     telling: usize,
     /// The first after which the next one showed enough new touches.
@@ -101,6 +102,7 @@ impl RateReads {
             new >= MARKS_NEEDED && pair[1].exposed_s > pair[0].exposed_s
         };
         Self {
+            kind,
             telling: reads.iter().position(enough).unwrap_or(reads.len() - 1),
             before_new: reads.windows(2).position(new),
         }
@@ -108,15 +110,15 @@ impl RateReads {
 
     /// Whether all pages of this kind that the process uses were touched before the first read.
     /// Their rate then is only a lower bound.
-    fn is_full(self, kind: TouchKind, reads: &ReadsOfRounds) -> bool {
+    fn is_full(self, reads: &ReadsOfRounds) -> bool {
         /// Share of the pages from which on all count as touched.
         const FULL: f64 = 0.9;
         let (first, last) = (&reads[0], last_read(reads));
-        let touched = first.touches[kind as usize] as f64;
+        let touched = first.touches[self.kind as usize] as f64;
         let pages = first.regions as f64 * f64::from(PAGES_PER_REGION);
         let full = touched >= pages * FULL;
         let no_more = last.exposed_s >= 2.0 * first.exposed_s
-            && touched >= last.touches[kind as usize] as f64 * FULL;
+            && touched >= last.touches[self.kind as usize] as f64 * FULL;
         self.telling == 0 && touched > 0.0 && (full || no_more)
     }
 }
@@ -393,7 +395,7 @@ impl OverheadEstimator {
     fn rates(&self, reads: &ReadsOfRounds, from: [RateReads; 3], costs: &WalkCosts) -> WalkRates {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
         let [streamed_per_s, strided_per_s, scattered_per_s] =
-            TouchKind::ALL.map(|kind| self.rate(kind, from[kind as usize], reads, beyond_tlb));
+            from.map(|from| self.rate(from, reads, beyond_tlb));
         WalkRates {
             streamed_per_s,
             strided_per_s,
@@ -412,12 +414,9 @@ impl OverheadEstimator {
     ) -> [CpuShare; 3] {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
         let mut shares = self.rates(reads, from, costs).shares(at, costs);
-        for (kind, tight) in [
-            (TouchKind::Streamed, &costs.streamed),
-            (TouchKind::Strided, &costs.strided),
-        ] {
-            let share = &mut shares[kind as usize];
-            if from[kind as usize].is_full(kind, reads) {
+        let tight = [&costs.streamed, &costs.strided];
+        for ((share, from), tight) in shares.iter_mut().zip(from).zip(tight) {
+            if from.is_full(reads) {
                 *share = share_up_to_tightest(*share, tight, beyond_tlb);
             }
         }
@@ -441,14 +440,13 @@ impl OverheadEstimator {
         let without_one: Vec<f64> = (0..self.rate_rounds.len()).map(percent).collect();
         let reads = self.reads_without(None);
         let shares = self.shares_with_bounds(&reads, from, at, costs);
-        let of_touches = TouchKind::ALL.map(|kind| {
-            let telling = &reads[from[kind as usize].telling];
-            let (independent, _) = telling.independent_touches(kind);
-            shares[kind as usize].percent / (independent.max(1) as f64).sqrt()
+        let of_touches = shares.into_iter().zip(from).map(|(share, from)| {
+            let (independent, _) = reads[from.telling].independent_touches(from.kind);
+            share.percent / (independent.max(1) as f64).sqrt()
         });
         let of_huge = self.huge_share(&reads, costs).percent
             / (last_read(&reads).huge_touched.max(1) as f64).sqrt();
-        let poisson = of_touches.into_iter().fold(of_huge, f64::hypot);
+        let poisson = of_touches.fold(of_huge, f64::hypot);
         jackknife_error(&without_one).unwrap_or(0.0).max(poisson)
     }
 
@@ -470,14 +468,8 @@ impl OverheadEstimator {
     /// The clear took the regions' translations out of the TLB. For this reason alone, as many
     /// pages as a TLB holds would be marked again. `beyond_tlb` is the share of the marks that this
     /// cannot explain. Marks between one read and the next are certain.
-    fn rate(
-        &self,
-        kind: TouchKind,
-        from: RateReads,
-        reads: &ReadsOfRounds,
-        beyond_tlb: f64,
-    ) -> f64 {
-        let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
+    fn rate(&self, from: RateReads, reads: &ReadsOfRounds, beyond_tlb: f64) -> f64 {
+        let touches = |read: &ProbeReadTotals| read.touches[from.kind as usize];
         let of = |marks: u64, exposed_s: f64, read: &ProbeReadTotals| {
             let marks_per_s = ratio_or_zero(marks as f64, exposed_s) * self.base_regions;
             ratio_or_zero(marks_per_s, self.cores(read))

@@ -254,12 +254,8 @@ impl MemoryGuard {
             watched.read(now, usage, self.speed);
             self.watched.push(watched);
         };
-        watch(
-            MemoryScope::Machine,
-            state.machine,
-            state.pressure_percent,
-            &[],
-        );
+        let (machine, pressure_percent) = (state.machine, state.pressure_percent);
+        watch(MemoryScope::Machine, machine, pressure_percent, &[]);
         for group in &state.groups {
             let scope = MemoryScope::Group(group.name.clone());
             watch(scope, group.usage, group.pressure_percent, &group.members);
@@ -300,12 +296,8 @@ impl MemoryGuard {
     /// recovery ends, because the rest is in use. It starts again when memory is over the mark;
     /// until then promotion goes on. Where the list is outdated, recovery goes on.
     pub fn on_search_exhausted(&mut self, now: Duration) {
-        for watched in self
-            .watched
-            .iter_mut()
-            .filter(|w| !w.is_listing_outdated(now))
-        {
-            watched.recovering = false;
+        for watched in &mut self.watched {
+            watched.recovering &= watched.is_listing_outdated(now);
         }
     }
 
