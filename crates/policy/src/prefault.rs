@@ -12,7 +12,7 @@
 //! ```text
 //!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> PrefaultTask
 //!                                       ^                                        |
-//!                                       `-- PrefaultResult (prefaults_under_way) <
+//!                                       `- PrefaultResult (prefaults_under_way) -'
 //! ```
 //! Read `stream` first. `predictor` holds the streams of all processes.
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  memory of the machine and its cgroups --> guard: MemoryGuard --> PromotionBlock
-//!                                              |      ^         `-> recover (Shortage)
-//!                      growth: start earlier when memory grows fast; when to read again
+//!                                                     ^         `-> recover (Shortage)
+//!         growth: start earlier when memory grows fast, and when to read again
 //! ```
 
 mod growth;

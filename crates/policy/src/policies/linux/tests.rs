@@ -1,6 +1,8 @@
 use super::*;
 use crate::error::SettingError;
-use crate::testing::{assert_reads, at, due, huge, observation, process, region, sample, took};
+use crate::testing::{
+    assert_reads, at, drain, due, huge, observation, process, region, sample, took,
+};
 
 fn paced(pace: PromotionPace) -> LinuxPolicy {
     LinuxPolicy::new(LinuxSettings {
@@ -58,13 +60,10 @@ fn eight_regions_every_ten_seconds() {
 fn only_successes_count() {
     let mut policy = default_with(30);
     for _ in 0..5 {
-        let proposal = due(&mut policy).map(|p| (p.process, p.region));
-        let Some((process, region)) = proposal else {
-            panic!("only successes may count")
-        };
-        policy.on_promotion_result(process, region, None);
+        let next = due(&mut policy).expect("only successes may count");
         // Reported twice, counted once.
-        policy.on_promotion_result(process, region, None);
+        policy.on_promotion_result(next.process, next.region, None);
+        policy.on_promotion_result(next.process, next.region, None);
     }
     assert_eq!(take(&mut policy, at(0), 99).len(), 8);
 }
@@ -72,11 +71,9 @@ fn only_successes_count() {
 #[test]
 fn proposals_under_way_count_until_they_fail() {
     let mut policy = default_with(30);
-    let under_way: Vec<_> = std::iter::from_fn(|| due(&mut policy))
-        .map(|p| p.region)
-        .collect();
+    let under_way = drain(&mut policy);
     assert_eq!(under_way.len(), 8);
-    policy.on_promotion_result(process(1), under_way[3], None);
+    policy.on_promotion_result(process(1), under_way[3].region, None);
     assert_eq!(take(&mut policy, at(1), 99).len(), 1);
 }
 
