@@ -15,17 +15,11 @@ pub struct OwnMemory {
 
 impl OwnMemory {
     /// Maps readable and writable memory.
-    ///
-    /// # Errors
-    /// No memory is available, or `bytes` is 0.
     pub fn map(bytes: usize) -> Result<Self, Errno> {
         Self::protected(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
     /// Maps memory with this protection.
-    ///
-    /// # Errors
-    /// As [`Self::map`].
     pub fn protected(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
         let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;

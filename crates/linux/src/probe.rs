@@ -13,9 +13,9 @@ pub mod check_result;
 pub mod decide;
 pub mod facts;
 pub mod host;
+pub mod mthp_sizes;
 pub mod prezeroing;
 mod probe_child;
-pub mod small_pages;
 pub mod touch_costs;
 
 pub use check_result::KernelCheckResult;
@@ -64,9 +64,6 @@ fn requested_sampler() -> Option<String> {
 }
 
 /// Sets up what the decision chose.
-///
-/// # Errors
-/// A primitive that worked when it was tried fails now.
 pub fn kernel_backend(decision: &KernelDecision) -> Result<KernelBackend> {
     Ok(KernelBackend {
         sampler: match decision.sampler {

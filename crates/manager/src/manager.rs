@@ -65,9 +65,6 @@ pub struct Manager<M> {
 const BATCH: Duration = Duration::from_millis(50);
 impl<M: Machine> Manager<M> {
     /// Starts the management of a machine.
-    ///
-    /// # Errors
-    /// A setting out of range.
     pub fn new(
         machine: M,
         policy: Box<dyn Policy>,

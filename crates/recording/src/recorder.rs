@@ -76,9 +76,6 @@ impl Recorder {
     /// recording that was killed, is kept as `FILE.1`, replacing an older one. That happens once a
     /// minute of the new recording is written. A recording that is dropped before then leaves
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
-    ///
-    /// # Errors
-    /// Nothing can be written there.
     pub fn begin(path: &Path, about: RecordingOrigin) -> Result<Self, RecordingError> {
         if path.is_dir() {
             return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
@@ -101,9 +98,6 @@ impl Recorder {
     }
 
     /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept.
-    ///
-    /// # Errors
-    /// Nothing can be written there.
     pub fn in_folder(
         folder: &Path,
         most_bytes: u64,

@@ -32,9 +32,6 @@ struct OpenPart {
 
 impl RecordingRows {
     /// Opens the recording at a path. Without an end, its rows are those written so far.
-    ///
-    /// # Errors
-    /// There is none, or none that this version knows.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let folder = folder_of(path);
         if path.is_dir() {

@@ -28,9 +28,6 @@ impl<'a> RowCells<'a> {
 
 impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
-    ///
-    /// # Errors
-    /// It cannot be written to.
     pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
@@ -40,9 +37,6 @@ impl<W: Write + Send> RecordingWriter<W> {
     }
 
     /// Adds a row. Times must not go back.
-    ///
-    /// # Errors
-    /// The file cannot be written to.
     pub fn write(&mut self, row: &RecordingRow) -> Result<(), RecordingError> {
         let mut cells = RowCells(vec![CellValue::Null; RECORDING.columns.len()]);
         cells.set(column!("time_us"), micros(row.at()));
@@ -52,18 +46,15 @@ impl<W: Write + Send> RecordingWriter<W> {
         }
         cells.set(column!("host"), CellValue::Text(&self.about.host));
         match row {
-            RecordingRow::Region(row) => region(&mut cells, row),
-            RecordingRow::Process(row) => process(&mut cells, row),
-            RecordingRow::Memory(row) => memory(&mut cells, row),
-            RecordingRow::Decision(row) => decision(&mut cells, row),
+            RecordingRow::Region(row) => set_region_cells(&mut cells, row),
+            RecordingRow::Process(row) => set_process_cells(&mut cells, row),
+            RecordingRow::Memory(row) => set_memory_cells(&mut cells, row),
+            RecordingRow::Decision(row) => set_decision_cells(&mut cells, row),
         }
         self.table.push(&cells.0)
     }
 
     /// Ends the file. Without that none of it can be read.
-    ///
-    /// # Errors
-    /// It cannot be written to.
     pub fn finish(self) -> Result<W, RecordingError> {
         self.table.finish()
     }
@@ -77,14 +68,14 @@ fn or_null(value: Option<f64>) -> CellValue<'static> {
     value.map_or(CellValue::Null, CellValue::Float)
 }
 
-fn set_process<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
+fn set_process_id<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
     cells.set(column!("pid"), CellValue::Int(process.pid.into()));
     cells.set(column!("start_ticks"), CellValue::Int(process.start_ticks));
     cells.set(column!("command"), CellValue::Text(command));
 }
 
-fn region<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
-    set_process(cells, row.process, &row.command);
+fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
+    set_process_id(cells, row.process, &row.command);
     cells.set(column!("window_us"), micros(row.window));
     cells.set(column!("source"), CellValue::Text(row.source.name()));
     cells.set(column!("cpu_cores"), CellValue::Float(row.cpu_cores));
@@ -108,8 +99,8 @@ fn region<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
     );
 }
 
-fn process<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
-    set_process(cells, row.process, &row.command);
+fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
+    set_process_id(cells, row.process, &row.command);
     cells.set(column!("cpu_cores"), or_null(row.cpu_cores));
     cells.set(column!("overhead_percent"), or_null(row.overhead_percent));
     cells.set(column!("rss_bytes"), CellValue::Int(row.rss_bytes));
@@ -118,7 +109,7 @@ fn process<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
     cells.set(column!("bloat_bytes"), bloat);
 }
 
-fn memory(cells: &mut RowCells, row: &MemoryRow) {
+fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {
     cells.set(column!("used_bytes"), CellValue::Int(row.used_bytes));
     cells.set(column!("total_bytes"), CellValue::Int(row.total_bytes));
     cells.set(column!("pressure_percent"), or_null(row.pressure_percent));
@@ -129,9 +120,9 @@ fn memory(cells: &mut RowCells, row: &MemoryRow) {
     );
 }
 
-fn decision<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
+fn set_decision_cells<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
     if let Some((process, command)) = &row.process {
-        set_process(cells, *process, command);
+        set_process_id(cells, *process, command);
     }
     if let Some(region) = row.region {
         cells.set(column!("region_address"), CellValue::Int(region.start()));

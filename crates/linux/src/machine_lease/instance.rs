@@ -87,9 +87,6 @@ impl ManagerLock {
 
     /// The machine's manager, by its own description; `None` if there is none. It takes no lock for
     /// longer than the check.
-    ///
-    /// # Errors
-    /// The lock file exists but cannot be read.
     pub fn holder(state_dir: &Path) -> Result<Option<String>> {
         match holder_in(state_dir)? {
             None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),

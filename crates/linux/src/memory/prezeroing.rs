@@ -115,9 +115,6 @@ impl PrezeroingFiles {
     }
 
     /// The state of pre-zeroing; `None` on kernels without it.
-    ///
-    /// # Errors
-    /// A file cannot be read, or has unexpected contents.
     pub fn read(&self) -> Result<Option<PrezeroingState>, PrezeroingError> {
         if !self.exists() {
             return Ok(None);
@@ -159,9 +156,6 @@ impl PrezeroingFiles {
     }
 
     /// Settings of the module; `None` where it is not loaded. It may be unloaded during the read.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub fn module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
         let path = self.idle_only_file();
         let found = number(&self.rate_file()).and_then(|rate| Ok((rate, text(&path)?)));
@@ -187,9 +181,6 @@ impl PrezeroingFiles {
     /// Limits zeroing to this number of base pages per second (1 and up); `None` is the lowest
     /// rate, one page a second. The limit holds until it is set again or `guard` is dropped.
     /// Returns what was set.
-    ///
-    /// # Errors
-    /// The module is not loaded, or its setting cannot be changed.
     pub fn set_rate(
         &self,
         pages_per_s: Option<u32>,
@@ -202,18 +193,12 @@ impl PrezeroingFiles {
 
     /// Lets the module zero only when a processor has nothing else to run, or at any time.
     /// Otherwise as [`Self::set_rate`].
-    ///
-    /// # Errors
-    /// As [`Self::set_rate`].
     pub fn set_idle_only(&self, idle_only: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
         self.set(&self.idle_only_file(), word, guard)
     }
 
     /// Restores both settings as they were found, if the module is still loaded.
-    ///
-    /// # Errors
-    /// A setting cannot be changed.
     pub fn restore_module_settings(&self, guard: &mut KernelSettingsGuard) -> Result<()> {
         guard.put_back(&self.rate_file())?;
         guard.put_back(&self.idle_only_file())

@@ -82,9 +82,6 @@ pub fn decide(facts: &KernelFacts) -> KernelDecision {
 }
 
 /// Decides with a given sampler.
-///
-/// # Errors
-/// The checks did not show that this sampler works.
 pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
     match sampler.checked(facts) {
         KernelCheckResult::Works => Ok(decide_for(facts, sampler)),

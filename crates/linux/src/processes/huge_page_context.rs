@@ -85,9 +85,6 @@ pub struct ThpSettings {
 
 impl HugePageContext {
     /// Reads the huge-page context of a process.
-    ///
-    /// # Errors
-    /// The process has ended, or belongs to another user.
     pub fn of(pid: u32) -> Result<Self> {
         let users = UserNames::default();
         let status = process::read(pid, Process::status)?;

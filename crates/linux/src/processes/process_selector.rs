@@ -285,9 +285,6 @@ impl ProcessSelector {
     }
 
     /// Whether to manage a process, and under which rules. `None`: no, or not yet.
-    ///
-    /// # Errors
-    /// The process has ended, or cannot be read.
     pub fn evaluate(
         &mut self,
         pid: u32,

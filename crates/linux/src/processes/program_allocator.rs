@@ -62,9 +62,6 @@ const MOST_INTERPRETERS: usize = 5;
 
 /// Looks at the program that `command` would start. `variable` returns a variable of its
 /// environment.
-///
-/// # Errors
-/// There is no such program.
 pub fn inspect(
     command: &Path,
     variable: impl Fn(&str) -> Option<String>,
@@ -86,9 +83,6 @@ pub fn inspect(
 
 /// What allocates the memory of a running process: by its file and the libraries that it has
 /// mapped.
-///
-/// # Errors
-/// The process has ended, or belongs to another user.
 pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
     let process = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
     let (path, maps) = process;

@@ -70,9 +70,6 @@ impl Reserve {
 
     /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later
     /// targets.
-    ///
-    /// # Errors
-    /// Its process cannot be started, or has died.
     pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
         let mut running = self.lock();
         let reserve = match &mut *running {

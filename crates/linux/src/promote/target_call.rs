@@ -55,9 +55,6 @@ static LEFT_BEHIND: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 impl CallHelper {
     /// Starts a helper.
-    ///
-    /// # Errors
-    /// No process or descriptor is available.
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
@@ -84,9 +81,6 @@ impl CallHelper {
     }
 
     /// Makes the helper start a call. No other call can be made before its answer has come.
-    ///
-    /// # Errors
-    /// The helper has died, or is busy with an earlier call.
     pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
         if self.busy {
             return Err(failed(Errno::EBUSY));
@@ -102,9 +96,6 @@ impl CallHelper {
     }
 
     /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
-    ///
-    /// # Errors
-    /// The helper has died.
     pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {

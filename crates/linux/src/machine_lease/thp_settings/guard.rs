@@ -80,17 +80,11 @@ impl KernelSettingsGuard {
     /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
     /// manager changes settings. What cannot be put back is kept for later and does not prevent the
     /// start.
-    ///
-    /// # Errors
-    /// The state folder cannot be written.
     pub fn start(state_dir: &Path) -> Result<Self> {
         Self::start_with(state_dir, WritableSettingFiles::of_kernel())
     }
 
     /// As [`Self::start`], for the files in `allowed`.
-    ///
-    /// # Errors
-    /// See [`Self::start`].
     pub fn start_with(state_dir: &Path, allowed: WritableSettingFiles) -> Result<Self> {
         let file = saved_settings::file_in(state_dir);
         let (outcomes, changes) = restore_file(&file, &allowed)?;
@@ -159,9 +153,6 @@ impl KernelSettingsHandle {
     }
 
     /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
-    ///
-    /// # Errors
-    /// The setting cannot be changed.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
             Some(guard) => lock(&guard).put_back(path),
@@ -290,9 +281,6 @@ impl Drop for KernelSettingsGuard {
 /// Puts back what a killed manager left changed, where that is still in place. Returns the result
 /// for each setting. An unusable file is set aside, which is logged. The caller holds the
 /// [`ManagerLock`](crate::machine_lease::instance::ManagerLock).
-///
-/// # Errors
-/// The state folder cannot be written.
 pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredKernelSetting>> {
     let file = saved_settings::file_in(state_dir);
     Ok(restore_file(&file, &WritableSettingFiles::of_kernel())?.0)

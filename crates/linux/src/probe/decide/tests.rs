@@ -1,8 +1,8 @@
 //! Tests of the decisions in the module above.
 
 use super::super::facts::PageMarkAfterSplit;
+use super::super::mthp_sizes::tests::size;
 use super::super::prezeroing::PrezeroingFacts;
-use super::super::small_pages::tests::size;
 use super::*;
 
 fn with(change: impl FnOnce(&mut KernelFacts)) -> KernelFacts {

@@ -30,9 +30,6 @@ pub struct SizeFacts {
 /// Tries each available size below that of a huge page; none on kernels before 6.8. A size that is
 /// on for no memory is switched to `madvise` for some milliseconds. Without `settings` (another
 /// program manages the machine) nothing is tried.
-///
-/// # Errors
-/// No child process could be started.
 pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<SizeFacts>> {
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
