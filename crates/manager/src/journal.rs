@@ -111,7 +111,9 @@ impl Journal {
                 self.totals.promoted += 1;
                 self.first_promotion.get_or_insert(at);
             }
-            Event::Refused { errno, .. } => *self.totals.errors.entry(*errno).or_default() += 1,
+            Event::Refused { errno, .. } | Event::CallRefused { errno } => {
+                *self.totals.errors.entry(*errno).or_default() += 1;
+            }
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Shared { .. } => self.totals.shared += 1,
             Event::Recovered { bytes, .. } => {
@@ -120,18 +122,7 @@ impl Journal {
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
-            Event::CallRefused { errno } => *self.totals.errors.entry(*errno).or_default() += 1,
-            Event::NotSplit { .. }
-            | Event::Measured { .. }
-            | Event::Stretched { .. }
-            | Event::FaultSizes { .. }
-            | Event::Held { .. }
-            | Event::NotAnswering { .. }
-            | Event::Answering { .. }
-            | Event::Paused
-            | Event::Resumed
-            | Event::Reloaded { .. }
-            | Event::Trouble { .. } => {}
+            _ => {}
         }
         if !event.is_kept() {
             return;
@@ -220,10 +211,10 @@ impl Journal {
     /// The entries after the first `seen` ever written, oldest first, as far as they are still
     /// kept.
     pub fn entries_after(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
-        let new = self.written.saturating_sub(seen);
-        let kept = self.entries.len();
-        let new = usize_of(new);
-        self.entries.iter().skip(kept.saturating_sub(new))
+        let new = usize_of(self.written.saturating_sub(seen));
+        self.entries
+            .iter()
+            .skip(self.entries.len().saturating_sub(new))
     }
 
     /// Promotion and recovery rates over the last [`RecentRates::OVER`], in total and by process.
