@@ -2,7 +2,7 @@
 //! host. For tests only.
 
 use crate::error::{LinuxError, Result};
-use crate::probe::touch_costs::TouchCosts;
+use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::process::thread_cpu;
 use hawkeye_policy::run_rate::WalkCosts;
 use serde::Deserialize;

@@ -5,7 +5,7 @@ use crate::machine_lease::thp_settings::THP_DIR;
 use crate::memory::system_memory;
 use crate::page_sizes::tlb_sizes;
 use crate::page_sizes::{MappedSizeSampler, ObservedSizes, SizeSwitches, ThpMode, size_settings};
-use crate::probe::touch_costs::TouchCosts;
+use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
 use hawkeye_policy::saturating_cast::u64_of;

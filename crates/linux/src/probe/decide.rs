@@ -2,7 +2,7 @@
 
 mod capabilities;
 
-use super::check_result::KernelCheckResult;
+use super::KernelCheckResult;
 use super::facts::KernelFacts;
 use super::host::Lockdown;
 use crate::error::{LinuxError, Result};

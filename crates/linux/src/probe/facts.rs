@@ -1,6 +1,6 @@
 //! Facts about the primitives, each tried on a throw-away child.
 
-use super::check_result::KernelCheckResult;
+use super::KernelCheckResult;
 use super::host::{self, HostFacts};
 use super::mthp_sizes::{SizeFacts, try_sizes};
 use super::prezeroing::PrezeroingFacts;

@@ -11,7 +11,7 @@ use crate::processes::process::{self, ProcessHandle};
 use crate::processes::process_selector::ProcessSelector;
 use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
-use crate::stop::waker::Waker;
+use crate::stop::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, Rules};

@@ -35,7 +35,7 @@ use nix::sys::socket::{
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -58,21 +58,14 @@ impl CallHelper {
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
-        let manager = std::process::id();
-        // SAFETY: the child calls only `serve`, which makes plain system calls on memory of its own
-        // stack: no allocation, no lock, no unwinding.
-        match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => Ok(Self {
-                socket: ours,
-                helper: child,
-                busy: false,
-                received: Vec::new(),
-            }),
-            ForkResult::Child => serve(theirs.as_raw_fd(), manager),
-        }
+        let (helper, socket) =
+            fork_helper(|socket, manager| serve(socket, manager)).map_err(failed)?;
+        Ok(Self {
+            socket,
+            helper,
+            busy: false,
+            received: Vec::new(),
+        })
     }
 
     /// The helper's process id.
@@ -110,6 +103,23 @@ impl CallHelper {
                 self.busy = false;
                 return Ok(Some(answer));
             }
+        }
+    }
+}
+
+/// Forks a process that serves this one. Returns it and the socket to it. `serve` gets the other end
+/// of the socket and this process's id. It makes plain system calls on memory of its own stack and
+/// of its own mappings: no allocation, no lock, no unwinding.
+pub(crate) fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<(Pid, OwnedFd)> {
+    let (family, flags) = (AddressFamily::Unix, SockFlag::SOCK_CLOEXEC);
+    let (ours, theirs) = socketpair(family, SockType::SeqPacket, None, flags)?;
+    let manager = std::process::id();
+    // SAFETY: the child calls only `serve`.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok((child, ours)),
+        ForkResult::Child => {
+            serve(theirs.as_raw_fd(), manager);
+            exit()
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::calibrate;
 use crate::simulated::small_pages::{BlockLayout, measure_block_reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
 use hawkeye_linux::page_sizes::{read_mapped_sizes, setting_file, sizes_with_switch};
-use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrders};
 use hawkeye_sim::mmu::HugePageGain;

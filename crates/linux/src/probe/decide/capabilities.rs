@@ -1,7 +1,7 @@
 //! Each capability: whether it is available, how that was checked, what is lost without it.
 
 use super::Capability;
-use crate::probe::check_result::KernelCheckResult;
+use crate::probe::KernelCheckResult;
 use crate::probe::facts::{KernelFacts, PageMarkAfterSplit};
 use crate::probe::mthp_sizes::SizeFacts;
 
