@@ -65,9 +65,9 @@ fn by_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
     let Some(asked) = requested_sampler() else {
         return Ok(decide(facts));
     };
-    match SamplerKind::by_name(&asked) {
-        Some(kind) => decide::decide_with(kind, facts),
-        None => Err(LinuxError::Sampler {
+    match asked.parse() {
+        Ok(kind) => decide::decide_with(kind, facts),
+        Err(_) => Err(LinuxError::Sampler {
             asked,
             why: "the value must be access-bits, damon or population".into(),
         }),

@@ -85,7 +85,9 @@ impl SizeChoice {
         let Some(switches) = &self.switches else {
             return;
         };
-        sample.faults = process::minor_faults(sample.process.pid).ok();
+        sample.faults = process::resource_use(sample.process.pid)
+            .ok()
+            .map(|used| used.minor_faults);
         let outside = &eligible.outside;
         let mapped_bytes = match switches.thp_mode() {
             ThpMode::Everybody => outside.mapped_bytes,

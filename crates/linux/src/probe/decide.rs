@@ -25,11 +25,6 @@ pub enum SamplerKind {
 }
 
 impl SamplerKind {
-    /// The kind with this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        name.parse().ok()
-    }
-
     fn checked(self, facts: &KernelFacts) -> KernelCheckResult {
         match self {
             Self::AccessBits => facts.access_bits.clone(),

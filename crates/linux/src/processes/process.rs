@@ -94,11 +94,6 @@ pub(crate) fn read<T>(pid: u32, file: impl FnOnce(&Process) -> ProcResult<T>) ->
     read.map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
-/// Page faults without disk access since the process began.
-pub fn minor_faults(pid: u32) -> Result<u64> {
-    Ok(read(pid, Process::stat)?.minflt)
-}
-
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
 pub fn anonymous_bytes(pid: u32) -> Result<u64> {
     Ok(read(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
