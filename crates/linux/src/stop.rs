@@ -158,14 +158,6 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_ends_the_wait() {
-        let waker = Waker::new().expect("an eventfd can be created");
-        waker.wake();
-        let waited = StopSignals::disabled().wait(&[waker.fd()], LONG);
-        assert_eq!(waited, WaitResult::Readable);
-    }
-
-    #[test]
     fn two_rings_cause_one_wakeup() {
         let waker = Waker::new().expect("an eventfd can be created");
         assert!(!waker.clear());

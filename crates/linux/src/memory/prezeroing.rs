@@ -306,6 +306,16 @@ mod tests {
         ]
     }
 
+    fn state(sys: &PrezeroingFiles) -> PrezeroingState {
+        let found = sys.read().expect("the state can be read");
+        found.expect("the kernel has prezeroing")
+    }
+
+    fn set_rate(sys: &PrezeroingFiles, rate: Option<u32>, guard: &mut KernelSettingsGuard) {
+        sys.set_rate(rate, guard)
+            .expect("the setting can be changed");
+    }
+
     #[test]
     fn stock_kernels_have_none() {
         let folder = TestFolder::new("prezeroing-none");
@@ -317,10 +327,7 @@ mod tests {
     #[test]
     fn state_is_read_with_and_without_the_module() {
         let (folder, sys) = kernel("prezeroing-told");
-        let found = sys
-            .read()
-            .expect("the state can be read")
-            .expect("the kernel has prezeroing");
+        let found = state(&sys);
         assert!(!found.active);
         assert_eq!(found.module, None);
         let zones: Vec<_> = found.zones.iter().map(|zone| zone.zone.as_str()).collect();
@@ -334,10 +341,7 @@ mod tests {
         };
         assert_eq!(found.pages(), all);
         load(&folder);
-        let found = sys
-            .read()
-            .expect("the state can be read")
-            .expect("the kernel has prezeroing");
+        let found = state(&sys);
         let module = found.module.expect("the module is loaded");
         assert!(found.active && !module.idle_only);
         assert_eq!(module.pages_per_second, 10_000);
@@ -350,23 +354,17 @@ mod tests {
         let read = |path: &PathBuf| text(path).expect("the file can be read");
         let set = || files.each_ref().map(read).join(" ");
         let mut guard = folder.guard();
-        sys.set_rate(Some(20_000), &mut guard)
-            .expect("the setting can be changed");
+        set_rate(&sys, Some(20_000), &mut guard);
         sys.set_idle_only(true, &mut guard)
             .expect("the setting can be changed");
         assert_eq!(set(), "20000 Y");
-        sys.set_rate(None, &mut guard)
-            .expect("the setting can be changed");
-        assert_eq!(
-            set(),
-            "1 Y",
-            "the lowest rate is 1, because 0 means no limit"
-        );
+        set_rate(&sys, None, &mut guard);
+        // 0 would mean no limit.
+        assert_eq!(set(), "1 Y");
         sys.restore_module_settings(&mut guard)
             .expect("the setting can be restored");
         assert_eq!(set(), "10000 N");
-        sys.set_rate(Some(5), &mut guard)
-            .expect("the setting can be changed");
+        set_rate(&sys, Some(5), &mut guard);
         // The manager is killed.
         std::mem::forget(guard);
         drop(folder.guard());
@@ -378,8 +376,7 @@ mod tests {
         let (folder, sys) = kernel("prezeroing-unloaded");
         load(&folder);
         let mut guard = folder.guard();
-        sys.set_rate(Some(20_000), &mut guard)
-            .expect("the setting can be changed");
+        set_rate(&sys, Some(20_000), &mut guard);
         fs::remove_dir_all(folder.0.join("module")).expect("the folder can be removed");
         sys.restore_module_settings(&mut guard)
             .expect("a missing module needs no restoring");
@@ -399,11 +396,7 @@ mod tests {
     fn unexpected_contents_are_named() {
         let (folder, sys) = kernel("prezeroing-strange");
         load(&folder);
-        let said = || {
-            sys.read()
-                .expect_err("unexpected contents are refused")
-                .to_string()
-        };
+        let said = || sys.read().expect_err("they are refused").to_string();
         let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
         let idle_only = format!("{MODULE}/idle_only");
         for (file, strange, right, expected) in [
