@@ -268,7 +268,15 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
 
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
-    join_parts_into(&joined, folder, about).inspect_err(|_| {
+    let join = || {
+        let file = create_file(&joined).map_err(failed(&joined))?;
+        let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
+        for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
+            writer.write(&row?)?;
+        }
+        finish(writer, &joined)
+    };
+    join().inspect_err(|_| {
         let _ = fs::remove_file(&joined);
     })?;
     Ok(joined)
@@ -277,17 +285,4 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
 fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
     fs::rename(joined, path).map_err(failed(path))?;
     fs::remove_dir_all(folder).map_err(failed(folder))
-}
-
-fn join_parts_into(
-    joined: &Path,
-    folder: &Path,
-    about: &RecordingOrigin,
-) -> Result<(), RecordingError> {
-    let file = create_file(joined).map_err(failed(joined))?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
-    for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
-        writer.write(&row?)?;
-    }
-    finish(writer, joined).map(drop)
 }

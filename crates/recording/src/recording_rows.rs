@@ -40,18 +40,10 @@ impl RecordingRows {
         if !path.exists() && folder.is_dir() {
             return Self::since_first_row(&folder);
         }
-        let reader = RecordingReader::open(path)?;
-        let about = reader.origin().clone();
-        let (path, later) = (path.to_owned(), Duration::ZERO);
-        let open = OpenPart {
-            path,
-            reader,
-            later,
-        };
+        let about = RecordingReader::open(path)?.origin().clone();
         Ok(Self {
             unfinished: false,
-            reader: Some(open),
-            ..Self::of_files(about, Vec::new())
+            ..Self::of_files(about, vec![path.to_owned()])
         })
     }
 

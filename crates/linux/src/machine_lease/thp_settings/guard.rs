@@ -127,14 +127,6 @@ impl KernelSettingsGuard {
         lock(&self.0).put_back(path)
     }
 
-    /// Puts back now every setting that still has the value set.
-    ///
-    /// # Errors
-    /// One of the settings cannot be written. It stays on the list.
-    pub fn restore(&mut self) -> Result<()> {
-        lock(&self.0).restore()
-    }
-
     /// A handle for code that changes settings while the guard is kept elsewhere.
     pub fn handle(&self) -> KernelSettingsHandle {
         KernelSettingsHandle(Arc::downgrade(&self.0))
@@ -263,18 +255,20 @@ impl KernelSettingsGuardState {
         self.save_change(path, None)
     }
 
-    fn restore(&mut self) -> Result<()> {
+    /// Puts back every setting that still has the value set.
+    fn restore(&mut self) {
         let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
-        let results: Vec<_> = paths.iter().map(|path| self.put_back(path)).collect();
-        results.into_iter().collect()
+        for path in paths {
+            if let Err(error) = self.put_back(&path) {
+                tracing::error!("{error}; `hawkeye restore` tries again");
+            }
+        }
     }
 }
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        if let Err(error) = self.restore() {
-            tracing::error!("{error}; `hawkeye restore` tries again");
-        }
+        lock(&self.0).restore();
     }
 }
 
