@@ -97,7 +97,8 @@ impl Journal {
     /// Counts an event and writes it down. A repeated error is written down once a minute.
     pub fn record(&mut self, at: Duration, event: Event) {
         if let Event::Trouble { message } = &event {
-            if self.is_repeated_error(at, message) {
+            let last = self.last_trouble.as_ref();
+            if last.is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN) {
                 return;
             }
             self.last_trouble = Some((at, message.clone()));
@@ -155,12 +156,6 @@ impl Journal {
     /// Forgets the sums of all processes for which `there` is false; the totals stay.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.by_process.retain(|process, _| there(*process));
-    }
-
-    fn is_repeated_error(&self, at: Duration, message: &str) -> bool {
-        self.last_trouble
-            .as_ref()
-            .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN)
     }
 
     /// When the first region was promoted, on the machine's clock.

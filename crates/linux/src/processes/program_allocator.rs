@@ -9,6 +9,7 @@ use procfs::process::MMapPath;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What allocates a program's memory.
@@ -113,19 +114,16 @@ fn find_program(command: &Path, variable: &impl Fn(&str) -> Option<String>) -> i
     }
     let folders = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".to_owned());
     let files = std::env::split_paths(&folders).map(|folder| folder.join(command));
-    let found = { files }.find(|file| is_executable_file(file));
+    let is_executable = |file: &PathBuf| {
+        fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    let found = { files }.find(is_executable);
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it is not in PATH"))
-}
-
-fn is_executable_file(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// Opens a file for reading. A pipe or a device in its place is an error: another user may own the
 /// folder, and reading them could wait for ever.
 fn open_regular(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     let file = options
         .read(true)
@@ -400,7 +398,6 @@ impl Constants {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn own_variable(name: &str) -> Option<String> {
         std::env::var(name).ok()
