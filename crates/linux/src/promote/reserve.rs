@@ -126,7 +126,8 @@ impl ReserveProcess {
         let failed = LinuxError::call("starting a process for the reserve of huge pages");
         let shared = SharedState::map().map_err(failed)?;
         let serve = |socket, manager| process::serve(socket, manager, shared, most);
-        let (pid, socket) = fork_helper(serve).map_err(failed)?;
+        // SAFETY: `process.rs` keeps to the contract.
+        let (pid, socket) = unsafe { fork_helper(serve) }.map_err(failed)?;
         Ok(Self {
             pid,
             socket,

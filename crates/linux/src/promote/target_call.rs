@@ -58,8 +58,9 @@ impl CallHelper {
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
-        let (helper, socket) =
-            fork_helper(|socket, manager| serve(socket, manager)).map_err(failed)?;
+        // SAFETY: `helper.rs` keeps to the contract.
+        let started = unsafe { fork_helper(|socket, manager| serve(socket, manager)) };
+        let (helper, socket) = started.map_err(failed)?;
         Ok(Self {
             socket,
             helper,
@@ -107,14 +108,17 @@ impl CallHelper {
     }
 }
 
-/// Forks a process that serves this one. Returns it and the socket to it. `serve` gets the other end
-/// of the socket and this process's id. It makes plain system calls on memory of its own stack and
-/// of its own mappings: no allocation, no lock, no unwinding.
-pub(crate) fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<(Pid, OwnedFd)> {
+/// Forks a process that serves this one. Returns it and the socket to it. `serve` gets the socket's
+/// other end and this process's id.
+///
+/// # Safety
+/// `serve` makes plain system calls on memory of its own stack and of its own mappings: no
+/// allocation, no lock, no unwinding.
+pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<(Pid, OwnedFd)> {
     let (family, flags) = (AddressFamily::Unix, SockFlag::SOCK_CLOEXEC);
     let (ours, theirs) = socketpair(family, SockType::SeqPacket, None, flags)?;
     let manager = std::process::id();
-    // SAFETY: the child calls only `serve`.
+    // SAFETY: the child calls only `serve`, by the contract above.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok((child, ours)),
         ForkResult::Child => {
