@@ -175,9 +175,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine_lease::thp_settings::testing::TestFolder;
-    use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use crate::machine_lease::thp_settings::testing::{TestFolder, set_mode};
+    use std::os::unix::fs::symlink;
 
     fn refused(path: &Path) -> String {
         let read = read(path, 100).map(drop);
@@ -193,7 +192,7 @@ mod tests {
         assert!(matches!(read(&path, 3), Err(DistrustReason::TooLong(3))));
         let missing = read(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the mode can be changed");
+        set_mode(&path, 0o666);
         assert!(refused(&path).contains("mode 666"));
         let link = folder.0.join("link");
         symlink(&path, &link).expect("the link can be created");

@@ -24,17 +24,6 @@ pub enum SamplerKind {
     Population,
 }
 
-impl SamplerKind {
-    fn checked(self, facts: &KernelFacts) -> KernelCheckResult {
-        match self {
-            Self::AccessBits => facts.access_bits.clone(),
-            Self::Damon => facts.damon.clone(),
-            // Population needs no more than promotion does.
-            Self::Population => KernelCheckResult::Works,
-        }
-    }
-}
-
 /// Something that the manager can or cannot do here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capability {
@@ -78,11 +67,17 @@ pub fn decide(facts: &KernelFacts) -> KernelDecision {
 
 /// Decides with a given sampler.
 pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
-    match sampler.checked(facts) {
+    let checked = match sampler {
+        SamplerKind::AccessBits => &facts.access_bits,
+        SamplerKind::Damon => &facts.damon,
+        // Population needs no more than promotion does.
+        SamplerKind::Population => &KernelCheckResult::Works,
+    };
+    match checked {
         KernelCheckResult::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {
             asked: sampler.to_string(),
-            why: capabilities::describe(&other),
+            why: capabilities::describe(other),
         }),
     }
 }

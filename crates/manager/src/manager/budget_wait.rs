@@ -115,10 +115,7 @@ mod tests {
         waits.begin(at(10), wait(12));
         let so_far = waits.so_far(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
-        assert!(
-            ExhaustedBudget::PromotionCores
-                .to_string()
-                .contains("50 % of one core")
-        );
+        let cores = ExhaustedBudget::PromotionCores.to_string();
+        assert!(cores.contains("50 % of one core"), "{cores}");
     }
 }

@@ -90,10 +90,8 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     assert!((1..2500).contains(&without), "{without}");
     let wait = manager.budget_waits().next().expect("promotion waits");
     assert!(wait.until > manager.machine().now());
-    assert!(
-        wait.budget.to_string().contains("two thirds of 2 %"),
-        "{wait:?}"
-    );
+    let budget = wait.budget.to_string();
+    assert!(budget.contains("two thirds of 2 %"), "{budget}");
 }
 
 /// Promotions that savings pay for must not use up what recovery and sampling may use.

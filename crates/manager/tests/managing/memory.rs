@@ -48,10 +48,8 @@ fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
         let totals = manager.journal().totals();
         assert!(totals.samples >= 8, "{totals:?}");
         assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
-        assert_eq!(
-            manager.last_samples().footprints()[0].1.huge_bytes,
-            512 * MIB
-        );
+        let (_, footprint) = manager.last_samples().footprints()[0];
+        assert_eq!(footprint.huge_bytes, 512 * MIB);
     }
 }
 
