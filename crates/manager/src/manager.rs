@@ -1,7 +1,7 @@
 //! The manager's loop: observe, plan, apply, record.
 //!
 //! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
-//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered.rs`.
+//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered_calls.rs`.
 //! `Manager::dispatch` sends events to all parts.
 
 mod budget_wait;
