@@ -48,4 +48,4 @@ pub use machine::{KernelBackend, LinuxMachine};
 pub use machine_lease::MachineLease;
 pub use memory::recovery::RecoveryMethod;
 pub use processes::managed_processes::{ManagedProcessView, ManagedTarget};
-pub use stop::waker::Waker;
+pub use stop::Waker;

@@ -56,9 +56,6 @@ impl KernelBackend {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
     /// the measured cost of page walks. `events` names the counters' events if the table does not.
     /// Takes some seconds the first time after the machine has started.
-    ///
-    /// # Errors
-    /// The memory for the measurement cannot be allocated.
     pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEvents) -> Result<()> {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
             bits.counters = match WalkCounters::find(events) {

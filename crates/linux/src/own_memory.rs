@@ -6,6 +6,16 @@ use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
+/// New memory, readable and writable; `None` where none is available. `kind` is `MAP_SHARED`, or
+/// `MAP_PRIVATE` with further flags. It makes one system call, because forked children use it too.
+pub(crate) fn map_anonymous(bytes: usize, kind: i32) -> Option<NonNull<c_void>> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_ANONYMOUS | kind;
+    // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED)
+}
+
 /// A private anonymous mapping, unmapped when dropped.
 #[derive(Debug)]
 pub struct OwnMemory {
@@ -15,17 +25,11 @@ pub struct OwnMemory {
 
 impl OwnMemory {
     /// Maps readable and writable memory.
-    ///
-    /// # Errors
-    /// No memory is available, or `bytes` is 0.
     pub fn map(bytes: usize) -> Result<Self, Errno> {
         Self::protected(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
     /// Maps memory with this protection.
-    ///
-    /// # Errors
-    /// As [`Self::map`].
     pub fn protected(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
         let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;

@@ -4,21 +4,17 @@
 //! into capabilities. Each capability has how it was checked, what is lost without it, and what
 //! would provide it. [`kernel_backend`] sets up what was chosen.
 //!
-//! Read `facts.rs` first, then `decide.rs`. `check_result.rs` is the result of every try: seen to
-//! work, seen to fail, or not tried.
+//! Read `facts.rs` first, then `decide.rs`.
 
 pub mod userfaultfd;
 
-pub mod check_result;
 pub mod decide;
 pub mod facts;
 pub mod host;
+pub mod mthp_sizes;
 pub mod prezeroing;
 mod probe_child;
-pub mod small_pages;
-pub mod touch_costs;
 
-pub use check_result::KernelCheckResult;
 pub use decide::{Capability, KernelDecision, decide};
 pub use facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather};
 
@@ -28,7 +24,27 @@ use crate::sample::page_tables::PageTableReader;
 use crate::sample::sampler::{AccessBitBackend, SamplerBackend};
 use crate::test_costs;
 use decide::SamplerKind;
+use serde::Serialize;
 use std::time::Duration;
+
+/// The result of trying something. Unknown is not false.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
+pub enum KernelCheckResult {
+    /// Seen to work.
+    Works,
+    /// Tried, and this happened instead.
+    Fails(String),
+    /// Not tried, for this reason.
+    NotTried(String),
+}
+
+impl KernelCheckResult {
+    /// Whether it was seen to work.
+    pub fn works(&self) -> bool {
+        *self == Self::Works
+    }
+}
 
 /// The decision, with the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
 /// `population`. For tests.
@@ -49,9 +65,9 @@ fn by_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
     let Some(asked) = requested_sampler() else {
         return Ok(decide(facts));
     };
-    match SamplerKind::by_name(&asked) {
-        Some(kind) => decide::decide_with(kind, facts),
-        None => Err(LinuxError::Sampler {
+    match asked.parse() {
+        Ok(kind) => decide::decide_with(kind, facts),
+        Err(_) => Err(LinuxError::Sampler {
             asked,
             why: "the value must be access-bits, damon or population".into(),
         }),
@@ -64,9 +80,6 @@ fn requested_sampler() -> Option<String> {
 }
 
 /// Sets up what the decision chose.
-///
-/// # Errors
-/// A primitive that worked when it was tried fails now.
 pub fn kernel_backend(decision: &KernelDecision) -> Result<KernelBackend> {
     Ok(KernelBackend {
         sampler: match decision.sampler {

@@ -1,14 +1,14 @@
 //! What wakes a waiting manager: signals, the end of managed processes, a waker.
 
-pub mod waker;
-
 use crate::error::{LinuxError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// SIGINT and SIGTERM, and SIGHUP on request, as a descriptor to wait for. While it exists, they do
@@ -111,10 +111,39 @@ impl Drop for StopSignals {
     }
 }
 
+/// Wakes a waiting manager from another thread, by an eventfd. All clones wake the same thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<EventFd>);
+
+impl Waker {
+    /// A waker that has not been used.
+    pub fn new() -> Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let event = EventFd::from_flags(flags).map_err(LinuxError::call("eventfd"))?;
+        Ok(Self(Arc::new(event)))
+    }
+
+    /// Wakes the thread that waits, or the next one that will. Several calls before
+    /// [`clear`](Self::clear) are one wake.
+    pub fn wake(&self) {
+        // It fails only after 2^64 calls: then a wake is pending.
+        let _ = self.0.write(1);
+    }
+
+    /// Clears a pending wake. Returns whether there was one.
+    pub fn clear(&self) -> bool {
+        self.0.read().is_ok()
+    }
+
+    /// A descriptor to poll, readable while a wake is pending.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stop::waker::Waker;
     use nix::sys::signal::raise;
 
     const LONG: Duration = Duration::from_secs(600);
@@ -129,10 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_ends_the_wait() {
+    fn two_rings_cause_one_wakeup() {
         let waker = Waker::new().expect("an eventfd can be created");
+        assert!(!waker.clear());
+        waker.clone().wake();
         waker.wake();
-        let waited = StopSignals::disabled().wait(&[waker.fd()], LONG);
-        assert_eq!(waited, WaitResult::Readable);
+        assert!(waker.clear());
+        assert!(!waker.clear());
     }
 }

@@ -2,7 +2,7 @@
 //! host. For tests only.
 
 use crate::error::{LinuxError, Result};
-use crate::probe::touch_costs::TouchCosts;
+use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::process::thread_cpu;
 use hawkeye_policy::run_rate::WalkCosts;
 use serde::Deserialize;
@@ -71,9 +71,6 @@ static GIVEN: OnceLock<Option<TestCosts>> = OnceLock::new();
 
 /// The costs in the file named by `HAWKEYE_TEST_COSTS`, which is read once. `None` if the variable
 /// is not set.
-///
-/// # Errors
-/// The file cannot be read, or does not contain valid costs.
 pub fn configured() -> Result<Option<&'static TestCosts>> {
     if let Some(given) = GIVEN.get() {
         return Ok(given.as_ref());
@@ -90,9 +87,6 @@ pub fn configured() -> Result<Option<&'static TestCosts>> {
 
 /// Sets the costs of this process from a file, as if `HAWKEYE_TEST_COSTS` named it. It is for tests
 /// that run a manager in their own process. It has no effect once costs were read.
-///
-/// # Errors
-/// See [`configured`].
 pub fn configure(path: &Path) -> Result<()> {
     let costs = TestCosts::read(path)?;
     GIVEN.get_or_init(|| Some(costs));

@@ -1,10 +1,6 @@
 //! The journal: what was done, why, at what cost and with what result. Everything that users see is
 //! a view of it.
 
-mod recent_rates;
-
-pub use recent_rates::RecentRates;
-
 use hawkeye_policy::event::as_seconds;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{Errno, Event, ProcessId, Reason};
@@ -101,7 +97,8 @@ impl Journal {
     /// Counts an event and writes it down. A repeated error is written down once a minute.
     pub fn record(&mut self, at: Duration, event: Event) {
         if let Event::Trouble { message } = &event {
-            if self.is_repeated_error(at, message) {
+            let last = self.last_trouble.as_ref();
+            if last.is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN) {
                 return;
             }
             self.last_trouble = Some((at, message.clone()));
@@ -111,7 +108,9 @@ impl Journal {
                 self.totals.promoted += 1;
                 self.first_promotion.get_or_insert(at);
             }
-            Event::Refused { errno, .. } => *self.totals.errors.entry(*errno).or_default() += 1,
+            Event::Refused { errno, .. } | Event::CallRefused { errno } => {
+                *self.totals.errors.entry(*errno).or_default() += 1;
+            }
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Shared { .. } => self.totals.shared += 1,
             Event::Recovered { bytes, .. } => {
@@ -120,18 +119,7 @@ impl Journal {
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
-            Event::CallRefused { errno } => *self.totals.errors.entry(*errno).or_default() += 1,
-            Event::NotSplit { .. }
-            | Event::Measured { .. }
-            | Event::Stretched { .. }
-            | Event::FaultSizes { .. }
-            | Event::Held { .. }
-            | Event::NotAnswering { .. }
-            | Event::Answering { .. }
-            | Event::Paused
-            | Event::Resumed
-            | Event::Reloaded { .. }
-            | Event::Trouble { .. } => {}
+            _ => {}
         }
         if !event.is_kept() {
             return;
@@ -168,12 +156,6 @@ impl Journal {
     /// Forgets the sums of all processes for which `there` is false; the totals stay.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.by_process.retain(|process, _| there(*process));
-    }
-
-    fn is_repeated_error(&self, at: Duration, message: &str) -> bool {
-        self.last_trouble
-            .as_ref()
-            .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN)
     }
 
     /// When the first region was promoted, on the machine's clock.
@@ -220,15 +202,15 @@ impl Journal {
     /// The entries after the first `seen` ever written, oldest first, as far as they are still
     /// kept.
     pub fn entries_after(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
-        let new = self.written.saturating_sub(seen);
-        let kept = self.entries.len();
-        let new = usize_of(new);
-        self.entries.iter().skip(kept.saturating_sub(new))
+        let new = usize_of(self.written.saturating_sub(seen));
+        self.entries
+            .iter()
+            .skip(self.entries.len().saturating_sub(new))
     }
 
     /// Promotion and recovery rates over the last [`RecentRates::OVER`], in total and by process.
     pub fn recent_rates(&self, now: Duration) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
-        recent_rates::rates(self.entries.iter().rev(), now)
+        rates(self.entries.iter().rev(), now)
     }
 
     /// Sums over one process that still exists.
@@ -257,10 +239,63 @@ impl Journal {
     }
 }
 
+/// Rates over the last [`RecentRates::OVER`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecentRates {
+    /// Regions promoted per second.
+    pub promoted_per_s: f64,
+    /// Huge pages split per second.
+    pub split_per_s: f64,
+    /// Memory that recovery gave back, in bytes per second.
+    pub recovered_bytes_per_s: f64,
+}
+
+impl RecentRates {
+    /// The time over which events are counted.
+    pub const OVER: Duration = Duration::from_secs(10);
+
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::Promoted { .. } => self.promoted_per_s += 1.0,
+            Event::Recovered { bytes, .. } => {
+                self.split_per_s += 1.0;
+                self.recovered_bytes_per_s += *bytes as f64;
+            }
+            _ => {}
+        }
+    }
+
+    fn divide(&mut self, seconds: f64) {
+        self.promoted_per_s /= seconds;
+        self.split_per_s /= seconds;
+        self.recovered_bytes_per_s /= seconds;
+    }
+}
+
+/// Total rates and rates by process, from entries that come newest first.
+fn rates<'a>(
+    newest_first: impl Iterator<Item = &'a JournalEntry>,
+    now: Duration,
+) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
+    let then = now.saturating_sub(RecentRates::OVER);
+    let mut all = RecentRates::default();
+    let mut each: HashMap<ProcessId, RecentRates> = HashMap::new();
+    for JournalEntry { event, .. } in newest_first.take_while(|entry| entry.at >= then) {
+        all.count(event);
+        if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
+            each.entry(*process).or_default().count(event);
+        }
+    }
+    let seconds = (now - then).as_secs_f64().max(1.0);
+    all.divide(seconds);
+    each.values_mut().for_each(|pace| pace.divide(seconds));
+    (all, each)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::{process, promoted, region};
+    use hawkeye_test_support::events::{self, process, promoted, region, split};
 
     #[test]
     fn footprints_stay_bounded_and_cover_the_whole_time() {
@@ -327,5 +362,23 @@ mod tests {
         assert_eq!(json, r#"{"at_s":1.5,"event":"reloaded","refused":null}"#);
         assert_eq!(entry.event.kind(), "reloaded");
         Ok(())
+    }
+
+    #[test]
+    fn the_last_ten_seconds_count() {
+        let at = |second, event| JournalEntry {
+            at: Duration::from_secs(second),
+            event,
+        };
+        let promoted = |second, pid| at(second, events::promoted(process(pid), region(0), 0));
+        let recovered = at(99, split(process(2), region(0), 1000));
+        let entries = [promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];
+        let (all, each) = rates(entries.iter().rev(), Duration::from_secs(100));
+        assert_eq!((all.promoted_per_s, all.split_per_s), (0.2, 0.1));
+        assert_eq!(all.recovered_bytes_per_s, 100.0);
+        assert_eq!(each[&process(1)].promoted_per_s, 0.1);
+        // Soon after the start, less time has passed.
+        let (all, _) = rates([promoted(1, 1)].iter(), Duration::from_secs(2));
+        assert_eq!(all.promoted_per_s, 0.5);
     }
 }

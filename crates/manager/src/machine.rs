@@ -4,14 +4,12 @@
 //! that a machine may lack have traits of their own, with defaults that do nothing:
 //! [`FaultPageSizes`], [`Prefault`], [`HugePageReserve`] and [`Explain`].
 
-mod error;
 mod outcome;
 
-pub use error::MachineError;
 pub use outcome::{
-    LearnedSizes, LoopWakeReason, ManagementCosts, ProcessDescription, ProcessFootprint,
-    PromotionResult, RecoveryResult, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
-    UnresponsiveProcess, ZeroScanResult,
+    LearnedSizes, LoopWakeReason, MachineError, ManagementCosts, ProcessDescription,
+    ProcessFootprint, PromotionResult, RecoveryResult, SliceProgress, TimedOutCallResults,
+    TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,
 };
 
 use hawkeye_policy::{

@@ -1,7 +1,7 @@
 //! The manager's loop: observe, plan, apply, record.
 //!
 //! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
-//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered.rs`.
+//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered_calls.rs`.
 //! `Manager::dispatch` sends events to all parts.
 
 mod budget_wait;
@@ -65,9 +65,6 @@ pub struct Manager<M> {
 const BATCH: Duration = Duration::from_millis(50);
 impl<M: Machine> Manager<M> {
     /// Starts the management of a machine.
-    ///
-    /// # Errors
-    /// A setting out of range.
     pub fn new(
         machine: M,
         policy: Box<dyn Policy>,

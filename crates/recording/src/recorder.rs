@@ -76,9 +76,6 @@ impl Recorder {
     /// recording that was killed, is kept as `FILE.1`, replacing an older one. That happens once a
     /// minute of the new recording is written. A recording that is dropped before then leaves
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
-    ///
-    /// # Errors
-    /// Nothing can be written there.
     pub fn begin(path: &Path, about: RecordingOrigin) -> Result<Self, RecordingError> {
         if path.is_dir() {
             return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
@@ -101,9 +98,6 @@ impl Recorder {
     }
 
     /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept.
-    ///
-    /// # Errors
-    /// Nothing can be written there.
     pub fn in_folder(
         folder: &Path,
         most_bytes: u64,
@@ -274,7 +268,15 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
 
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
-    join_parts_into(&joined, folder, about).inspect_err(|_| {
+    let join = || {
+        let file = create_file(&joined).map_err(failed(&joined))?;
+        let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
+        for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
+            writer.write(&row?)?;
+        }
+        finish(writer, &joined)
+    };
+    join().inspect_err(|_| {
         let _ = fs::remove_file(&joined);
     })?;
     Ok(joined)
@@ -283,17 +285,4 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
 fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
     fs::rename(joined, path).map_err(failed(path))?;
     fs::remove_dir_all(folder).map_err(failed(folder))
-}
-
-fn join_parts_into(
-    joined: &Path,
-    folder: &Path,
-    about: &RecordingOrigin,
-) -> Result<(), RecordingError> {
-    let file = create_file(joined).map_err(failed(joined))?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
-    for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
-        writer.write(&row?)?;
-    }
-    finish(writer, joined).map(drop)
 }

@@ -50,9 +50,6 @@ const MOST: u64 = i64::MAX as u64;
 
 impl<R: ChunkReader + 'static> RecordingReader<R> {
     /// Reads a file, or any other source that Parquet can be read from.
-    ///
-    /// # Errors
-    /// It is no recording that this version knows.
     pub fn new(input: R) -> Result<Self> {
         let table = TableReader::new(&RECORDING, input)?;
         Ok(Self {
@@ -100,10 +97,10 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             self.command = Arc::from(command);
         }
         let row = match self.table.text(column!("kind"))? {
-            "region" => RecordingRow::Region(self.region(at)?),
-            "process" => RecordingRow::Process(self.process(at)?),
-            "memory" => RecordingRow::Memory(self.memory(at)?),
-            "decision" => RecordingRow::Decision(self.decision(at)?),
+            "region" => RecordingRow::Region(self.region_row(at)?),
+            "process" => RecordingRow::Process(self.process_row(at)?),
+            "memory" => RecordingRow::Memory(self.memory_row(at)?),
+            "decision" => RecordingRow::Decision(self.decision_row(at)?),
             _ => return Ok(None),
         };
         self.last = at;
@@ -131,7 +128,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             .invalid_value(column, allowed, address.to_string()))
     }
 
-    fn region(&self, at: Duration) -> Result<CoverageRow> {
+    fn region_row(&self, at: Duration) -> Result<CoverageRow> {
         let table = &self.table;
         let source = table.text(column!("source"))?;
         let source: AccessSource = source.parse().map_err(|_| {
@@ -166,7 +163,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn process(&self, at: Duration) -> Result<ProcessRow> {
+    fn process_row(&self, at: Duration) -> Result<ProcessRow> {
         let bloat = column!("bloat_bytes");
         Ok(ProcessRow {
             at,
@@ -180,7 +177,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn memory(&self, at: Duration) -> Result<MemoryRow> {
+    fn memory_row(&self, at: Duration) -> Result<MemoryRow> {
         Ok(MemoryRow {
             at,
             used_bytes: self.bytes(column!("used_bytes"))?,
@@ -191,7 +188,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn decision(&self, at: Duration) -> Result<DecisionRow> {
+    fn decision_row(&self, at: Duration) -> Result<DecisionRow> {
         let process = self.optional(column!("pid"), || self.process_id())?;
         Ok(DecisionRow {
             at,

@@ -32,9 +32,6 @@ struct OpenPart {
 
 impl RecordingRows {
     /// Opens the recording at a path. Without an end, its rows are those written so far.
-    ///
-    /// # Errors
-    /// There is none, or none that this version knows.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let folder = folder_of(path);
         if path.is_dir() {
@@ -43,18 +40,10 @@ impl RecordingRows {
         if !path.exists() && folder.is_dir() {
             return Self::since_first_row(&folder);
         }
-        let reader = RecordingReader::open(path)?;
-        let about = reader.origin().clone();
-        let (path, later) = (path.to_owned(), Duration::ZERO);
-        let open = OpenPart {
-            path,
-            reader,
-            later,
-        };
+        let about = RecordingReader::open(path)?.origin().clone();
         Ok(Self {
             unfinished: false,
-            reader: Some(open),
-            ..Self::of_files(about, Vec::new())
+            ..Self::of_files(about, vec![path.to_owned()])
         })
     }
 

@@ -16,21 +16,10 @@ pub struct RecordingWriter<W: Write + Send> {
 }
 
 /// Values of one row by column, in the order of the table.
-struct RowCells<'a>(Vec<CellValue<'a>>);
-
-impl<'a> RowCells<'a> {
-    fn set(&mut self, column: usize, value: CellValue<'a>) {
-        if let Some(cell) = self.0.get_mut(column) {
-            *cell = value;
-        }
-    }
-}
+type RowCells<'a> = [CellValue<'a>];
 
 impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
-    ///
-    /// # Errors
-    /// It cannot be written to.
     pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
@@ -40,30 +29,24 @@ impl<W: Write + Send> RecordingWriter<W> {
     }
 
     /// Adds a row. Times must not go back.
-    ///
-    /// # Errors
-    /// The file cannot be written to.
     pub fn write(&mut self, row: &RecordingRow) -> Result<(), RecordingError> {
-        let mut cells = RowCells(vec![CellValue::Null; RECORDING.columns.len()]);
-        cells.set(column!("time_us"), micros(row.at()));
-        cells.set(column!("kind"), CellValue::Text(row.into()));
+        let mut cells = vec![CellValue::Null; RECORDING.columns.len()];
+        cells[column!("time_us")] = micros(row.at());
+        cells[column!("kind")] = CellValue::Text(row.into());
         if let Some(began) = self.about.began {
-            cells.set(column!("unix_us"), micros(began + row.at()));
+            cells[column!("unix_us")] = micros(began + row.at());
         }
-        cells.set(column!("host"), CellValue::Text(&self.about.host));
+        cells[column!("host")] = CellValue::Text(&self.about.host);
         match row {
-            RecordingRow::Region(row) => region(&mut cells, row),
-            RecordingRow::Process(row) => process(&mut cells, row),
-            RecordingRow::Memory(row) => memory(&mut cells, row),
-            RecordingRow::Decision(row) => decision(&mut cells, row),
+            RecordingRow::Region(row) => set_region_cells(&mut cells, row),
+            RecordingRow::Process(row) => set_process_cells(&mut cells, row),
+            RecordingRow::Memory(row) => set_memory_cells(&mut cells, row),
+            RecordingRow::Decision(row) => set_decision_cells(&mut cells, row),
         }
-        self.table.push(&cells.0)
+        self.table.push(&cells)
     }
 
     /// Ends the file. Without that none of it can be read.
-    ///
-    /// # Errors
-    /// It cannot be written to.
     pub fn finish(self) -> Result<W, RecordingError> {
         self.table.finish()
     }
@@ -77,65 +60,56 @@ fn or_null(value: Option<f64>) -> CellValue<'static> {
     value.map_or(CellValue::Null, CellValue::Float)
 }
 
-fn set_process<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
-    cells.set(column!("pid"), CellValue::Int(process.pid.into()));
-    cells.set(column!("start_ticks"), CellValue::Int(process.start_ticks));
-    cells.set(column!("command"), CellValue::Text(command));
+fn set_process_id<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
+    cells[column!("pid")] = CellValue::Int(process.pid.into());
+    cells[column!("start_ticks")] = CellValue::Int(process.start_ticks);
+    cells[column!("command")] = CellValue::Text(command);
 }
 
-fn region<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
-    set_process(cells, row.process, &row.command);
-    cells.set(column!("window_us"), micros(row.window));
-    cells.set(column!("source"), CellValue::Text(row.source.name()));
-    cells.set(column!("cpu_cores"), CellValue::Float(row.cpu_cores));
-    cells.set(column!("overhead_percent"), or_null(row.overhead_percent));
+fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
+    set_process_id(cells, row.process, &row.command);
+    cells[column!("window_us")] = micros(row.window);
+    cells[column!("source")] = CellValue::Text(row.source.name());
+    cells[column!("cpu_cores")] = CellValue::Float(row.cpu_cores);
+    cells[column!("overhead_percent")] = or_null(row.overhead_percent);
     let region = &row.region;
     let pages = |count: u16| CellValue::Int(count.into());
-    cells.set(
-        column!("region_address"),
-        CellValue::Int(region.region.start()),
-    );
-    cells.set(column!("huge"), CellValue::Flag(region.is_huge()));
-    cells.set(column!("present_pages"), pages(region.present));
-    cells.set(column!("accessed_pages"), pages(region.accessed));
-    cells.set(column!("accessed_runs"), pages(region.runs));
-    cells.set(column!("written_pages"), pages(region.written));
-    cells.set(column!("zero_pages"), pages(region.zero_mapped));
-    cells.set(column!("swapped_pages"), pages(region.swapped));
-    cells.set(
-        column!("walks_per_s"),
-        CellValue::Int(region.walks_per_s.into()),
-    );
+    cells[column!("region_address")] = CellValue::Int(region.region.start());
+    cells[column!("huge")] = CellValue::Flag(region.is_huge());
+    cells[column!("present_pages")] = pages(region.present);
+    cells[column!("accessed_pages")] = pages(region.accessed);
+    cells[column!("accessed_runs")] = pages(region.runs);
+    cells[column!("written_pages")] = pages(region.written);
+    cells[column!("zero_pages")] = pages(region.zero_mapped);
+    cells[column!("swapped_pages")] = pages(region.swapped);
+    cells[column!("walks_per_s")] = CellValue::Int(region.walks_per_s.into());
 }
 
-fn process<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
-    set_process(cells, row.process, &row.command);
-    cells.set(column!("cpu_cores"), or_null(row.cpu_cores));
-    cells.set(column!("overhead_percent"), or_null(row.overhead_percent));
-    cells.set(column!("rss_bytes"), CellValue::Int(row.rss_bytes));
-    cells.set(column!("huge_bytes"), CellValue::Int(row.huge_bytes));
+fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
+    set_process_id(cells, row.process, &row.command);
+    cells[column!("cpu_cores")] = or_null(row.cpu_cores);
+    cells[column!("overhead_percent")] = or_null(row.overhead_percent);
+    cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
+    cells[column!("huge_bytes")] = CellValue::Int(row.huge_bytes);
     let bloat = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
-    cells.set(column!("bloat_bytes"), bloat);
+    cells[column!("bloat_bytes")] = bloat;
 }
 
-fn memory(cells: &mut RowCells, row: &MemoryRow) {
-    cells.set(column!("used_bytes"), CellValue::Int(row.used_bytes));
-    cells.set(column!("total_bytes"), CellValue::Int(row.total_bytes));
-    cells.set(column!("pressure_percent"), or_null(row.pressure_percent));
-    cells.set(column!("fmfi"), or_null(row.fmfi));
-    cells.set(
-        column!("manager_cpu_percent"),
-        or_null(row.manager_cpu_percent),
-    );
+fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {
+    cells[column!("used_bytes")] = CellValue::Int(row.used_bytes);
+    cells[column!("total_bytes")] = CellValue::Int(row.total_bytes);
+    cells[column!("pressure_percent")] = or_null(row.pressure_percent);
+    cells[column!("fmfi")] = or_null(row.fmfi);
+    cells[column!("manager_cpu_percent")] = or_null(row.manager_cpu_percent);
 }
 
-fn decision<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
+fn set_decision_cells<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
     if let Some((process, command)) = &row.process {
-        set_process(cells, *process, command);
+        set_process_id(cells, *process, command);
     }
     if let Some(region) = row.region {
-        cells.set(column!("region_address"), CellValue::Int(region.start()));
+        cells[column!("region_address")] = CellValue::Int(region.start());
     }
-    cells.set(column!("event"), CellValue::Text(&row.event));
-    cells.set(column!("reason"), CellValue::Text(&row.reason));
+    cells[column!("event")] = CellValue::Text(&row.event);
+    cells[column!("reason")] = CellValue::Text(&row.reason);
 }

@@ -58,13 +58,6 @@ impl DecodedColumn {
         self.places.extend(places);
         Ok(rows)
     }
-
-    fn value_index(&self, row: usize) -> Option<usize> {
-        match self.places.get(row) {
-            Some(place) => *place,
-            None => Some(row),
-        }
-    }
 }
 
 impl ColumnSource {
@@ -85,6 +78,10 @@ impl ColumnSource {
             Self::Text(reader, values) => refill(reader, levels, values),
         }
     }
+}
+
+fn text_or_null(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "null".to_owned(), |value| value.to_string())
 }
 
 pub(crate) struct TableReader<R: ChunkReader> {
@@ -181,10 +178,8 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     fn decode(&mut self) -> Result<()> {
         let mut read = None;
         for index in 0..self.columns.len() {
-            let Some(column) = self.columns.get_mut(index) else {
-                continue;
-            };
-            let rows = column.refill().map_err(|error| self.failed(error))?;
+            let rows = self.columns[index].refill();
+            let rows = rows.map_err(|error| self.failed(error))?;
             if *read.get_or_insert(rows) != rows {
                 return Err(self.failed("its columns have different lengths"));
             }
@@ -206,7 +201,8 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     /// Position of this row's value of a column; `None` where it has none.
     fn locate(&self, column: usize) -> Option<(&ColumnSource, usize)> {
         let column = self.columns.get(column)?;
-        Some((&column.source, column.value_index(self.at)?))
+        let place = column.places.get(self.at).copied();
+        Some((&column.source, place.unwrap_or(Some(self.at))?))
     }
 
     pub(crate) fn is_null(&self, column: usize) -> bool {
@@ -221,8 +217,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         };
         let fits = value.and_then(|value| u64::try_from(value).ok());
         let fits = fits.filter(|value| *value <= most);
-        let found = || value.map_or_else(|| "null".to_owned(), |v| v.to_string());
-        fits.ok_or_else(|| self.invalid_value(column, allowed, found()))
+        fits.ok_or_else(|| self.invalid_value(column, allowed, text_or_null(value)))
     }
 
     pub(crate) fn flag(&self, column: usize) -> bool {
@@ -241,8 +236,8 @@ impl<R: ChunkReader + 'static> TableReader<R> {
             _ => None,
         };
         let fits = value.filter(|value| value.is_finite() && *value >= 0.0);
-        let found = || value.map_or_else(|| "null".to_owned(), |v| v.to_string());
-        fits.ok_or_else(|| self.invalid_value(column, "finite and not negative", found()))
+        let allowed = "finite and not negative";
+        fits.ok_or_else(|| self.invalid_value(column, allowed, text_or_null(value)))
     }
 
     /// A text of this row; empty where it has no value.

@@ -122,9 +122,6 @@ pub struct TableWriter<W: Write + Send> {
 impl<W: Write + Send> TableWriter<W> {
     /// Starts a file. `ascending` are columns with values that usually differ little from the row
     /// before. `about` is further metadata, besides the table's name and version.
-    ///
-    /// # Errors
-    /// It cannot be written to.
     pub fn new(
         table: &TableSchema,
         ascending: &[&str],
@@ -151,9 +148,6 @@ impl<W: Write + Send> TableWriter<W> {
     }
 
     /// Adds a row: a value for each column, in the table's order.
-    ///
-    /// # Errors
-    /// The file cannot be written to.
     pub fn push(&mut self, row: &[CellValue]) -> Result<(), RecordingError> {
         debug_assert_eq!(row.len(), self.pending.len());
         for (column, value) in self.pending.iter_mut().zip(row) {
@@ -186,9 +180,6 @@ impl<W: Write + Send> TableWriter<W> {
     }
 
     /// Writes the rest and the file's directory, without which nothing can be read.
-    ///
-    /// # Errors
-    /// It cannot be written to.
     pub fn finish(mut self) -> Result<W, RecordingError> {
         self.flush()?;
         self.file.into_inner().map_err(RecordingError::Write)

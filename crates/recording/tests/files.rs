@@ -170,8 +170,7 @@ fn every_kind_of_row_is_read_as_it_was_written() {
     let rows = [rows_of(at, "redis", &sample(1, 5, 1)), others(at)].concat();
     let bytes = written(&rows);
     assert_eq!(read_all(&bytes).expect("the recording can be read"), rows);
-    let reader = RecordingReader::new(file(&bytes)).expect("the recording can be read");
-    assert_eq!(reader.origin(), &about());
+    assert_eq!(reader(&bytes).origin(), &about());
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -200,14 +199,26 @@ fn ended(recorder: Result<Recorder, RecordingError>, length: u64) {
 
 /// A recording of this many minutes, as left by `kill -9`.
 fn killed(path: &Path, length: u64) {
-    let mut recorder = Recorder::begin(path, about()).expect("the recording begins");
+    let mut recorder = begun(path);
     minutes(&mut recorder, length);
     std::mem::forget(recorder);
 }
 
+fn opened(path: &Path) -> RecordingRows {
+    RecordingRows::open(path).expect("the recording can be read")
+}
+
 fn rows_at(path: &Path) -> Vec<RecordingRow> {
-    let rows = RecordingRows::open(path).expect("the recording can be read");
-    rows.collect::<Result<_, _>>().expect("valid rows")
+    let rows = opened(path).collect::<Result<_, _>>();
+    rows.expect("valid rows")
+}
+
+fn begun(path: &Path) -> Recorder {
+    Recorder::begin(path, about()).expect("the recording begins")
+}
+
+fn reader(bytes: &[u8]) -> RecordingReader<std::fs::File> {
+    RecordingReader::new(file(bytes)).expect("the recording can be read")
 }
 
 #[test]
@@ -215,7 +226,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     let path = folder("killed").join("r.parquet");
     killed(&path, 3);
     assert!(!path.exists());
-    let rows = RecordingRows::open(&path).expect("the recording can be read");
+    let rows = opened(&path);
     assert!(rows.unfinished() && rows.origin() == &about());
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
@@ -226,9 +237,8 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     // The next recording keeps it.
     ended(Recorder::begin(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
-    let whole = RecordingRows::open(&path).expect("the recording can be read");
-    assert!(!whole.unfinished());
-    assert_eq!(whole.count(), 6 * 3);
+    assert!(!opened(&path).unfinished());
+    assert_eq!(opened(&path).count(), 6 * 3);
     assert!(!path.with_extension("parquet.part").exists());
     let error = Recorder::begin(&path.join("under"), about()).err();
     assert!(error.is_some_and(|error| error.to_string().starts_with("can't write ")));
@@ -242,7 +252,7 @@ fn a_recording_without_rows_leaves_the_older_one() {
     let path = folder.join("r.parquet");
     ended(Recorder::begin(&path, about()), 2);
     for rows in [0, 1] {
-        let mut mistyped = Recorder::begin(&path, about()).expect("the recording begins");
+        let mut mistyped = begun(&path);
         assert!(mistyped.is_empty());
         minutes(&mut mistyped, rows);
         assert_eq!(mistyped.is_empty(), rows == 0);
@@ -250,8 +260,7 @@ fn a_recording_without_rows_leaves_the_older_one() {
         assert_eq!(parts_in(&folder), ["r.parquet"]);
         assert_eq!(rows_at(&path).len(), 2 * 6 * 3);
     }
-    let empty = Recorder::begin(&path, about()).expect("the recording begins");
-    empty.finish().expect("the recording can be finished");
+    ended(Recorder::begin(&path, about()), 0);
     assert_eq!(rows_at(&path).len(), 0);
     assert_eq!(rows_at(&path.with_extension("parquet.1")).len(), 2 * 6 * 3);
 }
@@ -293,8 +302,7 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
     // From the second minute on to the end of the first after the restart.
     assert_eq!(seconds, Some((0, 600 + 50 - 120)));
     // Time of the first of these rows.
-    let rows = RecordingRows::open(&folder).expect("the recording can be read");
-    assert_eq!(rows.origin(), &later(120));
+    assert_eq!(opened(&folder).origin(), &later(120));
 }
 
 #[test]
@@ -306,8 +314,7 @@ fn an_impossible_start_time_is_ignored() {
         };
         let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
         let bytes = writer.finish().expect("the recording can be finished");
-        let reader = RecordingReader::new(file(&bytes)).expect("the recording can be read");
-        assert_eq!(reader.origin().began.is_some(), is_kept);
+        assert_eq!(reader(&bytes).origin().began.is_some(), is_kept);
     }
 }
 
@@ -357,16 +364,13 @@ fn a_part_that_is_damaged_is_named() {
     killed(&path, 3);
     let part = path.with_extension("parquet.part").join("00000001.parquet");
     std::fs::write(&part, "no Parquet").expect("the file can be written");
-    let mut rows = RecordingRows::open(&path).expect("the first part is complete");
+    let mut rows = opened(&path);
     let error_text = rows.find_map(Result::err).expect("an error").to_string();
     let named = "00000001.parquet: this is not a complete Parquet";
     assert!(error_text.contains(named), "{error_text}");
     assert!(rows.next().is_none());
     // Nothing is deleted without a request.
-    drop(
-        Recorder::begin(&path, about())
-            .expect("the recording begins although an older one is damaged"),
-    );
+    drop(begun(&path));
     let aside = path.with_extension("parquet.part.damaged-1");
     assert!(aside.join("00000001.parquet").exists());
 }
@@ -492,8 +496,7 @@ fn an_invalid_value_is_reported_with_its_row_and_reading_continues() {
     let mut bad = sample(1, 4, 0);
     bad.regions[2].accessed = 600;
     let bytes = recorded(&[(Duration::ZERO, "redis", bad)]);
-    let reader = RecordingReader::new(file(&bytes)).expect("a recording");
-    let errors: Vec<_> = reader
+    let errors: Vec<_> = reader(&bytes)
         .map(|row| row.err().map_or_else(String::new, |e| e.to_string()))
         .collect();
     let bad = "row 2: accessed_pages must be 0 to 512, not 600";

@@ -25,11 +25,16 @@ pub fn machine(total_bytes: u64) -> ScriptedMachine {
     ScriptedMachine::new(total_bytes)
 }
 
-/// A machine with this much memory, in bytes, and one program with these parts.
-pub fn running(total_bytes: u64, parts: &[ProgramPart]) -> ScriptedMachine {
+/// A machine with this much memory, in bytes, and one program.
+pub fn with_program(total_bytes: u64, spec: ProgramSpec) -> (ScriptedMachine, ProcessId) {
     let mut machine = machine(total_bytes);
-    machine.start(program(parts));
-    machine
+    let process = machine.start(spec);
+    (machine, process)
+}
+
+/// The same with a program of these parts.
+pub fn running(total_bytes: u64, parts: &[ProgramPart]) -> ScriptedMachine {
+    with_program(total_bytes, program(parts)).0
 }
 
 /// Fully used regions under base pages.

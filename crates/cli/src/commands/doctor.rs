@@ -7,7 +7,7 @@ use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
-use hawkeye_linux::probe::small_pages::SizeFacts;
+use hawkeye_linux::probe::mthp_sizes::SizeFacts;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
 use std::fmt;

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use hawkeye_linux::page_sizes::{SizeSwitches, ThpMode};
-use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes, working_sizes};
-use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_sizes, working_sizes};
 use hawkeye_linux::test_costs;
 
 /// Sizes that the probe found to work, and their costs.

@@ -4,7 +4,7 @@ use super::LinuxMachine;
 use crate::error::LinuxError;
 use crate::page_sizes::{ObservedSizes, SizeSwitches};
 use crate::prefault::profile_store::{ProfileRecorder, ProfileStore};
-use crate::probe::touch_costs::TouchCosts;
+use crate::probe::mthp_sizes::TouchCosts;
 use hawkeye_manager::machine::Called;
 use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine};
 use hawkeye_policy::{PageOrders, ProcessId};

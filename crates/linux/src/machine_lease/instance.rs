@@ -87,9 +87,6 @@ impl ManagerLock {
 
     /// The machine's manager, by its own description; `None` if there is none. It takes no lock for
     /// longer than the check.
-    ///
-    /// # Errors
-    /// The lock file exists but cannot be read.
     pub fn holder(state_dir: &Path) -> Result<Option<String>> {
         match holder_in(state_dir)? {
             None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),
@@ -267,9 +264,7 @@ fn replace_lock_file(path: &Path, found: &Metadata, purpose: &str) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine_lease::thp_settings::testing::TestFolder;
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::machine_lease::thp_settings::testing::{TestFolder, set_mode};
 
     fn claim(folder: &TestFolder, state: &str) -> Result<ManagerLock> {
         let at = |name| folder.0.join(name);
@@ -308,7 +303,7 @@ mod tests {
     fn the_lock_is_for_us_alone_and_one_that_was_not_is_replaced() {
         let folder = TestFolder::new("instance-mode");
         let path = folder.file("state/manager.lock", "process 1 (long ago)");
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("the mode can be changed");
+        set_mode(&path, 0o644);
         let before = fs::metadata(&path).expect("the file exists").ino();
         let old = File::open(&path).expect("the file can be opened");
         let _instance = claim(&folder, "state").expect("the lock is free");
@@ -324,7 +319,7 @@ mod tests {
     fn a_holder_that_is_not_a_manager_is_named() {
         let folder = TestFolder::new("instance-stranger");
         let path = folder.file("state/manager.lock", "process 4000000 (attach 5)");
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the mode can be changed");
+        set_mode(&path, 0o600);
         let file = File::open(&path).expect("the file can be opened");
         let _stranger = Flock::lock(file, FlockArg::LockExclusive).expect("the file can be locked");
         let refused = claim(&folder, "state")
@@ -341,8 +336,7 @@ mod tests {
         let folder = TestFolder::new("instance-folder");
         let state = folder.0.join("state");
         fs::create_dir(&state).expect("the folder can be created");
-        fs::set_permissions(&state, Permissions::from_mode(0o777))
-            .expect("the mode can be changed");
+        set_mode(&state, 0o777);
         let refused = claim(&folder, "state")
             .expect_err("an unsafe folder is refused")
             .to_string();

@@ -58,9 +58,6 @@ pub(crate) enum UnusableReason {
 
 /// Reads a file of at most `most_bytes` that root or this user has written. `None` if the file does
 /// not exist.
-///
-/// # Errors
-/// The file is not trusted, or cannot be read.
 pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, DistrustReason> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -88,9 +85,6 @@ pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, DistrustRea
 }
 
 /// Checks that only root and this user can change the file or folder that this describes.
-///
-/// # Errors
-/// Another user can change it.
 pub fn check_owner(found: &Metadata) -> Result<(), DistrustReason> {
     if !is_trusted(found.uid()) {
         return Err(DistrustReason::Owner(found.uid()));
@@ -137,9 +131,6 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Renames an unusable file to `NAME.damaged-1`, or to the next free number.
-///
-/// # Errors
-/// The file cannot be renamed.
 pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
     let free = (1..MOST_ASIDE)
         .map(|number| beside(path, &format!(".damaged-{number}")))
@@ -184,9 +175,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine_lease::thp_settings::testing::TestFolder;
-    use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use crate::machine_lease::thp_settings::testing::{TestFolder, set_mode};
+    use std::os::unix::fs::symlink;
 
     fn refused(path: &Path) -> String {
         let read = read(path, 100).map(drop);
@@ -202,7 +192,7 @@ mod tests {
         assert!(matches!(read(&path, 3), Err(DistrustReason::TooLong(3))));
         let missing = read(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the mode can be changed");
+        set_mode(&path, 0o666);
         assert!(refused(&path).contains("mode 666"));
         let link = folder.0.join("link");
         symlink(&path, &link).expect("the link can be created");

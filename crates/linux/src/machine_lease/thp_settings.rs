@@ -162,9 +162,6 @@ impl HugePageFaults {
     /// Switches them on, or back to the value found. No fault waits for compaction because of it,
     /// except those in mappings with `MADV_HUGEPAGE`, as before. Does nothing if another program
     /// has changed the settings since.
-    ///
-    /// # Errors
-    /// The setting cannot be changed.
     pub fn allow(&mut self, allowed: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         if allowed && self.changed_by_others {
             return Ok(());
@@ -204,9 +201,6 @@ impl HugePageFaults {
 
 /// If `spare` is set, remote reads of untouched memory install new huge pages, until it is unset or
 /// the guard is dropped. Reads by the owner do so too, instead of sharing one huge page of zeros.
-///
-/// # Errors
-/// The setting cannot be changed.
 pub fn avoid_huge_zero_page(spare: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
     let path = Path::new(THP_DIR).join("use_zero_page");
     if spare {

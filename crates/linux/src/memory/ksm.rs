@@ -30,10 +30,7 @@ mod tests {
 
     #[test]
     fn offered_memory_matters_while_it_is_merged() {
-        let (on, off) = (
-            KsmState(OnceCell::from(true)),
-            KsmState(OnceCell::from(false)),
-        );
+        let [on, off] = [true, false].map(|runs| KsmState(OnceCell::from(runs)));
         let offered = vm::WRITE | vm::MERGEABLE;
         assert_eq!(on.effective_flags(offered), offered);
         assert_eq!(off.effective_flags(offered), vm::WRITE);

@@ -4,17 +4,18 @@
 //! `/sys/kernel/mm/prezero` is the kernel's own part. A module does the zeroing; its parameters
 //! exist while it is loaded. Nothing here loads it.
 
-pub mod error;
-
 use crate::error::Result;
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
-pub use error::{LOAD, PrezeroingError};
 use serde::Serialize;
 use std::fs;
 use std::io;
 use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use thiserror::Error;
+
+/// Command that loads the module which zeroes.
+pub const LOAD: &str = "modprobe prezero";
 
 /// The lowest rate, one page a second: 0 would mean no limit.
 const NEXT_TO_NOTHING: u32 = 1;
@@ -115,9 +116,6 @@ impl PrezeroingFiles {
     }
 
     /// The state of pre-zeroing; `None` on kernels without it.
-    ///
-    /// # Errors
-    /// A file cannot be read, or has unexpected contents.
     pub fn read(&self) -> Result<Option<PrezeroingState>, PrezeroingError> {
         if !self.exists() {
             return Ok(None);
@@ -159,9 +157,6 @@ impl PrezeroingFiles {
     }
 
     /// Settings of the module; `None` where it is not loaded. It may be unloaded during the read.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub fn module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
         let path = self.idle_only_file();
         let found = number(&self.rate_file()).and_then(|rate| Ok((rate, text(&path)?)));
@@ -187,9 +182,6 @@ impl PrezeroingFiles {
     /// Limits zeroing to this number of base pages per second (1 and up); `None` is the lowest
     /// rate, one page a second. The limit holds until it is set again or `guard` is dropped.
     /// Returns what was set.
-    ///
-    /// # Errors
-    /// The module is not loaded, or its setting cannot be changed.
     pub fn set_rate(
         &self,
         pages_per_s: Option<u32>,
@@ -202,18 +194,12 @@ impl PrezeroingFiles {
 
     /// Lets the module zero only when a processor has nothing else to run, or at any time.
     /// Otherwise as [`Self::set_rate`].
-    ///
-    /// # Errors
-    /// As [`Self::set_rate`].
     pub fn set_idle_only(&self, idle_only: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
         self.set(&self.idle_only_file(), word, guard)
     }
 
     /// Restores both settings as they were found, if the module is still loaded.
-    ///
-    /// # Errors
-    /// A setting cannot be changed.
     pub fn restore_module_settings(&self, guard: &mut KernelSettingsGuard) -> Result<()> {
         guard.put_back(&self.rate_file())?;
         guard.put_back(&self.idle_only_file())
@@ -233,6 +219,35 @@ impl PrezeroingFiles {
     fn idle_only_file(&self) -> PathBuf {
         self.parameters.join("idle_only")
     }
+}
+
+/// Why the state of pre-zeroing cannot be read.
+#[derive(Debug, Error)]
+pub enum PrezeroingError {
+    /// A file that such kernels have cannot be read.
+    #[error("reading {path}: {source}; reading it needs no privileges, but /sys must be mounted", path = path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// A file has unexpected contents.
+    #[error(
+        "{path} contains {found:?} instead of {expected}: the kernel's patches and this program have different versions",
+        path = path.display()
+    )]
+    NotUnderstood {
+        /// The file.
+        path: PathBuf,
+        /// Its contents.
+        found: String,
+        /// The expected contents.
+        expected: &'static str,
+    },
+    /// No module is loaded, so there are no settings to change.
+    #[error("no loaded module zeroes free memory: run `{LOAD}`")]
+    NoModule,
 }
 
 fn read_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
@@ -291,6 +306,16 @@ mod tests {
         ]
     }
 
+    fn state(sys: &PrezeroingFiles) -> PrezeroingState {
+        let found = sys.read().expect("the state can be read");
+        found.expect("the kernel has prezeroing")
+    }
+
+    fn set_rate(sys: &PrezeroingFiles, rate: Option<u32>, guard: &mut KernelSettingsGuard) {
+        sys.set_rate(rate, guard)
+            .expect("the setting can be changed");
+    }
+
     #[test]
     fn stock_kernels_have_none() {
         let folder = TestFolder::new("prezeroing-none");
@@ -302,10 +327,7 @@ mod tests {
     #[test]
     fn state_is_read_with_and_without_the_module() {
         let (folder, sys) = kernel("prezeroing-told");
-        let found = sys
-            .read()
-            .expect("the state can be read")
-            .expect("the kernel has prezeroing");
+        let found = state(&sys);
         assert!(!found.active);
         assert_eq!(found.module, None);
         let zones: Vec<_> = found.zones.iter().map(|zone| zone.zone.as_str()).collect();
@@ -319,10 +341,7 @@ mod tests {
         };
         assert_eq!(found.pages(), all);
         load(&folder);
-        let found = sys
-            .read()
-            .expect("the state can be read")
-            .expect("the kernel has prezeroing");
+        let found = state(&sys);
         let module = found.module.expect("the module is loaded");
         assert!(found.active && !module.idle_only);
         assert_eq!(module.pages_per_second, 10_000);
@@ -335,23 +354,17 @@ mod tests {
         let read = |path: &PathBuf| text(path).expect("the file can be read");
         let set = || files.each_ref().map(read).join(" ");
         let mut guard = folder.guard();
-        sys.set_rate(Some(20_000), &mut guard)
-            .expect("the setting can be changed");
+        set_rate(&sys, Some(20_000), &mut guard);
         sys.set_idle_only(true, &mut guard)
             .expect("the setting can be changed");
         assert_eq!(set(), "20000 Y");
-        sys.set_rate(None, &mut guard)
-            .expect("the setting can be changed");
-        assert_eq!(
-            set(),
-            "1 Y",
-            "the lowest rate is 1, because 0 means no limit"
-        );
+        set_rate(&sys, None, &mut guard);
+        // 0 would mean no limit.
+        assert_eq!(set(), "1 Y");
         sys.restore_module_settings(&mut guard)
             .expect("the setting can be restored");
         assert_eq!(set(), "10000 N");
-        sys.set_rate(Some(5), &mut guard)
-            .expect("the setting can be changed");
+        set_rate(&sys, Some(5), &mut guard);
         // The manager is killed.
         std::mem::forget(guard);
         drop(folder.guard());
@@ -363,8 +376,7 @@ mod tests {
         let (folder, sys) = kernel("prezeroing-unloaded");
         load(&folder);
         let mut guard = folder.guard();
-        sys.set_rate(Some(20_000), &mut guard)
-            .expect("the setting can be changed");
+        set_rate(&sys, Some(20_000), &mut guard);
         fs::remove_dir_all(folder.0.join("module")).expect("the folder can be removed");
         sys.restore_module_settings(&mut guard)
             .expect("a missing module needs no restoring");
@@ -384,11 +396,7 @@ mod tests {
     fn unexpected_contents_are_named() {
         let (folder, sys) = kernel("prezeroing-strange");
         load(&folder);
-        let said = || {
-            sys.read()
-                .expect_err("unexpected contents are refused")
-                .to_string()
-        };
+        let said = || sys.read().expect_err("they are refused").to_string();
         let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
         let idle_only = format!("{MODULE}/idle_only");
         for (file, strange, right, expected) in [

@@ -105,10 +105,8 @@ mod tests {
 
     #[test]
     fn runs_join_neighbours() {
-        assert_eq!(
-            consecutive_runs(&[0, 1, 2, 5, 9, 10]),
-            vec![(0, 3), (5, 1), (9, 2)]
-        );
-        assert_eq!(consecutive_runs(&[]), vec![]);
+        let runs = consecutive_runs(&[0, 1, 2, 5, 9, 10]);
+        assert_eq!(runs, [(0, 3), (5, 1), (9, 2)]);
+        assert_eq!(consecutive_runs(&[]), []);
     }
 }

@@ -5,7 +5,7 @@ use crate::machine_lease::thp_settings::THP_DIR;
 use crate::memory::system_memory;
 use crate::page_sizes::tlb_sizes;
 use crate::page_sizes::{MappedSizeSampler, ObservedSizes, SizeSwitches, ThpMode, size_settings};
-use crate::probe::touch_costs::TouchCosts;
+use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
 use hawkeye_policy::saturating_cast::u64_of;
@@ -85,7 +85,9 @@ impl SizeChoice {
         let Some(switches) = &self.switches else {
             return;
         };
-        sample.faults = process::minor_faults(sample.process.pid).ok();
+        sample.faults = process::resource_use(sample.process.pid)
+            .ok()
+            .map(|used| used.minor_faults);
         let outside = &eligible.outside;
         let mapped_bytes = match switches.thp_mode() {
             ThpMode::Everybody => outside.mapped_bytes,

@@ -4,7 +4,7 @@ use super::prefault_calls::PrefaultCalls;
 use super::spare_core::SpareCores;
 use super::worker::{PrefaultJob, PrefaultOutcome, WorkerChannels, WorkerReport, run_worker};
 use crate::error::{LinuxError, Result};
-use crate::stop::waker::Waker;
+use crate::stop::Waker;
 use hawkeye_policy::prefault::PrefaultThreads;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;

@@ -5,7 +5,7 @@ use super::prefault_method::{PrefaultMethod, prefault_region};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, thread_cpu};
 use crate::processes::schedstat::SchedStat;
-use crate::stop::waker::Waker;
+use crate::stop::Waker;
 use hawkeye_policy::prefault::PrefaultTask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

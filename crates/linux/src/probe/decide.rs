@@ -2,7 +2,7 @@
 
 mod capabilities;
 
-use super::check_result::KernelCheckResult;
+use super::KernelCheckResult;
 use super::facts::KernelFacts;
 use super::host::Lockdown;
 use crate::error::{LinuxError, Result};
@@ -22,22 +22,6 @@ pub enum SamplerKind {
     Damon,
     /// No accesses: population only.
     Population,
-}
-
-impl SamplerKind {
-    /// The kind with this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        name.parse().ok()
-    }
-
-    fn checked(self, facts: &KernelFacts) -> KernelCheckResult {
-        match self {
-            Self::AccessBits => facts.access_bits.clone(),
-            Self::Damon => facts.damon.clone(),
-            // Population needs no more than promotion does.
-            Self::Population => KernelCheckResult::Works,
-        }
-    }
 }
 
 /// Something that the manager can or cannot do here.
@@ -82,15 +66,18 @@ pub fn decide(facts: &KernelFacts) -> KernelDecision {
 }
 
 /// Decides with a given sampler.
-///
-/// # Errors
-/// The checks did not show that this sampler works.
 pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
-    match sampler.checked(facts) {
+    let checked = match sampler {
+        SamplerKind::AccessBits => &facts.access_bits,
+        SamplerKind::Damon => &facts.damon,
+        // Population needs no more than promotion does.
+        SamplerKind::Population => &KernelCheckResult::Works,
+    };
+    match checked {
         KernelCheckResult::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {
             asked: sampler.to_string(),
-            why: capabilities::describe(&other),
+            why: capabilities::describe(other),
         }),
     }
 }

@@ -1,10 +1,10 @@
 //! Facts about the primitives, each tried on a throw-away child.
 
-use super::check_result::KernelCheckResult;
+use super::KernelCheckResult;
 use super::host::{self, HostFacts};
+use super::mthp_sizes::{SizeFacts, try_sizes};
 use super::prezeroing::PrezeroingFacts;
 use super::probe_child::{ChildCommand, ProbeChild, REGIONS};
-use super::small_pages::{SizeFacts, try_sizes};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::memory::prezeroing::PrezeroingFiles;
@@ -100,9 +100,6 @@ pub enum ProbeExtent {
 
 /// Tries the primitives. One of them changes a system-wide setting, through `settings`. Without it,
 /// because another program manages the machine, that primitive is not tried.
-///
-/// # Errors
-/// No child process could be started at all.
 pub fn gather(
     extent: ProbeExtent,
     mut settings: Option<&mut KernelSettingsGuard>,
@@ -522,7 +519,7 @@ impl KernelFacts {
     /// A host on which everything works.
     pub(crate) fn all_work() -> Self {
         use crate::memory::prezeroing::PrezeroingState;
-        use crate::probe::small_pages::tests::size;
+        use crate::probe::mthp_sizes::tests::size;
         let works = || KernelCheckResult::Works;
         Self {
             host: HostFacts {

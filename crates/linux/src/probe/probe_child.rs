@@ -7,6 +7,7 @@
 )]
 
 use crate::error::{LinuxError, Result};
+use crate::own_memory::map_anonymous;
 use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::clock_ns;
@@ -16,9 +17,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe, read, write};
-use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 /// Regions of memory that the child maps.
@@ -81,6 +82,8 @@ pub struct ProbeChild {
 }
 
 const WHOLE_BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
+
+const UNRESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
 /// Regions that [`ChildCommand::Touch`] populates; the others stay untouched.
 const TOUCHED: u64 = REGIONS / 2;
@@ -195,8 +198,8 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         // The kernel is what is tried here. That hawkeye's own parent disabled THP is another fact.
         libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
     }
-    let start = match map(WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES)) {
-        Some(memory) => (memory as u64).next_multiple_of(HUGE_PAGE_BYTES),
+    let start = match map_anonymous(WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES), UNRESERVED) {
+        Some(memory) => (memory.as_ptr() as u64).next_multiple_of(HUGE_PAGE_BYTES),
         None => 0,
     };
     let mut answer = start;
@@ -214,15 +217,6 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         // REGIONS whole regions from there on.
         answer = unsafe { execute(order[0], start as *mut u8) };
     }
-}
-
-/// New memory of this process; `None` where it is not available.
-fn map(bytes: usize) -> Option<*mut c_void> {
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, to which nothing else refers.
-    let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, both, flags, -1, 0) };
-    (memory != libc::MAP_FAILED).then_some(memory)
 }
 
 /// Carries out one order on the mapping at `memory`.
@@ -326,7 +320,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
     // A gap of a block's size lies between blocks. Otherwise they were one mapping, in which larger
     // pages fit.
     let bytes = (2 * TIMED + 2) * block;
-    let Some(memory) = map(bytes) else {
+    let Some(memory) = map_anonymous(bytes, UNRESERVED).map(NonNull::as_ptr) else {
         return 0;
     };
     // SAFETY: a new mapping; everything below stays within it.

@@ -59,9 +59,6 @@ impl Userfaultfd {
     }
 
     /// Watches addresses of this process.
-    ///
-    /// # Errors
-    /// They are not mapped, or another userfaultfd watches them.
     pub fn register(&self, range: Range<u64>, mode: WatchMode) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut register = [range.start, length, mode as u64, 0];
@@ -69,18 +66,12 @@ impl Userfaultfd {
     }
 
     /// Stops watching addresses.
-    ///
-    /// # Errors
-    /// They are not mapped.
     pub fn unregister(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut unregister = [range.start, range.end - range.start];
         self.control(uapi::IOCTL_UNREGISTER, &mut unregister)
     }
 
     /// Write-protects pages, or removes the protection and wakes the threads that wait.
-    ///
-    /// # Errors
-    /// They are not registered for it.
     pub fn protect(&self, range: Range<u64>, protected: bool) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut protect = [range.start, length, u64::from(protected)];
@@ -88,9 +79,6 @@ impl Userfaultfd {
     }
 
     /// The address of the next fault that waits for an answer; `None` if none does.
-    ///
-    /// # Errors
-    /// The descriptor cannot be read.
     pub fn next_fault(&self) -> Result<Option<u64>, Errno> {
         const PAGE_FAULT: u64 = 0x12;
         // event, flags, address, thread

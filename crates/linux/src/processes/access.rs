@@ -29,9 +29,6 @@ pub type Namespace = (u64, u64);
 
 impl Credentials {
     /// The credentials of the process that connected to this Unix socket.
-    ///
-    /// # Errors
-    /// The descriptor is not a connected Unix socket.
     pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self> {
         let failed = LinuxError::call("getsockopt(SO_PEERCRED)");
         let peer = getsockopt(&socket, PeerCredentials).map_err(failed)?;

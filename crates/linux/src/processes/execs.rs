@@ -34,9 +34,6 @@ impl fmt::Debug for ExecTracer {
 
 impl ExecTracer {
     /// Loads and attaches the BPF program.
-    ///
-    /// # Errors
-    /// BPF is missing or forbidden.
     pub fn attach() -> Result<Self> {
         let failed = |error: libbpf_rs::Error| {
             LinuxError::Bpf(format!("watching for started programs: {error:#}"))

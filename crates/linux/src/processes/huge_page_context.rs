@@ -85,28 +85,20 @@ pub struct ThpSettings {
 
 impl HugePageContext {
     /// Reads the huge-page context of a process.
-    ///
-    /// # Errors
-    /// The process has ended, or belongs to another user.
     pub fn of(pid: u32) -> Result<Self> {
         let users = UserNames::default();
         let status = process::read(pid, Process::status)?;
         let maps = process::read(pid, Process::smaps)?;
+        let mut identity = identify(pid, &users)?;
+        let user = users.name_within(identity.uid, Duration::from_secs(1));
+        (identity.user, identity.user_pending) = (user.text, user.pending);
         Ok(Self {
-            identity: with_user_name(identify(pid, &users)?, &users),
+            identity,
             thp_disabled: status.thp_enabled == Some(false),
             places: merge_neighbours(maps.iter().map(mapping_group)),
             settings: settings(),
         })
     }
-}
-
-/// Waits briefly for the name of the process's user.
-fn with_user_name(mut identity: ProcessIdentity, users: &UserNames) -> ProcessIdentity {
-    let user = users.name_within(identity.uid, Duration::from_secs(1));
-    identity.user = user.text;
-    identity.user_pending = user.pending;
-    identity
 }
 
 fn settings() -> ThpSettings {

@@ -11,9 +11,6 @@ use std::io;
 
 /// Reads the identity of a process. It does not wait for the name service:
 /// [`ProcessIdentity::user_pending`] shows whether that has not answered yet.
-///
-/// # Errors
-/// The process has ended, or its files cannot be read.
 pub fn identify(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
     let failed = |error| unreadable(pid, error);
     let process = crate::processes::process::entry(pid).map_err(failed)?;

@@ -6,12 +6,12 @@ mod slot_allocation;
 
 use crate::error::{LinuxError, Result};
 use crate::processes::identity::identify;
-use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
+use crate::processes::proc_scanner::ProgramIdentity;
 use crate::processes::process::{self, ProcessHandle};
 use crate::processes::process_selector::ProcessSelector;
 use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
-use crate::stop::waker::Waker;
+use crate::stop::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, Rules};
@@ -367,12 +367,6 @@ impl ManagedProcesses {
 }
 
 impl ManagedProcess {
-    /// Whether it has called exec since a scan first saw it.
-    fn has_executed(&self, seen: &ProcEntry) -> bool {
-        let before = self.program.as_ref();
-        before.is_some_and(|before| seen.program.executed_since(before))
-    }
-
     /// Applies the current rules. Returns whether the process may stay.
     fn apply_rules(&mut self, selector: &ProcessSelector) -> bool {
         let terms = selector.rules_for(&self.member.identity);

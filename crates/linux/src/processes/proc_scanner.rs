@@ -279,11 +279,8 @@ mod tests {
     fn anonymous_memory_is_what_no_file_backs() {
         let pages = |statm: &str| anonymous_pages(statm.as_bytes());
         assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
-        assert_eq!(
-            pages("0 0 0 0 0 0 0\n"),
-            0,
-            "a kernel thread has no anonymous memory"
-        );
+        // A kernel thread.
+        assert_eq!(pages("0 0 0 0 0 0 0\n"), 0);
         assert_eq!(pages("9 3 4 1 0 1 0\n"), 0);
         assert_eq!([pages(""), pages("x y z")], [0, 0]);
     }
@@ -318,12 +315,9 @@ mod tests {
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
         for _ in 0..2 {
             let sweep = full_scan(&mut scanner, 8 << 20);
-            let is_own = |seen: &&ProcEntry| seen.process.pid == std::process::id();
-            let own = sweep
-                .large
-                .iter()
-                .find(is_own)
-                .expect("the sweep finds this process");
+            let mut large = sweep.large.iter();
+            let own = large.find(|seen| seen.process.pid == std::process::id());
+            let own = own.expect("the sweep finds this process");
             assert!(own.anonymous_bytes >= memory.len() as u64);
             assert_eq!(own.program.user, nix::unistd::geteuid().as_raw());
             assert!(own.process.start_ticks > 0);

@@ -94,11 +94,6 @@ pub(crate) fn read<T>(pid: u32, file: impl FnOnce(&Process) -> ProcResult<T>) ->
     read.map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
-/// Page faults without disk access since the process began.
-pub fn minor_faults(pid: u32) -> Result<u64> {
-    Ok(read(pid, Process::stat)?.minflt)
-}
-
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
 pub fn anonymous_bytes(pid: u32) -> Result<u64> {
     Ok(read(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
@@ -121,9 +116,6 @@ pub struct ResourceUse {
 }
 
 /// Resources that a process has used so far.
-///
-/// # Errors
-/// The process has ended.
 pub fn resource_use(pid: u32) -> Result<ResourceUse> {
     let stat = read(pid, Process::stat)?;
     let tick = procfs::ticks_per_second() as f64;
@@ -143,9 +135,6 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
 }
 
 /// Memory of this process in huge pages, in bytes.
-///
-/// # Errors
-/// It cannot be read.
 pub fn own_huge_bytes() -> Result<u64> {
     let own = Process::myself().and_then(|own| own.smaps_rollup());
     let failed = LinuxError::file("reading", "/proc/self/smaps_rollup");
@@ -202,9 +191,6 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
-///
-/// # Errors
-/// The process has real-time threads, and no rule includes it.
 pub fn may_be_managed(pid: u32, terms: &ProcessRules) -> Result<()> {
     match real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),

@@ -4,11 +4,12 @@ use crate::error::Result;
 use crate::processes::process;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
-use object::{Endianness, ReadCache, ReadRef};
+use object::{Endianness, ReadCache};
 use procfs::process::MMapPath;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What allocates a program's memory.
@@ -62,9 +63,6 @@ const MOST_INTERPRETERS: usize = 5;
 
 /// Looks at the program that `command` would start. `variable` returns a variable of its
 /// environment.
-///
-/// # Errors
-/// There is no such program.
 pub fn inspect(
     command: &Path,
     variable: impl Fn(&str) -> Option<String>,
@@ -79,19 +77,15 @@ pub fn inspect(
     let path = fs::canonicalize(path)?;
     let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
         let libraries = Libraries::of(&path, &program, &variable);
-        allocator_of(&path, program, &libraries)
+        allocator_of(&path, &program, Constants::read(&path), &libraries)
     });
     Ok(InspectedProgram { path, allocator })
 }
 
 /// What allocates the memory of a running process: by its file and the libraries that it has
 /// mapped.
-///
-/// # Errors
-/// The process has ended, or belongs to another user.
 pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
-    let process = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
-    let (path, maps) = process;
+    let (path, maps) = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
     // The process may see other mounts.
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
@@ -104,11 +98,13 @@ pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
         Some((name, Some(seen(&path))))
     });
     let libraries = Libraries(libraries.collect());
-    let program = ElfFacts::read(Path::new(&format!("/proc/{pid}/exe")));
-    Ok(program.map_or(ProgramAllocator::Unknown, |mut program| {
-        program.interpreter = program.interpreter.map(|linker| seen(&linker));
-        allocator_of(&seen(&path), program, &libraries)
-    }))
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    let Some(mut program) = ElfFacts::read(&exe) else {
+        return Ok(ProgramAllocator::Unknown);
+    };
+    program.interpreter = program.interpreter.map(|linker| seen(&linker));
+    let constants = Constants::read(&exe);
+    Ok(allocator_of(&seen(&path), &program, constants, &libraries))
 }
 
 /// The file of a command: as `execvp` finds it.
@@ -118,19 +114,16 @@ fn find_program(command: &Path, variable: &impl Fn(&str) -> Option<String>) -> i
     }
     let folders = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".to_owned());
     let files = std::env::split_paths(&folders).map(|folder| folder.join(command));
-    let found = { files }.find(|file| is_executable_file(file));
+    let is_executable = |file: &PathBuf| {
+        fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    let found = { files }.find(is_executable);
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it is not in PATH"))
-}
-
-fn is_executable_file(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// Opens a file for reading. A pipe or a device in its place is an error: another user may own the
 /// folder, and reading them could wait for ever.
 fn open_regular(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     let file = options
         .read(true)
@@ -164,7 +157,12 @@ fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     })
 }
 
-fn allocator_of(path: &Path, program: ElfFacts, libraries: &Libraries) -> ProgramAllocator {
+fn allocator_of(
+    path: &Path,
+    program: &ElfFacts,
+    constants: Constants,
+    libraries: &Libraries,
+) -> ProgramAllocator {
     if program.go {
         return ProgramAllocator::Go;
     }
@@ -174,23 +172,20 @@ fn allocator_of(path: &Path, program: ElfFacts, libraries: &Libraries) -> Progra
             version: java_version(path),
         };
     }
-    if program.mentions_php {
+    if constants.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
         return ProgramAllocator::Php;
     }
     // An allocator beside the C library replaces the C library's.
-    let jemalloc = program.jemalloc.or_else(|| {
-        let file = libraries.find("libjemalloc.so")?;
-        let usual = || "MALLOC_CONF".to_owned();
-        let read = ElfFacts::read(file).and_then(|facts| facts.jemalloc);
-        Some(read.unwrap_or_else(usual))
+    let jemalloc = constants.jemalloc_variable().or_else(|| {
+        let read = Constants::read(libraries.find("libjemalloc.so")?).jemalloc_variable();
+        Some(read.unwrap_or_else(|| "MALLOC_CONF".to_owned()))
     });
     if let Some(variable) = jemalloc {
         return ProgramAllocator::Jemalloc { variable };
     }
-    let mimalloc = program.mimalloc.or_else(|| {
-        let file = libraries.find("libmimalloc")?;
-        ElfFacts::read(file)?.mimalloc
-    });
+    let mimalloc = constants
+        .mimalloc_variable()
+        .or_else(|| Constants::read(libraries.find("libmimalloc")?).mimalloc_variable());
     if let Some(variable) = mimalloc {
         return ProgramAllocator::Mimalloc { variable };
     }
@@ -198,14 +193,14 @@ fn allocator_of(path: &Path, program: ElfFacts, libraries: &Libraries) -> Progra
         return ProgramAllocator::Tcmalloc;
     }
     if libraries.has("libc.so.6") {
-        let linker = program.interpreter.and_then(|linker| {
+        let linker = program.interpreter.as_deref().and_then(|linker| {
             let mut bytes = Vec::new();
-            let file = open_regular(&linker).ok()?;
+            let file = open_regular(linker).ok()?;
             file.take(MOST_SEARCHED).read_to_end(&mut bytes).ok()?;
-            Some(bytes)
+            Some(Constants(bytes))
         });
         return ProgramAllocator::Glibc {
-            has_hugetlb: linker.is_some_and(|linker| contains(&linker, b"glibc.malloc.hugetlb")),
+            has_hugetlb: linker.is_some_and(|linker| linker.contains(b"glibc.malloc.hugetlb")),
         };
     }
     ProgramAllocator::Unknown
@@ -254,8 +249,8 @@ impl Libraries {
                     .map(|it| it.join(&name))
                     .find(|it| it.exists()),
             };
-            let read = path.as_deref().and_then(ElfFacts::dynamic);
-            to_read.extend(read.into_iter().flat_map(|(needed, _)| needed));
+            let read = path.as_deref().and_then(ElfFacts::read);
+            to_read.extend(read.into_iter().flat_map(|library| library.needed));
             let file_name = name.rsplit('/').next().unwrap_or_default();
             found.push((file_name.to_owned(), path));
         }
@@ -297,16 +292,13 @@ fn library_folders(
     of_program.chain(of_user).chain(usual).collect()
 }
 
-/// What an ELF file of 64 bits says.
-#[derive(Debug, Default)]
+/// What the header of an ELF file of 64 bits says.
+#[derive(Debug)]
 struct ElfFacts {
     interpreter: Option<PathBuf>,
     needed: Vec<String>,
     run_path: Vec<String>,
     go: bool,
-    jemalloc: Option<String>,
-    mimalloc: Option<&'static str>,
-    mentions_php: bool,
 }
 
 impl ElfFacts {
@@ -321,83 +313,84 @@ impl ElfFacts {
             .iter()
             .find_map(|segment| segment.interpreter(endian, data).ok()?)
             .map(|path| PathBuf::from(String::from_utf8_lossy(path).into_owned()));
-        let (needed, run_path) = Self::dynamic_entries(header, endian, data).unwrap_or_default();
         let sections = header.sections(endian, data).ok()?;
-        let go = sections.section_by_name(endian, b".go.buildinfo").is_some();
-        let constants = sections
-            .section_by_name(endian, b".rodata")
-            .filter(|(_, section)| section.sh_size(endian) <= MOST_SEARCHED)
-            .and_then(|(_, section)| section.data(endian, data).ok())
-            .unwrap_or_default();
-        Some(Self {
-            interpreter,
-            needed,
-            run_path,
-            go,
-            jemalloc: jemalloc_variable(constants),
-            mimalloc: mimalloc_variable(constants),
-            mentions_php: contains(constants, b"USE_ZEND_ALLOC_HUGE_PAGES\0"),
-        })
-    }
-
-    /// The libraries that a file needs, and where it looks for them.
-    fn dynamic(path: &Path) -> Option<(Vec<String>, Vec<String>)> {
-        let cache = ReadCache::new(open_regular(path).ok()?);
-        let data = &cache;
-        let header = FileHeader64::<Endianness>::parse(data).ok()?;
-        Self::dynamic_entries(header, header.endian().ok()?, data)
-    }
-
-    fn dynamic_entries<'data, R: ReadRef<'data>>(
-        header: &'data FileHeader64<Endianness>,
-        endian: Endianness,
-        data: R,
-    ) -> Option<(Vec<String>, Vec<String>)> {
-        let sections = header.sections(endian, data).ok()?;
-        let (entries, strings) = sections.dynamic(endian, data).ok()??;
-        let strings = sections.strings(endian, data, strings).ok()?;
+        let dynamic = sections.dynamic(endian, data).ok().flatten();
+        let dynamic = dynamic.and_then(|(entries, strings)| {
+            Some((entries, sections.strings(endian, data, strings).ok()?))
+        });
         let texts = |tags: &[u32]| -> Vec<String> {
+            let Some((entries, strings)) = dynamic else {
+                return Vec::new();
+            };
+            let is_wanted = |tag| tags.contains(&tag);
             let wanted = entries
                 .iter()
-                .filter(|entry| entry.tag32(endian).is_some_and(|tag| tags.contains(&tag)));
-            let texts = wanted.filter_map(|entry| {
-                let offset = u32::try_from(entry.d_val(endian)).ok()?;
-                strings.get(offset).ok()
-            });
+                .filter(|it| it.tag32(endian).is_some_and(is_wanted));
+            let offsets = wanted.filter_map(|entry| u32::try_from(entry.d_val(endian)).ok());
+            let texts = offsets.filter_map(|offset| strings.get(offset).ok());
             texts
                 .map(|text| String::from_utf8_lossy(text).into_owned())
                 .collect()
         };
-        Some((texts(&[DT_NEEDED]), texts(&[DT_RUNPATH, DT_RPATH])))
+        Some(Self {
+            interpreter,
+            needed: texts(&[DT_NEEDED]),
+            run_path: texts(&[DT_RUNPATH, DT_RPATH]),
+            go: sections.section_by_name(endian, b".go.buildinfo").is_some(),
+        })
     }
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
-}
+/// The constants of an ELF file. Empty if it cannot be read.
+struct Constants(Vec<u8>);
 
-/// The variable from which jemalloc reads its options. Builds differ by a prefix.
-fn jemalloc_variable(constants: &[u8]) -> Option<String> {
-    let strings = constants.split(|byte| *byte == 0);
-    let is_name = |text: &&[u8]| {
-        let plain = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
-        text.ends_with(b"MALLOC_CONF") && text.iter().all(plain)
-    };
-    let name = { strings }.find(is_name)?;
-    Some(String::from_utf8_lossy(name).into_owned())
-}
+impl Constants {
+    fn read(path: &Path) -> Self {
+        Self(Self::section(path).unwrap_or_default())
+    }
 
-/// mimalloc names its options in lower case; 1.x and 2.x differ.
-fn mimalloc_variable(constants: &[u8]) -> Option<&'static str> {
-    let has = |name: &[u8]| constants.split(|byte| *byte == 0).any(|text| text == name);
-    if !contains(constants, b"mimalloc") {
-        None
-    } else if has(b"allow_large_os_pages") {
-        Some("MIMALLOC_ALLOW_LARGE_OS_PAGES")
-    } else if has(b"large_os_pages") {
-        Some("MIMALLOC_LARGE_OS_PAGES")
-    } else {
-        None
+    fn section(path: &Path) -> Option<Vec<u8>> {
+        let cache = ReadCache::new(open_regular(path).ok()?);
+        let data = &cache;
+        let header = FileHeader64::<Endianness>::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, data).ok()?;
+        let (_, section) = sections.section_by_name(endian, b".rodata")?;
+        let is_short = section.sh_size(endian) <= MOST_SEARCHED;
+        is_short.then(|| Some(section.data(endian, data).ok()?.to_owned()))?
+    }
+
+    fn contains(&self, part: &[u8]) -> bool {
+        self.0.windows(part.len()).any(|window| window == part)
+    }
+
+    fn strings(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == 0)
+    }
+
+    fn has(&self, string: &str) -> bool {
+        self.strings().any(|found| found == string.as_bytes())
+    }
+
+    /// The variable from which jemalloc reads its options. Builds differ by a prefix.
+    fn jemalloc_variable(&self) -> Option<String> {
+        let is_plain = |byte: &u8| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_');
+        let is_name = |text: &&[u8]| text.ends_with(b"MALLOC_CONF") && text.iter().all(is_plain);
+        let name = self.strings().find(is_name)?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// mimalloc names its options in lower case; 1.x and 2.x differ.
+    fn mimalloc_variable(&self) -> Option<&'static str> {
+        if !self.contains(b"mimalloc") {
+            None
+        } else if self.has("allow_large_os_pages") {
+            Some("MIMALLOC_ALLOW_LARGE_OS_PAGES")
+        } else if self.has("large_os_pages") {
+            Some("MIMALLOC_LARGE_OS_PAGES")
+        } else {
+            None
+        }
     }
 }
 
@@ -405,7 +398,6 @@ fn mimalloc_variable(constants: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn own_variable(name: &str) -> Option<String> {
         std::env::var(name).ok()
@@ -477,13 +469,14 @@ mod tests {
 
     #[test]
     fn variables_are_read_from_constants() {
-        let constants = b"abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0";
-        let jemalloc = jemalloc_variable(constants);
-        assert_eq!(jemalloc.as_deref(), Some("_RJEM_MALLOC_CONF"));
-        assert_eq!(jemalloc_variable(b"the variable MALLOC_CONF\0"), None);
-        let large = mimalloc_variable(b"mimalloc: error\0allow_large_os_pages\0");
+        let jemalloc = |text: &str| Constants(text.into()).jemalloc_variable();
+        let found = jemalloc("abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0");
+        assert_eq!(found.as_deref(), Some("_RJEM_MALLOC_CONF"));
+        assert_eq!(jemalloc("the variable MALLOC_CONF\0"), None);
+        let mimalloc = |text: &str| Constants(text.into()).mimalloc_variable();
+        let large = mimalloc("mimalloc: error\0allow_large_os_pages\0");
         assert_eq!(large, Some("MIMALLOC_ALLOW_LARGE_OS_PAGES"));
-        assert_eq!(mimalloc_variable(b"allow_large_os_pages\0"), None);
+        assert_eq!(mimalloc("allow_large_os_pages\0"), None);
     }
 
     #[test]
@@ -519,7 +512,8 @@ mod tests {
             fs::write(&path, bytes).expect("it is written");
             if let Some(program) = ElfFacts::read(&path) {
                 let libraries = Libraries::of(&path, &program, &own_variable);
-                let _: ProgramAllocator = allocator_of(&path, program, &libraries);
+                let constants = Constants::read(&path);
+                let _: ProgramAllocator = allocator_of(&path, &program, constants, &libraries);
             }
         }
     }

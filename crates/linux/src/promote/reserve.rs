@@ -10,12 +10,12 @@
 mod process;
 
 use crate::error::{LinuxError, Result};
-use crate::promote::target_call::{kill_helper, wait_readable};
+use crate::promote::target_call::{fork_helper, kill_helper, wait_readable};
 use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-use nix::unistd::{ForkResult, Pid, fork};
-use process::{GIVE_BACK, MAX_PAGES, SHRINK, SharedState};
+use nix::sys::socket::{MsgFlags, recv, send};
+use nix::unistd::Pid;
+use process::{GIVE_BACK, SHRINK, SharedState};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,16 +63,12 @@ impl Reserve {
     /// What it holds and has done.
     pub(crate) fn state(&self) -> ReserveState {
         let running = self.lock();
-        running
-            .as_ref()
-            .map_or_else(ReserveState::default, |running| running.shared.state())
+        let state = running.as_ref().map(|running| running.shared.state());
+        state.unwrap_or_default()
     }
 
     /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later
     /// targets.
-    ///
-    /// # Errors
-    /// Its process cannot be started, or has died.
     pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
         let mut running = self.lock();
         let reserve = match &mut *running {
@@ -128,24 +124,16 @@ fn failed(errno: Errno) -> LinuxError {
 impl ReserveProcess {
     fn start(most: u32) -> Result<Self> {
         let failed = LinuxError::call("starting a process for the reserve of huge pages");
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
         let shared = SharedState::map().map_err(failed)?;
-        let manager = std::process::id();
-        // SAFETY: the child calls only `serve`, which makes plain system calls on memory of its own
-        // stack and of its own mappings: no allocation, no lock, no unwinding.
-        match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => Ok(Self {
-                pid: child,
-                socket: ours,
-                shared,
-                request: 0,
-            }),
-            ForkResult::Child => {
-                process::serve(theirs.as_raw_fd(), manager, shared, most.min(MAX_PAGES))
-            }
-        }
+        let serve = |socket, manager| process::serve(socket, manager, shared, most);
+        // SAFETY: `process.rs` keeps to the contract.
+        let (pid, socket) = unsafe { fork_helper(serve) }.map_err(failed)?;
+        Ok(Self {
+            pid,
+            socket,
+            shared,
+            request: 0,
+        })
     }
 
     fn set_target(&mut self, target: ReserveTarget) -> Result<()> {

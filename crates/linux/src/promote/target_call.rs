@@ -35,7 +35,7 @@ use nix::sys::socket::{
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -55,27 +55,18 @@ static LEFT_BEHIND: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 impl CallHelper {
     /// Starts a helper.
-    ///
-    /// # Errors
-    /// No process or descriptor is available.
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
-        let manager = std::process::id();
-        // SAFETY: the child calls only `serve`, which makes plain system calls on memory of its own
-        // stack: no allocation, no lock, no unwinding.
-        match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => Ok(Self {
-                socket: ours,
-                helper: child,
-                busy: false,
-                received: Vec::new(),
-            }),
-            ForkResult::Child => serve(theirs.as_raw_fd(), manager),
-        }
+        // SAFETY: `helper.rs` keeps to the contract.
+        let started = unsafe { fork_helper(|socket, manager| serve(socket, manager)) };
+        let (helper, socket) = started.map_err(failed)?;
+        Ok(Self {
+            socket,
+            helper,
+            busy: false,
+            received: Vec::new(),
+        })
     }
 
     /// The helper's process id.
@@ -84,9 +75,6 @@ impl CallHelper {
     }
 
     /// Makes the helper start a call. No other call can be made before its answer has come.
-    ///
-    /// # Errors
-    /// The helper has died, or is busy with an earlier call.
     pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
         if self.busy {
             return Err(failed(Errno::EBUSY));
@@ -102,9 +90,6 @@ impl CallHelper {
     }
 
     /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
-    ///
-    /// # Errors
-    /// The helper has died.
     pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {
@@ -119,6 +104,26 @@ impl CallHelper {
                 self.busy = false;
                 return Ok(Some(answer));
             }
+        }
+    }
+}
+
+/// Forks a process that serves this one. Returns it and the socket to it. `serve` gets the socket's
+/// other end and this process's id.
+///
+/// # Safety
+/// `serve` makes plain system calls on memory of its own stack and of its own mappings: no
+/// allocation, no lock, no unwinding.
+pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<(Pid, OwnedFd)> {
+    let (family, flags) = (AddressFamily::Unix, SockFlag::SOCK_CLOEXEC);
+    let (ours, theirs) = socketpair(family, SockType::SeqPacket, None, flags)?;
+    let manager = std::process::id();
+    // SAFETY: the child calls only `serve`, by the contract above.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok((child, ours)),
+        ForkResult::Child => {
+            serve(theirs.as_raw_fd(), manager);
+            exit()
         }
     }
 }

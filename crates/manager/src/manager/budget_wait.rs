@@ -78,11 +78,12 @@ impl BudgetWaits {
         Some((self.waited + current.unwrap_or_default(), self.last?))
     }
 
-    /// Begins a wait, or continues the one that lasts.
-    pub(super) fn begin(&mut self, now: Duration, wait: BudgetWait) {
+    /// Begins a wait, or continues the one that lasts. Returns its end.
+    pub(super) fn begin(&mut self, now: Duration, wait: BudgetWait) -> Duration {
         let since = self.current.map_or(now, |(_, since)| since);
         self.current = Some((wait, since));
         self.last = Some(wait.budget);
+        wait.until
     }
 
     /// The work continues.
@@ -114,10 +115,7 @@ mod tests {
         waits.begin(at(10), wait(12));
         let so_far = waits.so_far(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
-        assert!(
-            ExhaustedBudget::PromotionCores
-                .to_string()
-                .contains("50 % of one core")
-        );
+        let cores = ExhaustedBudget::PromotionCores.to_string();
+        assert!(cores.contains("50 % of one core"), "{cores}");
     }
 }

@@ -17,19 +17,20 @@ const KEEPS_GROWING: Duration = Duration::from_secs(1);
 /// The rest of a program that was seen in part is sampled after this time.
 const REST_OF_PROGRAM: Duration = Duration::from_secs(1);
 /// Growth that justifies a sample: by half, and at least by this much.
-pub(super) const GROWTH_BYTES: u64 = 32 << 20;
+const GROWTH_BYTES: u64 = 32 << 20;
 /// A program has stopped growing when it grows by at most this share of itself per second.
-pub(super) const GROWS_PER_S: f64 = 1.0 / 64.0;
+const GROWS_PER_S: f64 = 1.0 / 64.0;
 
 /// The sizes of programs, and how they grow.
 #[derive(Debug, Default)]
 pub(super) struct EarlyLooks {
-    programs: HashMap<ProcessId, ProgramGrowth>,
+    programs: HashMap<ProcessId, MemoryGrowth>,
     watched_until: Duration,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ProgramGrowth {
+/// How the memory of one program grows, or of all together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryGrowth {
     /// Resident memory at the last sample; 0 before the first.
     sampled_bytes: u64,
     /// Whether that sample was taken while the program grew, and so shows little of its use.
@@ -39,11 +40,13 @@ struct ProgramGrowth {
     /// Resident memory at the last look, and the time of that look.
     bytes: u64,
     at: Duration,
-    phase: GrowthPhase,
+    pub(super) phase: GrowthPhase,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum GrowthPhase {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum GrowthPhase {
+    #[default]
+    Unseen,
     /// One look says nothing about growth.
     SeenOnce,
     Grows {
@@ -52,30 +55,41 @@ enum GrowthPhase {
     Settled,
 }
 
+impl MemoryGrowth {
+    pub(super) fn record(&mut self, now: Duration, rss_bytes: u64) {
+        let since_s = now.saturating_sub(self.at).as_secs_f64();
+        let more_bytes = rss_bytes.saturating_sub(self.bytes) as f64;
+        let grows = more_bytes > rss_bytes as f64 * GROWS_PER_S * since_s;
+        self.phase = match self.phase {
+            GrowthPhase::Unseen => GrowthPhase::SeenOnce,
+            GrowthPhase::Grows { since } if grows => GrowthPhase::Grows { since },
+            _ if grows => GrowthPhase::Grows { since: self.at },
+            _ => GrowthPhase::Settled,
+        };
+        (self.bytes, self.at) = (rss_bytes, now);
+    }
+
+    /// Whether it has grown enough since the last sample to justify another one.
+    pub(super) fn has_grown(&self) -> bool {
+        self.bytes > self.sampled_bytes + self.sampled_bytes / 2 + GROWTH_BYTES
+    }
+
+    pub(super) fn on_sampled(&mut self, now: Duration, partly: bool) {
+        self.sampled_bytes = self.bytes;
+        self.sampled_in_growth = false;
+        self.partly_seen_at = partly.then_some(now);
+        if let GrowthPhase::Grows { since } = &mut self.phase {
+            *since = now;
+            self.sampled_in_growth = true;
+        }
+    }
+}
+
 impl EarlyLooks {
     /// Takes in a program's resident memory.
     pub(super) fn record(&mut self, now: Duration, process: ProcessId, rss_bytes: u64) {
-        let new = ProgramGrowth {
-            sampled_bytes: 0,
-            sampled_in_growth: false,
-            partly_seen_at: None,
-            bytes: 0,
-            at: now,
-            phase: GrowthPhase::SeenOnce,
-        };
-        let known = self.programs.contains_key(&process);
-        let program = self.programs.entry(process).or_insert(new);
-        if known {
-            let since_s = now.saturating_sub(program.at).as_secs_f64();
-            let more_bytes = rss_bytes.saturating_sub(program.bytes) as f64;
-            let grows = more_bytes > rss_bytes as f64 * GROWS_PER_S * since_s;
-            program.phase = match (grows, program.phase) {
-                (true, GrowthPhase::Grows { since }) => GrowthPhase::Grows { since },
-                (true, _) => GrowthPhase::Grows { since: program.at },
-                (false, _) => GrowthPhase::Settled,
-            };
-        }
-        (program.bytes, program.at) = (rss_bytes, now);
+        let program = self.programs.entry(process).or_default();
+        program.record(now, rss_bytes);
         if program.phase != GrowthPhase::Settled {
             self.watched_until = self.watched_until.max(now + WATCHED);
         }
@@ -84,15 +98,14 @@ impl EarlyLooks {
     /// Programs that have grown much since their last sample, or were seen only in part. One that
     /// grows is left alone at first: its accesses would only show what is being filled.
     pub(super) fn due_programs(&self, now: Duration) -> Vec<ProcessId> {
-        let rested = |program: &ProgramGrowth| {
+        let rested = |program: &MemoryGrowth| {
             let seen_at = program.partly_seen_at;
             seen_at.is_some_and(|at| now >= at + REST_OF_PROGRAM)
         };
-        let wants_sample = |program: &ProgramGrowth| {
-            let before = program.sampled_bytes;
-            let grown = program.bytes > before + before / 2 + GROWTH_BYTES;
+        let wants_sample = |program: &MemoryGrowth| {
+            let grown = program.has_grown();
             match program.phase {
-                GrowthPhase::SeenOnce => false,
+                GrowthPhase::Unseen | GrowthPhase::SeenOnce => false,
                 GrowthPhase::Grows { since } => grown && now >= since + KEEPS_GROWING,
                 GrowthPhase::Settled => grown || program.sampled_in_growth || rested(program),
             }
@@ -107,13 +120,7 @@ impl EarlyLooks {
     /// A sample of a program was taken. `partly`: it is worth promotions, and not all was seen.
     pub(super) fn on_sampled(&mut self, now: Duration, process: ProcessId, partly: bool) {
         if let Some(program) = self.programs.get_mut(&process) {
-            program.sampled_bytes = program.bytes;
-            program.sampled_in_growth = false;
-            program.partly_seen_at = partly.then_some(now);
-            if let GrowthPhase::Grows { since } = &mut program.phase {
-                *since = now;
-                program.sampled_in_growth = true;
-            }
+            program.on_sampled(now, partly);
         }
     }
 
@@ -123,7 +130,7 @@ impl EarlyLooks {
 
     /// When to look at sizes again, if that should be soon. The last look took `cost` of CPU time.
     pub(super) fn next_look(&self, now: Duration, cost: Duration) -> Option<Duration> {
-        let grows = |program: &ProgramGrowth| matches!(program.phase, GrowthPhase::Grows { .. });
+        let grows = |program: &MemoryGrowth| matches!(program.phase, GrowthPhase::Grows { .. });
         let interval = match self.programs.values().any(grows) {
             true => INTERVAL_IN_GROWTH,
             false => INTERVAL,

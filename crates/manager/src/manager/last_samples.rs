@@ -15,7 +15,6 @@ pub struct LastSamples {
     samples: HashMap<ProcessId, LastSample>,
     /// Base pages of huge pages that were empty at the last search.
     empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
-    empty_regions: usize,
     /// Upper limit of the regions in all samples together.
     most_regions: usize,
 }
@@ -60,7 +59,6 @@ impl LastSamples {
             footprints: HashMap::new(),
             samples: HashMap::new(),
             empty: HashMap::new(),
-            empty_regions: 0,
             most_regions,
         }
     }
@@ -107,7 +105,6 @@ impl LastSamples {
         self.footprints.retain(|process, _| there(*process));
         self.samples.retain(|process, _| there(*process));
         self.empty.retain(|process, _| there(*process));
-        self.count_empty_huge_memory();
     }
 
     fn change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
@@ -117,20 +114,13 @@ impl LastSamples {
     }
 
     fn set_empty(&mut self, process: ProcessId, region: RegionAddr, pages: u16) {
-        let full = self.empty_regions >= self.most_regions;
+        let kept: usize = self.empty.values().map(HashMap::len).sum();
         let regions = self.empty.entry(process).or_default();
-        let before = regions.len();
         if pages == 0 {
             regions.remove(&region);
-        } else if !full || regions.contains_key(&region) {
+        } else if kept < self.most_regions || regions.contains_key(&region) {
             regions.insert(region, pages);
         }
-        self.empty_regions = self.empty_regions + regions.len() - before;
-    }
-
-    fn count_empty_huge_memory(&mut self) {
-        self.empty.retain(|_, regions| !regions.is_empty());
-        self.empty_regions = self.empty.values().map(HashMap::len).sum();
     }
 
     /// Memory of a process under huge pages that was empty at the last search, in bytes.
@@ -184,7 +174,7 @@ impl LastSamples {
             }
             self.samples.insert(process, seen);
         }
-        self.count_empty_huge_memory();
+        self.empty.retain(|_, regions| !regions.is_empty());
         let regions = |seen: &LastSample| seen.sample.regions.len();
         let mut kept: usize = self.samples.values().map(regions).sum();
         while kept > self.most_regions {

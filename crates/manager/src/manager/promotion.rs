@@ -148,13 +148,12 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Total) => break None,
                 Err(PromotionBudgetExhausted::Rate { ready_at }) => {
                     let budget = ExhaustedBudget::PromotionRate;
-                    break Some(self.wait_for_budget(
-                        now,
-                        BudgetWait {
-                            budget,
-                            until: ready_at,
-                        },
-                    ));
+                    let until = ready_at;
+                    break Some(
+                        self.promotion
+                            .waits
+                            .begin(now, BudgetWait { budget, until }),
+                    );
                 }
             }
             let supply = self.next_huge_page_supply(now);
@@ -162,23 +161,17 @@ impl<M: Machine> Manager<M> {
                 self.promotion.budget.give_back_promotion();
                 break None;
             };
-            let Promotion {
-                process,
-                region,
-                saved_us_per_s,
-                ..
-            } = next.promotion;
             if !self.is_promotion_allowed(&next.promotion, now) {
                 self.promotion.budget.give_back_promotion();
-                self.policy.on_promotion_result(process, region, None);
+                self.skip(&next.promotion);
                 continue;
             }
-            let paid_by = match self.payment(now, saved_us_per_s) {
+            let paid_by = match self.payment(now, next.promotion.saved_us_per_s) {
                 Ok(paid_by) => paid_by,
                 Err(wait) => {
                     self.promotion.budget.give_back_promotion();
                     self.promotion.postponed = Some(next);
-                    break Some(self.wait_for_budget(now, wait));
+                    break Some(self.promotion.waits.begin(now, wait));
                 }
             };
             called = true;
@@ -194,12 +187,6 @@ impl<M: Machine> Manager<M> {
         }
         let ready = self.promotion.backoff.ready_at();
         more.map(|at| if called { at.max(ready) } else { at })
-    }
-
-    /// Returns when to ask the budget again.
-    fn wait_for_budget(&mut self, now: Duration, wait: BudgetWait) -> Duration {
-        self.promotion.waits.begin(now, wait);
-        wait.until
     }
 
     /// The postponed promotion, or the policy's next one.
@@ -227,12 +214,13 @@ impl<M: Machine> Manager<M> {
 
     /// Drops the promotion to try again, because a policy is about to see a new observation.
     pub(super) fn drop_postponed_promotion(&mut self) {
-        if let Some(NextPromotion { promotion, .. }) = self.promotion.postponed.take() {
-            let Promotion {
-                process, region, ..
-            } = promotion;
-            self.policy.on_promotion_result(process, region, None);
+        if let Some(next) = self.promotion.postponed.take() {
+            self.skip(&next.promotion);
         }
+    }
+
+    fn skip(&mut self, promotion: &Promotion) {
+        (self.policy).on_promotion_result(promotion.process, promotion.region, None);
     }
 
     fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
@@ -249,19 +237,13 @@ impl<M: Machine> Manager<M> {
 
     /// Makes one region huge and charges what it cost; returns whether the batch may go on.
     fn promote(&mut self, next: NextPromotion, now: Duration, paid_by: PaidBy) -> BatchDecision {
-        let Promotion {
-            process,
-            region,
-            order,
-            expected_present,
-            ..
-        } = next.promotion;
+        let promotion = &next.promotion;
+        let (process, region) = (promotion.process, promotion.region);
+        let (order, present) = (promotion.order, promotion.expected_present);
         let before = self.machine.now();
         let cpu_before = self.machine.own_costs().cpu;
         let served_before = self.machine.reserve().served;
-        let outcome = self
-            .machine
-            .promote(process, region, order, expected_present);
+        let outcome = self.machine.promote(process, region, order, present);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,

@@ -2,7 +2,7 @@
 
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget};
-use super::early_looks::{EarlyLooks, GROWS_PER_S, GROWTH_BYTES};
+use super::early_looks::{EarlyLooks, GrowthPhase, MemoryGrowth};
 use super::slice_queue::SliceQueue;
 use super::slowdown::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
@@ -17,11 +17,8 @@ pub(super) struct SamplingSchedule {
     slowdown: SlowdownBudgets,
     /// The earliest next window, because of the manager's own CPU budget.
     not_before: Duration,
-    /// Resident memory at the last window, in bytes.
-    rss_then: u64,
-    /// Resident memory at the last look, and the time of that look.
-    rss_now: u64,
-    rss_at: Duration,
+    /// Resident memory of all programs together.
+    all_memory: MemoryGrowth,
     last_window: Option<Duration>,
     pub(super) early: EarlyLooks,
     /// The only programs in the next window, if it is early, and when the regular one is due.
@@ -103,9 +100,7 @@ impl SamplingSchedule {
             },
             slowdown: SlowdownBudgets::new(settings.pace),
             not_before: Duration::ZERO,
-            rss_then: 0,
-            rss_now: 0,
-            rss_at: Duration::ZERO,
+            all_memory: MemoryGrowth::default(),
             last_window: None,
             early: EarlyLooks::default(),
             early_window: None,
@@ -169,22 +164,18 @@ impl SamplingSchedule {
         rss_bytes: u64,
         settings: &Settings,
     ) -> Option<Duration> {
-        let first = self.rss_now == 0;
-        let since_s = now.saturating_sub(self.rss_at).as_secs_f64();
-        let more_bytes = rss_bytes.saturating_sub(self.rss_now) as f64;
-        let settled = !first && more_bytes <= rss_bytes as f64 * GROWS_PER_S * since_s;
-        (self.rss_now, self.rss_at) = (rss_bytes, now);
-        let grown = rss_bytes > self.rss_then + self.rss_then / 2 + GROWTH_BYTES;
+        self.all_memory.record(now, rss_bytes);
+        let (phase, grown) = (self.all_memory.phase, self.all_memory.has_grown());
         let rested = self
             .last_window
             .is_none_or(|last| now >= last + settings.window * REST);
         if let WindowState::Idle { next } = &mut self.state {
-            if grown && settled && rested {
+            if grown && phase == GrowthPhase::Settled && rested {
                 *next = (*next).min(now.max(self.not_before));
             }
         }
         // The program was there before the manager.
-        (first && grown).then(|| now + SOON)
+        (phase == GrowthPhase::SeenOnce && grown).then(|| now + SOON)
     }
 
     /// Opens a window soon for programs that have grown, or that were seen only in part.
@@ -567,7 +558,7 @@ impl<M: Machine> Manager<M> {
         self.sampling.state = WindowState::Idle {
             next: next.min(regular),
         };
-        self.sampling.rss_then = self.sampling.rss_now;
+        self.sampling.all_memory.on_sampled(now, false);
         self.sampling.last_window = Some(now);
         self.sampling.look_cost = cost + programs_cost;
         self.sampling.saved = MeanSaving::default();

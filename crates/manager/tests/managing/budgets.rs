@@ -58,8 +58,7 @@ fn the_cpu_budget_holds_at_all_times() {
 
 #[test]
 fn windows_move_apart_where_first_touches_would_cost_too_much() {
-    let mut machine = machine(16 * GIB);
-    let process = machine.start(program(&[base(0, 512, 1.0)]));
+    let (machine, process) = with_program(16 * GIB, program(&[base(0, 512, 1.0)]));
     let alone = access_rate(&machine, process);
     let manager = managed(machine, "hawkeye-g", with_max_promotions(0), s(200.0));
     let done = manager.machine().accesses_done(process) / 200.0;
@@ -75,8 +74,7 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     let huge_after = |share: f64, seconds| {
         let mut settings = frequent_sampling();
         settings.promotion_return = ReturnShare::new(share).expect("in range");
-        let mut machine = machine(16 * GIB);
-        machine.start(walking_program(4000, 1.0));
+        let (machine, _) = with_program(16 * GIB, walking_program(4000, 1.0));
         let manager = managed(machine, "hawkeye", settings, s(seconds));
         (promoted(&manager).len(), manager)
     };
@@ -92,17 +90,14 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     assert!((1..2500).contains(&without), "{without}");
     let wait = manager.budget_waits().next().expect("promotion waits");
     assert!(wait.until > manager.machine().now());
-    assert!(
-        wait.budget.to_string().contains("two thirds of 2 %"),
-        "{wait:?}"
-    );
+    let budget = wait.budget.to_string();
+    assert!(budget.contains("two thirds of 2 %"), "{budget}");
 }
 
 /// Promotions that savings pay for must not use up what recovery and sampling may use.
 #[test]
 fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
-    let mut machine = machine(16 * GIB);
-    machine.start(walking_program(4000, 1.0));
+    let (machine, _) = with_program(16 * GIB, walking_program(4000, 1.0));
     let mut manager = manager_of(machine, "hawkeye", frequent_sampling());
     run_watching(&mut manager, s(60.0), |manager| {
         assert!(!manager.cpu().exhausted(manager.machine().now()));

@@ -46,8 +46,7 @@ fn the_best_region_waits_for_memory_and_is_not_left_alone() {
 
 #[test]
 fn programs_are_sampled_and_end_while_memory_is_short() {
-    let mut machine = machine(16 * GIB);
-    let short = machine.start(ending_program(s(31.0), &[base(0, 16, 1.0)]));
+    let (mut machine, short) = with_program(16 * GIB, ending_program(s(31.0), &[base(0, 16, 1.0)]));
     let long = machine.start(program(&[base(0, 8, 1.0)]));
     // Seven pauses of 0.1 s, then each twice the last: this takes until after the first has ended.
     machine.fail_next_promotions(15, Errno::ENOMEM);
@@ -90,8 +89,7 @@ fn a_slow_refusal_counts_as_a_slow_call() {
 fn a_process_may_end_at_any_time() {
     for tenth in 0..120u32 {
         let at = Duration::from_millis(100) * tenth;
-        let mut machine = machine(16 * GIB);
-        let short = machine.start(ending_program(at, &[base(0, 16, 1.0)]));
+        let (mut machine, short) = with_program(16 * GIB, ending_program(at, &[base(0, 16, 1.0)]));
         let long = machine.start(program(&[base(0, 8, 1.0)]));
         machine.schedule(s(20.0), ScriptedChange::Exit(long));
         let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
@@ -141,8 +139,7 @@ fn a_process_that_cannot_be_sampled_for_a_while_is_promoted_later() {
 
 #[test]
 fn memory_freed_since_the_window_is_not_refilled() {
-    let mut machine = machine(16 * GIB);
-    let process = machine.start(program(&[base(0, 64, 1.0)]));
+    let (mut machine, process) = with_program(16 * GIB, program(&[base(0, 64, 1.0)]));
     // Freed just after the first promotion, with most of the batch still to come.
     machine.slow_next_promotions(1, s(0.05));
     let settings = with_max_promotions(64);

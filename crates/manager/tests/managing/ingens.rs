@@ -16,8 +16,8 @@ fn sparse(first: u32, regions: u32) -> ProgramPart {
 #[test]
 fn fragmentation_decides_what_is_promoted() {
     for fragmented in [Some(0.5), Some(0.9), None] {
-        let mut machine = machine(16 * GIB);
-        let process = machine.start(program(&[sparse(0, 8), base(20, 8, 1.0)]));
+        let (mut machine, process) =
+            with_program(16 * GIB, program(&[sparse(0, 8), base(20, 8, 1.0)]));
         machine.schedule(s(0.0), ScriptedChange::Fragmentation(fragmented));
         machine.schedule(s(40.0), ScriptedChange::Fragmentation(Some(0.49)));
         let mut manager = manager_of(machine, "ingens", frequent_sampling());
@@ -34,8 +34,7 @@ fn fragmentation_decides_what_is_promoted() {
 /// Of 30 promotions a program of 60 regions gets 20, one of 30 gets 10, however hot it is.
 #[test]
 fn huge_pages_go_by_memory_held() {
-    let mut machine = machine(16 * GIB);
-    let large = machine.start(program(&[base(0, 60, 0.0)]));
+    let (mut machine, large) = with_program(16 * GIB, program(&[base(0, 60, 0.0)]));
     let small = machine.start(program(&[base(0, 30, 1.0)]));
     let manager = managed(machine, "ingens", with_max_promotions(30), s(60.0));
     let of = |process| huge(&manager, process) / (2 * MIB);

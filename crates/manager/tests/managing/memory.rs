@@ -48,10 +48,8 @@ fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
         let totals = manager.journal().totals();
         assert!(totals.samples >= 8, "{totals:?}");
         assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
-        assert_eq!(
-            manager.last_samples().footprints()[0].1.huge_bytes,
-            512 * MIB
-        );
+        let (_, footprint) = manager.last_samples().footprints()[0];
+        assert_eq!(footprint.huge_bytes, 512 * MIB);
     }
 }
 
@@ -72,8 +70,7 @@ fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
 
 #[test]
 fn recovered_regions_are_promoted_again_once_populated_and_used() {
-    let mut machine = machine(4 * GIB);
-    let process = machine.start(program(&[bloated(0, 64, 1.0)]));
+    let (mut machine, process) = with_program(4 * GIB, program(&[bloated(0, 64, 1.0)]));
     machine.schedule(s(12.0), ScriptedChange::OtherMemory(7 * GIB / 2));
     machine.schedule(s(40.0), ScriptedChange::OtherMemory(0));
     machine.schedule(s(140.0), ScriptedChange::Use(process, 0, 480));
@@ -150,8 +147,7 @@ fn a_full_group_gives_back_only_its_own_members_memory() {
 
 #[test]
 fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
-    let mut machine = machine(GIB);
-    let process = machine.start(program(&[bloated(0, 256, 1.0)]));
+    let (mut machine, process) = with_program(GIB, program(&[bloated(0, 256, 1.0)]));
     // 50 % of the machine at first, then 90 %. Looks come at full seconds.
     machine.schedule(s(30.3), ScriptedChange::OtherMemory(410 * MIB));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
@@ -184,8 +180,7 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
 #[test]
 fn promotion_leaves_cpu_time_for_recovery() {
     // 60 ms a minute: about 130 promotions, and there are 600 regions to promote.
-    let mut machine = machine(1776 * MIB);
-    let bloat = machine.start(program(&[bloated(0, 128, 1.0)]));
+    let (mut machine, bloat) = with_program(1776 * MIB, program(&[bloated(0, 128, 1.0)]));
     machine.start(program(&[base(1000, 600, 1.0)]));
     // From 82 % to 88 %, slowly, so that memory is in no danger.
     for second in 1..=12u32 {

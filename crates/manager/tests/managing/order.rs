@@ -7,8 +7,8 @@ use std::time::Duration;
 
 #[test]
 fn hawkeye_g_promotes_the_hot_regions_first() {
-    let mut machine = machine(16 * GIB);
-    let process = machine.start(program(&[base(0, 56, 10.0), base(56, 8, 90.0)]));
+    let (machine, process) =
+        with_program(16 * GIB, program(&[base(0, 56, 10.0), base(56, 8, 90.0)]));
     let slow = access_rate(&machine, process);
     let manager = managed(machine, "hawkeye-g", with_max_promotions(8), s(40.0));
     let hot: Vec<RegionAddr> = (56..64).map(region).collect();
@@ -20,8 +20,7 @@ fn hawkeye_g_promotes_the_hot_regions_first() {
 
 #[test]
 fn processes_with_equally_hot_regions_take_turns() {
-    let mut machine = machine(16 * GIB);
-    let first = machine.start(program(&[base(0, 8, 1.0)]));
+    let (mut machine, first) = with_program(16 * GIB, program(&[base(0, 8, 1.0)]));
     let second = machine.start(program(&[base(0, 8, 1.0)]));
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(40.0));
     let turns: Vec<_> = promoted(&manager).iter().map(|(_, p, _)| *p).collect();
@@ -50,8 +49,8 @@ fn windows_begin_with_everybody_in_turn() {
 
 #[test]
 fn linux_goes_in_address_order_eight_every_ten_seconds() {
-    let mut machine = machine(16 * GIB);
-    let first = machine.start(program(&[base(0, 20, 1.0), base(20, 12, 90.0)]));
+    let (mut machine, first) =
+        with_program(16 * GIB, program(&[base(0, 20, 1.0), base(20, 12, 90.0)]));
     let second = machine.start(program(&[base(0, 8, 99.0)]));
     let manager = managed(machine, "linux", frequent_sampling(), s(60.0));
     let promoted = promoted(&manager);
@@ -68,8 +67,7 @@ fn linux_goes_in_address_order_eight_every_ten_seconds() {
 
 #[test]
 fn none_does_nothing() {
-    let mut machine = machine(16 * GIB);
-    let process = machine.start(program(&[base(0, 64, 1.0)]));
+    let (machine, process) = with_program(16 * GIB, program(&[base(0, 64, 1.0)]));
     let manager = managed(machine, "none", frequent_sampling(), s(60.0));
     assert_eq!(promoted(&manager), []);
     assert_eq!(manager.machine().own_costs().cpu, Duration::ZERO);

@@ -14,8 +14,7 @@ fn overhead(manager: &ScriptedManager, process: ProcessId) -> f64 {
 #[test]
 fn the_budget_goes_to_the_program_that_gains() {
     let wasted = |policy| {
-        let mut machine = machine(16 * GIB);
-        let sequential = machine.start(walking_program(64, 0.02));
+        let (mut machine, sequential) = with_program(16 * GIB, walking_program(64, 0.02));
         machine.start(walking_program(64, 1.0));
         let manager = managed(machine, policy, with_max_promotions(64), s(100.0));
         assert_eq!(promoted(&manager).len(), 64, "{policy}");
@@ -31,8 +30,7 @@ fn the_budget_goes_to_the_program_that_gains() {
 /// between two measurements.
 #[test]
 fn promotion_stops_under_two_per_cent() {
-    let mut machine = machine(16 * GIB);
-    let process = machine.start(walking_program(400, 1.0));
+    let (machine, process) = with_program(16 * GIB, walking_program(400, 1.0));
     let manager = managed(machine, "hawkeye-pmu", with_promotion_rate(1.0), s(600.0));
     let percent = overhead(&manager, process);
     assert!(percent > 0.0 && percent < 2.0, "{percent} %");
@@ -44,8 +42,7 @@ fn promotion_stops_under_two_per_cent() {
 /// the next. All of 302 ns against 41.4 of 205.4: 45.7 % and 20.2 %.
 #[test]
 fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
-    let mut machine = machine(16 * GIB);
-    let mild = machine.start(walking_program(100, 0.3));
+    let (mut machine, mild) = with_program(16 * GIB, walking_program(100, 0.3));
     let hard = machine.start(walking_program(100, 1.0));
     let mut manager = manager_of(machine, "hawkeye-pmu", with_promotion_rate(2.0));
     let mut met_at = None;

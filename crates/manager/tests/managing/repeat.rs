@@ -55,11 +55,13 @@ fn with_nobody_to_manage_the_loop_ends() {
 #[test]
 fn promotions_let_a_program_finish_its_work_earlier() {
     let time = |policy| {
-        let mut machine = machine(16 * GIB);
-        machine.start(ProgramSpec {
-            ends_after: Some(500_000_000),
-            ..program(&[base(0, 256, 1.0)])
-        });
+        let (machine, _) = with_program(
+            16 * GIB,
+            ProgramSpec {
+                ends_after: Some(500_000_000),
+                ..program(&[base(0, 256, 1.0)])
+            },
+        );
         let mut manager = manager_of(machine, policy, frequent_sampling());
         assert_eq!(run(&mut manager, s(1000.0)), LoopWakeReason::Stop);
         manager.machine().now().as_secs_f64()

@@ -61,12 +61,8 @@ fn without_use_it_is_emptied() {
 
 #[test]
 fn where_huge_pages_cost_little_it_stays_empty() {
-    let manager = managed(
-        machine_with_fill_cost(CHEAP),
-        "hawkeye-g",
-        frequent_sampling(),
-        s(30.0),
-    );
+    let machine = machine_with_fill_cost(CHEAP);
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(30.0));
     assert_eq!(manager.reserve_pays(), Some(false));
     let state = reserve_of(&manager);
     assert_eq!(state.held, 0);
@@ -76,17 +72,9 @@ fn where_huge_pages_cost_little_it_stays_empty() {
 
 #[test]
 fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
-    let changes = [
-        (
-            ScriptedChange::OtherMemory(60 * GIB),
-            ScriptedChange::OtherMemory(0),
-        ),
-        (
-            ScriptedChange::Pressure(50.0),
-            ScriptedChange::Pressure(0.0),
-        ),
-    ];
-    for (shortage, end) in changes {
+    let memory = [60 * GIB, 0].map(ScriptedChange::OtherMemory);
+    let pressure = [50.0, 0.0].map(ScriptedChange::Pressure);
+    for [shortage, end] in [memory, pressure] {
         let mut machine = machine_with_fill_cost(EXPENSIVE);
         machine.schedule(s(3.0), shortage);
         machine.schedule(s(5.0), end);
@@ -116,11 +104,7 @@ fn switched_off_it_is_never_filled() {
         reserve: ReserveLimit::from_bytes(0).expect("it is a valid limit"),
         ..frequent_sampling()
     };
-    let manager = managed(
-        machine_with_fill_cost(EXPENSIVE),
-        "hawkeye-g",
-        settings,
-        s(30.0),
-    );
+    let machine = machine_with_fill_cost(EXPENSIVE);
+    let manager = managed(machine, "hawkeye-g", settings, s(30.0));
     assert_eq!(reserve_of(&manager), ReserveState::default());
 }

@@ -17,8 +17,7 @@ fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
 
 #[test]
 fn processes_of_one_rule_share_a_limit_of_huge_memory() {
-    let mut machine = machine(16 * GIB);
-    let first = machine.start(limited(32, 0, 40));
+    let (mut machine, first) = with_program(16 * GIB, limited(32, 0, 40));
     let second = machine.start(limited(32, 0, 40));
     let other = machine.start(limited(32, 1, 64));
     let free = machine.start(program(&[base(0, 32, 1.0)]));
@@ -34,8 +33,7 @@ fn processes_of_one_rule_share_a_limit_of_huge_memory() {
 
 #[test]
 fn who_ends_leaves_room_for_the_others_of_its_rule() {
-    let mut machine = machine(16 * GIB);
-    let first = machine.start(limited(20, 0, 40));
+    let (mut machine, first) = with_program(16 * GIB, limited(20, 0, 40));
     let second = machine.start(limited(20, 0, 40));
     machine.schedule(s(30.0), ScriptedChange::Exit(first));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());

@@ -13,8 +13,7 @@ fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
 
 /// Manages a program in which only this share of accesses to base pages needs a walk.
 fn looking(walk_share: f64, end: Duration) -> ScriptedManager {
-    let mut machine = machine(16 * GIB);
-    machine.start(walking_program(64, walk_share));
+    let (machine, _) = with_program(16 * GIB, walking_program(64, walk_share));
     let settings = Settings {
         period: s(30.0),
         window: s(0.5),
@@ -68,8 +67,7 @@ fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
 #[test]
 fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
     let manager_of_growing = |early_looks| {
-        let mut machine = machine(16 * GIB);
-        let process = machine.start(walking_program(512, 1.0));
+        let (mut machine, process) = with_program(16 * GIB, walking_program(512, 1.0));
         machine.schedule(s(0.0), ScriptedChange::Use(process, 0, 2));
         for second in 1..=60u16 {
             let change = ScriptedChange::Use(process, 0, 2 + second * 8);
@@ -83,27 +81,17 @@ fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
     };
     let (early, late) = (manager_of_growing(true), manager_of_growing(false));
     let sampled = sampling_times(&early);
-    assert!(
-        sampled.iter().filter(|at| **at < s(30.0)).count() >= 3,
-        "{sampled:?}"
-    );
-    assert!(
-        first_promotion(&early) < s(8.0),
-        "{:?}",
-        first_promotion(&early)
-    );
-    assert!(
-        first_promotion(&late) > s(25.0),
-        "{:?}",
-        first_promotion(&late)
-    );
+    let soon = sampled.iter().filter(|at| **at < s(30.0)).count();
+    assert!(soon >= 3, "{sampled:?}");
+    let [early, late] = [early, late].map(|manager| first_promotion(&manager));
+    assert!(early < s(8.0), "{early:?}");
+    assert!(late > s(25.0), "{late:?}");
 }
 
 #[test]
 fn a_program_that_does_not_grow_is_sampled_no_more_often() {
     let count = |early_looks| {
-        let mut machine = machine(16 * GIB);
-        machine.start(walking_program(64, 0.0));
+        let (machine, _) = with_program(16 * GIB, walking_program(64, 0.0));
         let settings = Settings {
             early_looks,
             ..Settings::default()
@@ -117,8 +105,7 @@ fn a_program_that_does_not_grow_is_sampled_no_more_often() {
 #[test]
 fn an_early_window_does_not_put_off_the_regular_one() {
     let regular = |with_new: bool| {
-        let mut machine = machine(16 * GIB);
-        let old = machine.start(walking_program(64, 0.0));
+        let (mut machine, old) = with_program(16 * GIB, walking_program(64, 0.0));
         if with_new {
             let mut spec = walking_program(64, 0.0);
             spec.arrives = s(20.0);

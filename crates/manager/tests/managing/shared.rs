@@ -27,8 +27,7 @@ fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize>
 #[test]
 fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
     for policy in policies::names().filter(|policy| *policy != "none") {
-        let mut machine = machine(16 * GIB);
-        let it = machine.start(program(&[base(0, 100, 1.0)]));
+        let (mut machine, it) = with_program(16 * GIB, program(&[base(0, 100, 1.0)]));
         let shared: Vec<RegionAddr> = (10..20).map(region).collect();
         for region in &shared {
             machine.share_pages(it, *region, protected(512));
@@ -69,8 +68,7 @@ fn copies_of_shared_pages_are_memory() {
     let mut settings = frequent_sampling();
     settings.hold_full = false;
     let setup = |total: u64| {
-        let mut machine = machine(total);
-        let it = machine.start(program(&[base(0, 2, 1.0)]));
+        let (mut machine, it) = with_program(total, program(&[base(0, 2, 1.0)]));
         machine.share_pages(it, region(1), few);
         machine
     };

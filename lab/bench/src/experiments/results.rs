@@ -121,7 +121,7 @@ pub fn index_of_results(written: &[ResultFile]) -> String {
     for one in written {
         let (title, shows, date) = (&one.title, one.shows, one.date());
         text += &format!("| [{title}]({FIGURES}/{title}.md) | {shows} | {date} |\n");
-        managing.add_manager_use(&one.managing);
+        managing.merge(&one.managing);
     }
     if let Some(line) = managing.cpu_use_sentence() {
         text += &format!("\n## All experiments\n\n{line}\n");

@@ -6,8 +6,8 @@ use hawkeye_linux::machine_lease::instance::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
     KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
 };
-use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};
-use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_sizes};
 use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::{StopSignals, WaitResult, unblock_signals};
 use hawkeye_linux::{KernelBackend, MachineLease};

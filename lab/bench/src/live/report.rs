@@ -76,7 +76,7 @@ impl ManagerCpuUse {
     }
 
     /// Adds the use of all managers of another experiment.
-    pub fn add_manager_use(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s += other.wall_s;
         self.worst_percent = self.worst_percent.max(other.worst_percent);

@@ -7,7 +7,7 @@ use crate::calibrate;
 use crate::simulated::small_pages::{BlockLayout, measure_block_reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
 use hawkeye_linux::page_sizes::{read_mapped_sizes, setting_file, sizes_with_switch};
-use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrders};
 use hawkeye_sim::mmu::HugePageGain;
@@ -206,7 +206,7 @@ fn measure_page_sizes(
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
     let small = start_reader(host.workload_program(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
-    let started = process::minor_faults(small.pid())? as f64 - SMALL_BLOCKS;
+    let started = process::resource_use(small.pid())?.minor_faults as f64 - SMALL_BLOCKS;
     programs.push(small);
     let mut reads: [Vec<f64>; 4] = Default::default();
     // The first turn of each program only warms up caches.
@@ -268,7 +268,7 @@ fn start(
     let seen = SmallPageFigures {
         fill_s,
         rss_bytes,
-        faults: process::minor_faults(pid)? as f64,
+        faults: process::resource_use(pid)?.minor_faults as f64,
         share_percent: bytes as f64 * 100.0 / rss_bytes.max(1.0),
         ns: 0.0,
     };

@@ -5,7 +5,7 @@
 //! - speed, by the simulated processor
 
 use crate::calibrate::CalibratedProcessor;
-use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrders};
 use hawkeye_sim::mmu::{AccessPattern, HugePageGain, MmuError};
 use std::collections::BTreeMap;

@@ -80,17 +80,11 @@ impl KernelSettingsGuard {
     /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
     /// manager changes settings. What cannot be put back is kept for later and does not prevent the
     /// start.
-    ///
-    /// # Errors
-    /// The state folder cannot be written.
     pub fn start(state_dir: &Path) -> Result<Self> {
         Self::start_with(state_dir, WritableSettingFiles::of_kernel())
     }
 
     /// As [`Self::start`], for the files in `allowed`.
-    ///
-    /// # Errors
-    /// See [`Self::start`].
     pub fn start_with(state_dir: &Path, allowed: WritableSettingFiles) -> Result<Self> {
         let file = saved_settings::file_in(state_dir);
         let (outcomes, changes) = restore_file(&file, &allowed)?;
@@ -133,14 +127,6 @@ impl KernelSettingsGuard {
         lock(&self.0).put_back(path)
     }
 
-    /// Puts back now every setting that still has the value set.
-    ///
-    /// # Errors
-    /// One of the settings cannot be written. It stays on the list.
-    pub fn restore(&mut self) -> Result<()> {
-        lock(&self.0).restore()
-    }
-
     /// A handle for code that changes settings while the guard is kept elsewhere.
     pub fn handle(&self) -> KernelSettingsHandle {
         KernelSettingsHandle(Arc::downgrade(&self.0))
@@ -159,9 +145,6 @@ impl KernelSettingsHandle {
     }
 
     /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
-    ///
-    /// # Errors
-    /// The setting cannot be changed.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
             Some(guard) => lock(&guard).put_back(path),
@@ -272,27 +255,26 @@ impl KernelSettingsGuardState {
         self.save_change(path, None)
     }
 
-    fn restore(&mut self) -> Result<()> {
+    /// Puts back every setting that still has the value set.
+    fn restore(&mut self) {
         let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
-        let results: Vec<_> = paths.iter().map(|path| self.put_back(path)).collect();
-        results.into_iter().collect()
+        for path in paths {
+            if let Err(error) = self.put_back(&path) {
+                tracing::error!("{error}; `hawkeye restore` tries again");
+            }
+        }
     }
 }
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        if let Err(error) = self.restore() {
-            tracing::error!("{error}; `hawkeye restore` tries again");
-        }
+        lock(&self.0).restore();
     }
 }
 
 /// Puts back what a killed manager left changed, where that is still in place. Returns the result
 /// for each setting. An unusable file is set aside, which is logged. The caller holds the
 /// [`ManagerLock`](crate::machine_lease::instance::ManagerLock).
-///
-/// # Errors
-/// The state folder cannot be written.
 pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredKernelSetting>> {
     let file = saved_settings::file_in(state_dir);
     Ok(restore_file(&file, &WritableSettingFiles::of_kernel())?.0)

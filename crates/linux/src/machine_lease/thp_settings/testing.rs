@@ -1,8 +1,9 @@
 //! Files that stand for settings in a test.
 
 use super::{KernelSettingsGuard, WritableSettingFiles};
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 /// A folder that is removed when dropped.
 pub(crate) struct TestFolder(pub(crate) PathBuf);
@@ -33,4 +34,8 @@ impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+pub(crate) fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("the mode can be changed");
 }

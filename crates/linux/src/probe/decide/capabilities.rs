@@ -1,9 +1,9 @@
 //! Each capability: whether it is available, how that was checked, what is lost without it.
 
 use super::Capability;
-use crate::probe::check_result::KernelCheckResult;
+use crate::probe::KernelCheckResult;
 use crate::probe::facts::{KernelFacts, PageMarkAfterSplit};
-use crate::probe::small_pages::SizeFacts;
+use crate::probe::mthp_sizes::SizeFacts;
 
 /// Kernels with splits that keep marks.
 const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)";

@@ -48,7 +48,11 @@ impl ManagedProcesses {
         let seen: HashMap<u32, &ProcEntry> =
             large.iter().map(|seen| (seen.process.pid, seen)).collect();
         self.members.retain(|pid, joined| {
-            let executed = seen.get(pid).is_some_and(|seen| joined.has_executed(seen));
+            let programs = seen
+                .get(pid)
+                .map(|seen| &seen.program)
+                .zip(joined.program.as_ref());
+            let executed = programs.is_some_and(|(now, before)| now.executed_since(before));
             !executed && (seen.contains_key(pid) || now < joined.starts_until)
         });
         let old = self.members.iter().filter(|(pid, joined)| {

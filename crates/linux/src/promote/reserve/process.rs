@@ -11,6 +11,7 @@
     reason = "it allocates nothing and cannot report an error: the figures come from system calls"
 )]
 
+use crate::own_memory::map_anonymous;
 use crate::promote::process_madvise::COLLAPSE;
 use crate::promote::target_call::{SOCKET, become_helper, clock_ns, exit};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Most huge pages in a reserve.
-pub(super) const MAX_PAGES: u32 = 512;
+const MAX_PAGES: u32 = 512;
 /// Request: give one huge page back; the answer is the CPU, or -1.
 pub(super) const GIVE_BACK: u32 = 1;
 /// Request: give back what exceeds the target; the answer is 0.
@@ -30,6 +31,7 @@ pub(super) const SHRINK: u32 = 2;
 
 const HUGE: usize = HUGE_PAGE_BYTES as usize;
 const FILLER_STACK: usize = 64 << 10;
+const UNRESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
 // States of a slot. Only the filler leaves EMPTY, and only one thread leaves READY.
 const EMPTY: u8 = 0;
@@ -57,17 +59,10 @@ pub(super) struct SharedState {
 
 impl SharedState {
     pub(super) fn map() -> Result<&'static Self, Errno> {
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), size_of::<Self>(), protection, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
+        let start = map_anonymous(size_of::<Self>(), libc::MAP_SHARED).ok_or_else(Errno::last)?;
         // SAFETY: it is aligned to a page, large enough, and all zeros are valid atomics. `unmap`
         // is called once, by the drop of the only owner of the reference.
-        Ok(unsafe { &*start.cast::<Self>() })
+        Ok(unsafe { start.cast::<Self>().as_ref() })
     }
 
     /// Ends the use of this reference.
@@ -164,22 +159,9 @@ fn prefer_oom_kill() {
     }
 }
 
-/// Private anonymous memory; null on failure.
-fn map(bytes: usize) -> *mut u8 {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
-    let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        ptr::null_mut()
-    } else {
-        start.cast()
-    }
-}
-
 fn map_pages(shared: &'static SharedState, count: usize) -> Option<Pages> {
     let bytes = (count + 1) * HUGE;
-    let start = NonNull::new(map(bytes))?;
+    let start = map_anonymous(bytes, UNRESERVED)?.cast::<u8>();
     // SAFETY: the mapping is ours; with the offset, `count` whole huge pages remain in it.
     let start = unsafe {
         libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
@@ -194,10 +176,9 @@ fn map_pages(shared: &'static SharedState, count: usize) -> Option<Pages> {
 
 /// Starts the thread that fills. It shares all of this process.
 fn start_filler(pages: &mut Pages) {
-    let stack = map(FILLER_STACK);
-    if stack.is_null() {
+    let Some(stack) = map_anonymous(FILLER_STACK, UNRESERVED) else {
         exit();
-    }
+    };
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
@@ -207,7 +188,7 @@ fn start_filler(pages: &mut Pages) {
     // SAFETY: the stack is the new thread's alone, and grows down from its end; `pages` is in the
     // frame of `serve`, which never returns.
     let thread = unsafe {
-        let top = stack.add(FILLER_STACK).cast::<c_void>();
+        let top = stack.as_ptr().byte_add(FILLER_STACK);
         libc::clone(run_filler, top, flags, ptr::from_mut(pages).cast())
     };
     if thread < 0 {
@@ -305,15 +286,6 @@ impl Pages {
         huge
     }
 
-    /// Gives one page back to the kernel; returns whether there was one.
-    fn give_back(&self) -> bool {
-        let given = self.empty_slot();
-        if given {
-            self.shared.held.fetch_sub(1, Ordering::SeqCst);
-        }
-        given
-    }
-
     /// Gives one page back if there are more than the target; returns whether it did. The page is
     /// counted off first: two threads may give back at the same time.
     fn give_back_excess(&self) -> bool {
@@ -344,9 +316,10 @@ impl Pages {
 
     /// Gives one page back; returns the CPU that got it, or -1.
     fn serve_one(&self) -> i32 {
-        if !self.give_back() {
+        if !self.empty_slot() {
             return -1;
         }
+        self.shared.held.fetch_sub(1, Ordering::SeqCst);
         let mut cpu = 0u32;
         let none = ptr::null_mut::<c_void>();
         // SAFETY: `cpu` is ours and lives through the call.

@@ -20,8 +20,10 @@ fn wait_for(reserve: &Reserve, wanted: impl Fn(ReserveState) -> bool) -> Reserve
     }
 }
 
-fn fill_to(pages: u32) -> ReserveTarget {
-    ReserveTarget { pages, fill: true }
+/// Fills up to this many huge pages; `most` is the limit of all targets.
+fn fill(reserve: &Reserve, pages: u32, most: u32) {
+    let target = ReserveTarget { pages, fill: true };
+    reserve.set_target(target, most).expect("its process runs");
 }
 
 /// Bytes in huge pages of the process of a reserve.
@@ -40,17 +42,13 @@ fn huge_bytes(reserve: &Reserve) -> u64 {
 fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     let reserve = Reserve::new();
     assert_eq!(reserve.give_back(), None);
-    reserve
-        .set_target(fill_to(0), 8)
-        .expect("nothing has to be done");
+    fill(&reserve, 0, 8);
     assert_eq!(
         reserve.pid.load(Ordering::Relaxed),
         0,
         "no process is needed"
     );
-    reserve
-        .set_target(fill_to(4), 8)
-        .expect("its process starts");
+    fill(&reserve, 4, 8);
     let full = wait_for(&reserve, |state| state.held == 4);
     assert_eq!((full.filled, full.served, full.failed), (4, 0, 0));
     assert!(full.fill_cpu > Duration::ZERO);
@@ -58,7 +56,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     assert!(reserve.give_back().is_some());
     let again = wait_for(&reserve, |state| state.held == 4 && state.filled > 4);
     assert_eq!((again.filled, again.served), (5, 1));
-    reserve.set_target(fill_to(1), 8).expect("it runs");
+    fill(&reserve, 1, 8);
     wait_for(&reserve, |state| state.held == 1);
     let one_bytes = huge_bytes(&reserve);
     let keep = ReserveTarget {
@@ -69,7 +67,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     assert!(reserve.give_back().is_some());
     let kept = reserve.state();
     assert_eq!((kept.held, kept.filled, kept.served), (0, 5, 2));
-    reserve.set_target(fill_to(0), 8).expect("it runs");
+    fill(&reserve, 0, 8);
     wait_for(&reserve, |state| state.held == 0);
     // It also inherits what this process had in huge pages.
     let inherited_bytes = huge_bytes(&reserve);
@@ -83,20 +81,16 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
 #[test]
 fn a_target_beyond_the_limit_fills_up_to_it() {
     let reserve = Reserve::new();
-    reserve
-        .set_target(fill_to(5), 2)
-        .expect("its process starts");
+    fill(&reserve, 5, 2);
     wait_for(&reserve, |state| state.held == 2);
-    reserve.set_target(fill_to(0), 2).expect("it runs");
+    fill(&reserve, 0, 2);
     wait_for(&reserve, |state| state.held == 0);
 }
 
 #[test]
 fn it_is_started_again_after_its_process_was_killed() {
     let reserve = Reserve::new();
-    reserve
-        .set_target(fill_to(1), 2)
-        .expect("its process starts");
+    fill(&reserve, 1, 2);
     wait_for(&reserve, |state| state.held == 1);
     let pid = reserve.pid.load(Ordering::Relaxed);
     assert!(reserve.is_process(pid));
@@ -109,9 +103,7 @@ fn it_is_started_again_after_its_process_was_killed() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(reserve.state(), ReserveState::default());
-    reserve
-        .set_target(fill_to(1), 2)
-        .expect("its process starts");
+    fill(&reserve, 1, 2);
     wait_for(&reserve, |state| state.held == 1);
 }
 
@@ -125,9 +117,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
         let start = memory.start().cast::<u8>().add(offset);
         start.write_bytes(7, usize_of(HUGE_PAGE_BYTES));
     }
-    RESERVE
-        .set_target(fill_to(2), 2)
-        .expect("its process starts");
+    fill(&RESERVE, 2, 2);
     wait_for(&RESERVE, |state| state.held == 2);
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");

@@ -93,9 +93,6 @@ impl<'a> TargetRequest<'a> {
 
     /// Reads up to 64 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
     /// never reaches another process that has got the same pid meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::for_reading_file`].
     pub fn for_reading_memory(
         process: &'a ProcessHandle,
         address: u64,

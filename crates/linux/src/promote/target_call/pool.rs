@@ -71,9 +71,6 @@ impl TargetCalls {
     }
 
     /// Starts helpers before the program has threads.
-    ///
-    /// # Errors
-    /// No process can be started.
     pub fn prepare(&mut self) -> Result<()> {
         if self.idle.is_empty() {
             self.idle.push(CallHelper::start()?);

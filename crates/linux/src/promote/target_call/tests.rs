@@ -9,6 +9,10 @@ use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);
 
+fn new_helper() -> CallHelper {
+    CallHelper::start().expect("a helper starts")
+}
+
 fn own() -> ProcessHandle {
     ProcessHandle::open(std::process::id()).expect("this process exists")
 }
@@ -28,7 +32,7 @@ fn answered(caller: &mut CallHelper, request: &TargetRequest<'_>) -> CallResult 
 
 #[test]
 fn a_helper_reads_memory_and_files() {
-    let mut caller = CallHelper::start().expect("a helper starts");
+    let mut caller = new_helper();
     let answer = answered(&mut caller, &word(&own()));
     assert_eq!(answer.result, Ok(8));
     assert_eq!(answer.data, WORD.to_ne_bytes());
@@ -40,7 +44,7 @@ fn a_helper_reads_memory_and_files() {
 
 #[test]
 fn a_helper_keeps_nothing_open_but_its_socket() {
-    let mut caller = CallHelper::start().expect("a helper starts");
+    let mut caller = new_helper();
     answered(&mut caller, &word(&own()));
     let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("the helper runs");
     assert_eq!(open.count(), 1);
@@ -48,7 +52,7 @@ fn a_helper_keeps_nothing_open_but_its_socket() {
 
 #[test]
 fn the_kernels_error_is_returned() {
-    let mut caller = CallHelper::start().expect("a helper starts");
+    let mut caller = new_helper();
     // The first page of an address space is never mapped.
     let own = own();
     let cold = crate::promote::process_madvise::MADV_COLD;
@@ -86,10 +90,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let late = loop {
         match calls.take_finished().pop() {
             Some(late) => break late,
-            None => assert!(
-                Instant::now() < deadline,
-                "the call was not answered in time"
-            ),
+            None => assert!(Instant::now() < deadline, "the call is not answered"),
         }
         std::thread::sleep(Duration::from_millis(1));
     };
@@ -132,7 +133,7 @@ fn a_process_that_has_ended_is_not_read() {
     child.wait().expect("the child ends");
     // As if another process had got its pid.
     handle.id.pid = std::process::id();
-    let mut caller = CallHelper::start().expect("a helper starts");
+    let mut caller = new_helper();
     let answer = answered(&mut caller, &word(&handle));
     assert_eq!(answer.result, Err(Errno::ESRCH));
 }
@@ -146,11 +147,9 @@ fn an_abandoned_listing_disturbs_no_other() {
     let tables = PageTableReader::load().expect("the BPF programs load");
     let many = many_mappings(5000);
     let many_end = many.address() + many.bytes() as u64;
-    let target = tables
-        .bind(std::process::id())
-        .expect("the programs bind to the process");
-    let init = tables.bind(1).expect("the programs bind to the process");
-    let mut slow = CallHelper::start().expect("a helper starts");
+    let bind = |pid| tables.bind(pid).expect("the programs bind to the process");
+    let (target, init) = (bind(std::process::id()), bind(1));
+    let mut slow = new_helper();
     let helper = Pid::from_raw(slow.helper() as i32);
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
     slow.send(&TargetRequest::list_mappings(target.read_records()))
@@ -158,7 +157,7 @@ fn an_abandoned_listing_disturbs_no_other() {
     let given_up = slow.wait_for_result(Duration::from_millis(20));
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
-    let mut other = CallHelper::start().expect("a helper starts");
+    let mut other = new_helper();
     let of_init = TargetRequest::list_mappings(init.read_records());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);

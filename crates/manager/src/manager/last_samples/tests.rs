@@ -24,6 +24,11 @@ fn searched(process: ProcessId, region: RegionAddr, zero_pages: u16) -> Event {
     }
 }
 
+/// Base pages of huge pages of a process that are known to be empty.
+fn zero_pages(last_seen: &LastSamples, pid: u32) -> u64 {
+    last_seen.zero_bytes_in_huge_pages(process(pid)) / BASE_PAGE_BYTES
+}
+
 fn kept(last_seen: &LastSamples) -> Vec<u32> {
     let mut pids: Vec<u32> = last_seen.samples.keys().map(|p| p.pid).collect();
     pids.sort_unstable();
@@ -50,36 +55,24 @@ fn empty_pages_count_until_the_huge_page_is_split() {
     let mut last_seen = LastSamples::with_capacity(2);
     last_seen.store(sampled(1, &[(1, 1)]));
     last_seen.apply(&promoted(process(1), region(0), 12));
-    assert_eq!(
-        last_seen.zero_bytes_in_huge_pages(process(1)),
-        12 * BASE_PAGE_BYTES
-    );
+    assert_eq!(zero_pages(&last_seen, 1), 12);
     let seen = &last_seen.samples[&process(1)];
     assert!(seen.is_huge(&seen.sample.regions[0]));
     // Searched since then: the same number is empty now.
     last_seen.apply(&searched(process(1), region(0), 5));
-    assert_eq!(
-        last_seen.zero_bytes_in_huge_pages(process(1)),
-        5 * BASE_PAGE_BYTES
-    );
+    assert_eq!(zero_pages(&last_seen, 1), 5);
     last_seen.apply(&split(process(1), region(0), 0));
-    assert_eq!(last_seen.zero_bytes_in_huge_pages(process(1)), 0);
+    assert_eq!(zero_pages(&last_seen, 1), 0);
     // Splits by the kernel itself show in the next sample.
     last_seen.apply(&promoted(process(1), region(0), 12));
     last_seen.store(sampled(2, &[(1, 1)]));
-    assert_eq!(last_seen.zero_bytes_in_huge_pages(process(1)), 0);
+    assert_eq!(zero_pages(&last_seen, 1), 0);
     // The size stays bounded.
     for index in 0..5 {
         last_seen.apply(&searched(process(2), region(index), 1));
     }
-    assert_eq!(
-        last_seen.zero_bytes_in_huge_pages(process(2)),
-        2 * BASE_PAGE_BYTES
-    );
+    assert_eq!(zero_pages(&last_seen, 2), 2);
     last_seen.retain_processes(|_| false);
     last_seen.apply(&searched(process(3), region(0), 1));
-    assert_eq!(
-        last_seen.zero_bytes_in_huge_pages(process(3)),
-        BASE_PAGE_BYTES
-    );
+    assert_eq!(zero_pages(&last_seen, 3), 1);
 }

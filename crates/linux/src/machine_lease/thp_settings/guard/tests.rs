@@ -15,10 +15,14 @@ fn changed_by_another(name: &str) -> (TestFolder, [PathBuf; 2], KernelSettingsGu
     let both = ["ours", "theirs"].map(|name| folder.file(name, "10"));
     let mut guard = folder.guard();
     for knob in &both {
-        guard.set(knob, "20").expect("the setting can be changed");
+        set(&mut guard, knob, "20");
     }
     fs::write(&both[1], "77").expect("the file can be written");
     (folder, both, guard)
+}
+
+fn set(guard: &mut KernelSettingsGuard, knob: &Path, value: &str) {
+    guard.set(knob, value).expect("the setting can be changed");
 }
 
 fn restored(folder: &TestFolder) -> Vec<RestoredKernelSetting> {
@@ -36,10 +40,8 @@ fn text(path: &Path) -> String {
 #[test]
 fn dropping_the_guard_puts_the_first_value_back() {
     let (folder, knob, mut guard) = setting("drop", "10\n");
-    guard.set(&knob, "20").expect("the setting can be changed");
-    guard
-        .set(&knob, "30")
-        .expect("the setting can be changed again");
+    set(&mut guard, &knob, "20");
+    set(&mut guard, &knob, "30");
     assert_eq!(text(&knob), "30");
     drop(guard);
     assert_eq!(text(&knob), "10");
@@ -53,7 +55,7 @@ fn one_setting_is_put_back_and_can_be_changed_again() {
         .put_back(&knob)
         .expect("an unchanged setting needs no restoring");
     for _ in 0..2 {
-        guard.set(&knob, "20").expect("the setting can be changed");
+        set(&mut guard, &knob, "20");
         guard.put_back(&knob).expect("the setting can be restored");
         assert_eq!(text(&knob), "10");
     }
@@ -62,9 +64,7 @@ fn one_setting_is_put_back_and_can_be_changed_again() {
 #[test]
 fn the_next_start_restores_a_killed_managers_changes() {
     let (folder, knob, mut guard) = setting("killed", "always [madvise] never\n");
-    guard
-        .set(&knob, "always")
-        .expect("the setting can be changed");
+    set(&mut guard, &knob, "always");
     std::mem::forget(guard);
     drop(folder.guard());
     assert_eq!(text(&knob), "madvise");
@@ -99,7 +99,7 @@ fn a_value_changed_by_another_program_is_not_set_again() {
     let knob = folder.file("knob", "10");
     for put_back_first in [false, true] {
         let mut guard = folder.guard();
-        guard.set(&knob, "20").expect("the setting can be changed");
+        set(&mut guard, &knob, "20");
         if put_back_first {
             guard.put_back(&knob).expect("the setting can be restored");
         }
@@ -148,7 +148,7 @@ fn unwritable_settings_are_kept_and_the_others_restored() {
         .expect("the record can be written");
     let mut guard = folder.guard();
     assert_eq!(text(&good), "10");
-    guard.set(&good, "30").expect("the setting can be changed");
+    set(&mut guard, &good, "30");
     drop(guard);
     assert_eq!(text(&good), "10");
     let kept = text(&saved_settings::file_in(&folder.0));

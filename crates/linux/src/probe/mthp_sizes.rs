@@ -1,14 +1,13 @@
 //! Tries on a throw-away child whether first touches can get pages of the sizes below a huge page.
 
-use super::check_result::KernelCheckResult;
+use super::KernelCheckResult;
 use super::probe_child::{ProbeChild, TouchResult};
-use super::touch_costs::TouchCosts;
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::page_sizes::{SizeSetting, ThpMode, setting_file, size_setting, sizes_below_huge};
 use hawkeye_policy::saturating_cast::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// A page size, with its setting and the results of its try.
@@ -30,9 +29,6 @@ pub struct SizeFacts {
 /// Tries each available size below that of a huge page; none on kernels before 6.8. A size that is
 /// on for no memory is switched to `madvise` for some milliseconds. Without `settings` (another
 /// program manages the machine) nothing is tried.
-///
-/// # Errors
-/// No child process could be started.
 pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<SizeFacts>> {
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
@@ -97,6 +93,26 @@ fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> KernelCheckR
 pub fn working_sizes(facts: &[SizeFacts]) -> PageOrders {
     let works = facts.iter().filter(|size| size.tried.works());
     works.map(|size| size.found.order).collect()
+}
+
+/// Costs of first touches, from the times of two sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct TouchCosts {
+    /// Cost of a fault that maps one page, without zeroing it, in nanoseconds.
+    pub fault_ns: f64,
+    /// Cost of zeroing a base page, in nanoseconds.
+    pub zero_base_ns: f64,
+    /// Cost of the first touch of a base page that is mapped already, in nanoseconds. It includes a
+    /// page walk and, where a hypervisor shadows page tables, an exit to it.
+    pub touch_ns: f64,
+}
+
+impl TouchCosts {
+    /// Whether all times are above 0.
+    pub(crate) fn is_sound(self) -> bool {
+        let all = [self.fault_ns, self.zero_base_ns, self.touch_ns];
+        all.into_iter().all(|ns| ns > 0.0 && ns.is_finite())
+    }
 }
 
 /// Costs from the times of the largest size. A base page takes one fault and one zeroing. A page of
