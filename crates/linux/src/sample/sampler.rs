@@ -13,7 +13,7 @@
 
 mod access_bits;
 mod background_task;
-pub mod damon;
+pub(crate) mod damon;
 mod population;
 pub mod run_rate;
 mod sampled_process;

@@ -41,7 +41,7 @@ impl SysfsDir {
     }
 
     /// The value of a file that holds a number.
-    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
+    pub(super) fn read_number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
         let content = self.read(name)?;
         content.parse().map_err(|_| DamonError::NotANumber {
             path: self.path(name),
