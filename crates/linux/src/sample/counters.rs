@@ -76,17 +76,11 @@ impl WalkCounters {
 
 impl ProcessCounters {
     /// What each thread's counters show now.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn counts(&mut self) -> Result<ThreadCounts> {
         self.source.read()
     }
 
     /// The overhead since the last call; `None` if the process did not run.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn overhead(&mut self) -> Result<Option<Overhead>> {
         let counts = self.counts()?;
         Ok(self.meter.update(counts, &self.events))

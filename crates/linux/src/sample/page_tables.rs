@@ -3,20 +3,18 @@
 //! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables, in about half a
 //! millisecond. So neither the target nor its CPU waits for a whole address space.
 
-mod marked_page;
-mod memory_end;
+mod direct_map;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new, mappings_of};
 use crate::processes::mappings::Mapping;
+use direct_map::{page_with_unique_value, physical_frames};
 use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use marked_page::DirectMapProbePage;
-use memory_end::physical_frames;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -51,7 +49,8 @@ pub struct AccessBitmap {
     pub huge: bool,
 }
 
-/// Page-table access for any number of targets.
+/// Page-table access for any number of targets. Reads fail with `NoSuchProcess` if the target exits
+/// meanwhile.
 pub struct PageTableReader {
     skel: HawkeyeSkel<'static>,
 }
@@ -153,11 +152,11 @@ impl PageTableReader {
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_physical_memory_map(&mut self) -> Result<()> {
-        let page = DirectMapProbePage::new()?;
+        let (page, value) = page_with_unique_value()?;
         let frames = physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
-        bss.magic = page.magic;
-        bss.magic_va = page.page.address();
+        bss.magic = value;
+        bss.magic_va = page.address();
         bss.memory_frames = frames;
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run_iterator(&own)?;
@@ -229,9 +228,7 @@ impl PageTableReader {
 
     /// Reads all regions in `ranges` (2 MiB-aligned, ascending) into `found`. Calls `timed` with
     /// the duration of each call.
-    ///
-    /// # Errors
-    /// `NoSuchProcess` if the process exits meanwhile; `found` keeps what was read before.
+    /// On an error, `found` keeps what was read before.
     pub fn walk(
         &mut self,
         target: &BoundTarget,
@@ -247,7 +244,6 @@ impl PageTableReader {
     }
 
     /// Continues a walk until `deadline`; returns whether it is done. A call takes about 0.5 ms.
-    /// `NoSuchProcess` if the process exits meanwhile.
     pub(crate) fn walk_until(
         &mut self,
         target: &BoundTarget,
@@ -274,7 +270,6 @@ impl PageTableReader {
                 max_tables: TABLES_PER_CALL,
                 huge_only: u32::from(walk.detail == WalkDetail::HugeOnly),
             };
-            let chunk_length = chunk.len();
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
@@ -287,7 +282,7 @@ impl PageTableReader {
                 let records = &bss.records[..bss.result.records as usize];
                 walk.found.extend(records.iter().map(sample));
                 if bss.result.done != 0 {
-                    walk.next += chunk_length;
+                    walk.next += chunk.len();
                     walk.from = None;
                     break;
                 }
@@ -302,9 +297,6 @@ impl PageTableReader {
     }
 
     /// One region as it is now; `None` where nothing is in it.
-    ///
-    /// # Errors
-    /// `NoSuchProcess` if the process exits meanwhile.
     pub fn region(
         &mut self,
         target: &BoundTarget,
@@ -318,9 +310,6 @@ impl PageTableReader {
 
     /// Reads which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed. `None` for
     /// a region that is not mapped, or that changed during the read.
-    ///
-    /// # Errors
-    /// `NoSuchProcess` if the process exits meanwhile.
     pub fn read_access_bits(
         &mut self,
         target: &BoundTarget,

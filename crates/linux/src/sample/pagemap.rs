@@ -174,9 +174,6 @@ fn count(
 
 /// The entry of `/proc/PID/pagemap` for the page at an address
 /// (Documentation/admin-guide/mm/pagemap.rst).
-///
-/// # Errors
-/// The process is gone.
 pub fn entry(pid: u32, address: u64) -> Result<PagemapEntry> {
     let path = format!("/proc/{pid}/pagemap");
     let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;

@@ -49,9 +49,6 @@ impl ProcessMeter {
     }
 
     /// Measures for about a second.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn window(&mut self) -> Result<MeasuredWindow> {
         let regions = self.regions()?;
         self.windows += 1;
@@ -70,9 +67,6 @@ impl ProcessMeter {
     }
 
     /// All its regions that could be huge if nothing forbade it, as they are now.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn regions(&mut self) -> Result<Vec<RegionSample>> {
         let mappings = self.bits.tables.mappings(&self.target)?;
         let mut regions = Vec::new();
@@ -89,9 +83,6 @@ impl ProcessMeter {
     }
 
     /// Counts the zero-filled base pages of a huge page; `None` if it is not, or no longer, huge.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>> {
         let all = hawkeye_policy::PAGES_PER_REGION;
         self.bits.tables.scan_zeros(&self.target, region, all)

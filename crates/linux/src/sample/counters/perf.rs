@@ -67,9 +67,6 @@ impl PerfSource {
 
     /// Counts of all threads. The events are loads, stores if they are counted separately, and
     /// cycles.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn read(&mut self) -> Result<ThreadCounts> {
         self.find_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {

@@ -1,8 +1,7 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
-use super::population::is_own_huge_page;
 use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of};
-use super::{SampledProcess, Sampler, SliceContext, SliceResult};
+use super::{SampledProcess, Sampler, SliceContext, SliceResult, own_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::mappings::{self, Mapping};
@@ -13,8 +12,8 @@ use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkD
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings, WalkCosts};
 use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample,
-    RegionAddr, RegionSample, SampleKinds,
+    CoverageSource, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
+    RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -109,10 +108,10 @@ fn continue_walk(
     target: &BoundTarget,
     mut walk: RegionWalk,
     under_way: &mut Option<RegionWalk>,
-    deadline: Instant,
-    timed: impl FnMut(Duration),
+    turn: &mut SliceContext,
 ) -> SliceResult<Vec<RegionSample>> {
-    if tables.walk_until(target, &mut walk, Some(deadline), timed)? {
+    let timed = |took| turn.calls.record_duration(took);
+    if tables.walk_until(target, &mut walk, Some(turn.deadline), timed)? {
         return Ok(SliceProgress::Done(walk.found));
     }
     *under_way = Some(walk);
@@ -307,16 +306,8 @@ impl Sampler for AccessBitsSampler {
                 walk
             }
         };
-        let timed = |took| turn.calls.record_duration(took);
         let (target, reading) = (&watched.target, &mut watched.reading);
-        let found = continue_walk(
-            &mut bits.tables,
-            target,
-            walk,
-            reading,
-            turn.deadline,
-            timed,
-        )?;
+        let found = continue_walk(&mut bits.tables, target, walk, reading, turn)?;
         Ok(found.map(|regions| {
             let mut sample = member.population(regions);
             member.eligible.clear_locked_accesses(&mut sample.regions);
@@ -368,12 +359,13 @@ impl Sampler for AccessBitsSampler {
     fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64> {
         let watched = state_of(&mut self.watched, member)?;
         let new = || RegionWalk::new(member.eligible.ranges.clone(), WalkDetail::HugeOnly);
-        let walk = watched.measuring.take().unwrap_or_else(new);
-        let (target, measuring) = (&watched.target, &mut watched.measuring);
+        let mut walk = watched.measuring.take().unwrap_or_else(new);
         let tables = &mut self.bits.tables;
-        let found = continue_walk(tables, target, walk, measuring, deadline, |_| {})?;
-        let huge = |found: &[RegionSample]| found.iter().filter(|r| is_own_huge_page(r)).count();
-        Ok(found.map(|found| huge(&found) as u64 * HUGE_PAGE_BYTES))
+        if tables.walk_until(&watched.target, &mut walk, Some(deadline), |_| {})? {
+            return Ok(SliceProgress::Done(own_huge_bytes(&walk.found)));
+        }
+        watched.measuring = Some(walk);
+        Ok(SliceProgress::Unfinished(Duration::ZERO))
     }
 
     fn huge_pages(
@@ -386,14 +378,9 @@ impl Sampler for AccessBitsSampler {
             Some(walk) => walk,
             None => start_walk(member, &watched.target, turn.calls, WalkDetail::HugeOnly)?,
         };
-        let timed = |took| turn.calls.record_duration(took);
         let (target, listing) = (&watched.target, &mut watched.listing);
-        let tables = &mut self.bits.tables;
-        let found = continue_walk(tables, target, walk, listing, turn.deadline, timed)?;
-        Ok(found.map(|mut found| {
-            found.retain(|r| is_own_huge_page(r) && !member.eligible.is_locked(r.region));
-            found
-        }))
+        let found = continue_walk(&mut self.bits.tables, target, walk, listing, turn)?;
+        Ok(found.map(|found| member.unlocked_huge_pages(found)))
     }
 
     fn zero_pages(
@@ -423,10 +410,7 @@ pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<Over
     probe_once(bits, &member, &target, &regions, seed)
 }
 
-/// Probes these regions of a process for one window, and waits for it.
-///
-/// # Errors
-/// The process is gone, or the cost of page walks was never measured.
+/// Probes these regions of a process for one window, and waits for it. Fails like [`estimate`].
 pub fn probe_once(
     bits: &mut AccessBitBackend,
     member: &SampledProcess,

@@ -1,7 +1,7 @@
 //! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
 //! several times within milliseconds, and continues with the next few.
 
-use super::sampled_process::SampledProcess;
+use super::SampledProcess;
 use crate::error::Result;
 use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
