@@ -2,13 +2,12 @@
 
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::mapping_cache::{CachedMappings, read_region, refresh};
-use super::pool::PrefaultThreadPool;
+use super::pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::prefault_calls::PrefaultCalls;
 use super::rate_limit::PrefaultRateLimit;
 use super::suppressed::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
-use super::worker::{PrefaultJob, PrefaultOutcome};
 use super::{FollowedProcess, PrefaultSharedState};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
@@ -80,7 +79,7 @@ impl PrefaultLoop {
                 std::thread::sleep(pause.min(IDLE));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
-                self.fault_trace.take_reports();
+                self.fault_trace.reports.take();
                 continue;
             }
             let wait = self.wait_time(busy);
@@ -100,8 +99,9 @@ impl PrefaultLoop {
 
     fn publish_statistics(&self) {
         let mut done = self.shared.statistics_mut();
-        done.helper_cpu = self.calls.helper_cpu_time() + self.pool.helper_cpu();
-        done.cpu = thread_cpu() + self.pool.threads_cpu_time() + done.helper_cpu;
+        let (workers, helpers) = self.pool.cpu_times();
+        done.helper_cpu = self.calls.helper_cpu_time() + helpers;
+        done.cpu = thread_cpu() + workers + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
         done.pauses = self.pool.pauses();
@@ -109,16 +109,16 @@ impl PrefaultLoop {
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
     fn update_tracing(&mut self) {
-        let heard = self.trace_backoff.is_tracing();
-        let now_heard = self
-            .trace_backoff
-            .update(self.now(), self.fault_trace.count_first_touches());
-        if heard && !now_heard {
-            self.fault_trace.pause();
-        } else if now_heard && !heard {
-            if let Err(error) = self.fault_trace.resume() {
-                tracing::warn!("watching first touches could not be resumed: {error}");
+        let touches = self.fault_trace.count_first_touches();
+        let was_tracing = self.trace_backoff.is_tracing();
+        match (was_tracing, self.trace_backoff.update(self.now(), touches)) {
+            (true, false) => self.fault_trace.links.clear(),
+            (false, true) => {
+                if let Err(error) = self.fault_trace.resume() {
+                    tracing::warn!("watching first touches could not be resumed: {error}");
+                }
             }
+            _ => {}
         }
     }
 
@@ -143,10 +143,10 @@ impl PrefaultLoop {
 
     fn read_reports(&mut self, wait: Duration) {
         let heard = if self.pool.has_workers() {
-            self.pool.wait(self.fault_trace.fd(), wait);
-            self.fault_trace.take_reports()
+            self.pool.wait(self.fault_trace.reports.fd(), wait);
+            self.fault_trace.reports.take()
         } else {
-            self.fault_trace.wait_for_reports(wait)
+            self.fault_trace.reports.wait(wait)
         };
         // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
@@ -300,13 +300,10 @@ impl PrefaultLoop {
             Some(FollowedProcess { handle, .. }) => Arc::clone(handle),
             None => return Err(PrefaultResult::Refused),
         };
-        let known = self
-            .known
-            .get(&task.process)
-            .ok_or(PrefaultResult::Refused)?;
-        let mapped = known
-            .mapping_of(task.region)
-            .ok_or(PrefaultResult::Refused)?;
+        let known = self.known.get(&task.process);
+        let known = known.ok_or(PrefaultResult::Refused)?;
+        let mapped = known.mapping_of(task.region);
+        let method = mapped.ok_or(PrefaultResult::Refused)?.method;
         match read_region(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
             Ok(Some(_)) => return Err(PrefaultResult::Occupied),
@@ -323,7 +320,7 @@ impl PrefaultLoop {
         Ok(PrefaultJob {
             task,
             handle,
-            method: mapped.method,
+            method,
         })
     }
 

@@ -448,12 +448,12 @@ fn try_prefault_collapse() -> TryResult {
 }
 
 fn try_first_touches() -> TryResult {
-    let (mut frontier, watchlist) = FaultTrace::attach().or_else(fails)?;
+    let (frontier, watchlist) = FaultTrace::attach().or_else(fails)?;
     let child = ProbeChild::spawn()?;
     let pid = child.handle.id.pid;
     watchlist.add(pid)?;
     child.send(ChildCommand::Touch)?;
-    let heard = frontier.wait_for_reports(Duration::from_millis(100));
+    let heard = frontier.reports.wait(Duration::from_millis(100));
     fail_unless_holds(
         heard.iter().any(|one| one.pid == pid),
         "a child touched memory, but no page fault was reported",
