@@ -78,11 +78,8 @@ impl PerfSource {
     }
 
     fn find_threads(&mut self) -> Result<()> {
-        let tasks = read(self.pid, Process::tasks)?;
-        let there: Vec<u32> = tasks
-            .flatten()
-            .map(|task| task.tid.unsigned_abs())
-            .collect();
+        let tasks = read(self.pid, Process::tasks)?.flatten();
+        let there: Vec<u32> = tasks.map(|task| task.tid.unsigned_abs()).collect();
         self.threads.retain(|thread, _| there.contains(thread));
         let mut refused = None;
         for thread in there {
@@ -143,13 +140,8 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
     const CLOSE_ON_EXEC: u64 = 8;
     // SAFETY: `attributes` outlives the call, which only reads it.
     let fd = unsafe {
-        perf_event_open_sys::perf_event_open(
-            &raw mut attributes,
-            pid_t(thread),
-            -1,
-            group,
-            CLOSE_ON_EXEC as _,
-        )
+        let (thread, flags) = (pid_t(thread), CLOSE_ON_EXEC as _);
+        perf_event_open_sys::perf_event_open(&raw mut attributes, thread, -1, group, flags)
     };
     if fd < 0 {
         return Err(Errno::last());

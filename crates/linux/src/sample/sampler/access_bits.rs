@@ -144,9 +144,9 @@ impl AccessBitBackend {
             BESIDE_COVERAGE
         } else {
             let settings = RegionProbeSettings::for_first_touch(self.first_touch_cost);
-            match watched.walks.any_window() {
-                true => settings,
-                false => settings.for_first_window(),
+            match watched.walks.windows {
+                0 => settings.for_first_window(),
+                _ => settings,
             }
         };
         if let (Some(counters), None) = (&self.counters, &watched.counters) {
