@@ -1,5 +1,6 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
+use super::PrefaultSharedState;
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::mapping_cache::{CachedMappings, read_region, refresh};
 use super::pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
@@ -8,7 +9,6 @@ use super::rate_limit::PrefaultRateLimit;
 use super::suppressed::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
-use super::{FollowedProcess, PrefaultSharedState};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
@@ -226,11 +226,10 @@ impl PrefaultLoop {
                 self.predictor.on_prefault_lost(task);
                 continue;
             };
-            tracing::trace!(
-                "{:?} {}: {empty} base pages empty",
-                task.process,
-                task.region
-            );
+            let PrefaultTask {
+                process, region, ..
+            } = task;
+            tracing::trace!("{process:?} {region}: {empty} base pages empty");
             self.predictor.on_use_check(task, empty < most);
         }
     }
@@ -244,8 +243,8 @@ impl PrefaultLoop {
             }
             match self.count_zero_pages(task, PAGES_PER_REGION) {
                 Some(empty) => {
-                    self.predictor
-                        .on_progress_check(now, task, empty < PAGES_PER_REGION)
+                    let reached = empty < PAGES_PER_REGION;
+                    self.predictor.on_progress_check(now, task, reached);
                 }
                 None => self.predictor.on_prefault_lost(task),
             }
@@ -262,11 +261,8 @@ impl PrefaultLoop {
     /// Hands out the most urgent fill. Returns whether there was one and a thread was ready.
     fn assign_next_prefault(&mut self) -> bool {
         let now = self.now();
-        if !self.pool.is_ready(&mut self.calls)
-            || !self
-                .limits
-                .try_take(now, self.predictor.count_prefaults_under_way())
-        {
+        let under_way = self.predictor.count_prefaults_under_way();
+        if !self.pool.is_ready(&mut self.calls) || !self.limits.try_take(now, under_way) {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.known);
@@ -277,9 +273,9 @@ impl PrefaultLoop {
                 return None;
             }
             let known = refresh(known, tables, calls, process, Some(head), now)?;
-            let mapped = known.mapping_of(head)?;
+            let (range, _) = known.mapping_of(head)?;
             Some(PrefaultLimits {
-                mapped: mapped.range.clone(),
+                mapped: range.clone(),
                 room_regions: followed.room_regions,
             })
         });
@@ -296,14 +292,12 @@ impl PrefaultLoop {
 
     /// The job that fills a region, if the region is empty.
     fn prepare(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
-        let handle = match self.shared.followed().get(&task.process) {
-            Some(FollowedProcess { handle, .. }) => Arc::clone(handle),
-            None => return Err(PrefaultResult::Refused),
-        };
+        let followed = self.shared.followed().get(&task.process).cloned();
+        let handle = followed.ok_or(PrefaultResult::Refused)?.handle;
         let known = self.known.get(&task.process);
         let known = known.ok_or(PrefaultResult::Refused)?;
         let mapped = known.mapping_of(task.region);
-        let method = mapped.ok_or(PrefaultResult::Refused)?.method;
+        let method = mapped.ok_or(PrefaultResult::Refused)?.1;
         match read_region(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
             Ok(Some(_)) => return Err(PrefaultResult::Occupied),

@@ -28,12 +28,6 @@ impl PrefaultRateLimit {
 
     /// Whether one more fill is allowed beside the `under_way` that have not ended.
     pub(super) fn try_take(&mut self, now: Duration, under_way: u64) -> bool {
-        let bucket = &mut self.bucket;
-        let mut take = || {
-            bucket
-                .as_mut()
-                .is_none_or(|bucket| bucket.take_tokens_now(now, 1))
-        };
         // Without free huge pages, the next allocation of one would have to compact memory.
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
@@ -41,7 +35,8 @@ impl PrefaultRateLimit {
             self.enough_free = fragmentation::free_huge_pages().is_none_or(|free| free > wanted);
         }
         self.until_look -= 1;
-        self.enough_free && take()
+        let bucket = self.bucket.as_mut();
+        self.enough_free && bucket.is_none_or(|bucket| bucket.take_tokens_now(now, 1))
     }
 
     pub(super) fn give_back_prefault(&mut self) {

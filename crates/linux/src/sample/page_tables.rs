@@ -58,11 +58,6 @@ pub struct PageTableReader {
 /// The programs bound to one process. Dropping it unbinds them.
 pub struct BoundTarget {
     pid: u32,
-    links: ProgramLinks,
-}
-
-/// A link for each program that reads a process.
-struct ProgramLinks {
     walk: OwnedFd,
     list: OwnedFd,
     find: OwnedFd,
@@ -76,12 +71,13 @@ impl BoundTarget {
 
     /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
     pub(crate) fn read_records(&self) -> BorrowedFd<'_> {
-        self.links.list.as_fd()
+        self.list.as_fd()
     }
 }
 
 // Another link is another descriptor.
-const _: () = assert!(size_of::<ProgramLinks>() == BoundTarget::DESCRIPTORS * size_of::<OwnedFd>());
+const _: () =
+    assert!(size_of::<BoundTarget>() / size_of::<OwnedFd>() == 1 + BoundTarget::DESCRIPTORS);
 
 /// What to report of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +125,8 @@ impl PageTableReader {
         // A manager loads the kernel object once and keeps it until it exits, so it is never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = HawkeyeSkelBuilder::default().open(storage);
-        let skel = open.and_then(OpenSkel::load).map_err(bpf_error)?;
+        let skel = open.and_then(OpenSkel::load);
+        let skel = skel.map_err(|error| LinuxError::Bpf(format!("{error:#}")))?;
         let mut tables = Self { skel };
         tables.find_physical_memory_map()?;
         Ok(tables)
@@ -171,24 +168,21 @@ impl PageTableReader {
     /// Binds the programs to a process.
     pub fn bind(&self, pid: u32) -> Result<BoundTarget> {
         let programs = &self.skel.progs;
-        let links = ProgramLinks {
+        Ok(BoundTarget {
+            pid,
             walk: bind(programs.walk.as_fd(), pid)?,
             list: bind(programs.list_mappings.as_fd(), pid)?,
             find: bind(programs.find_mapping.as_fd(), pid)?,
             scan: bind(programs.scan_zeros.as_fd(), pid)?,
             marks: bind(programs.read_marks.as_fd(), pid)?,
-        };
-        Ok(BoundTarget { pid, links })
+        })
     }
 
     /// All mappings of the process, in address order. Empty for a process without an address space.
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
-    ///
-    /// # Errors
-    /// The kernel refuses to run the program that lists mappings.
     pub fn mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
-        list(&target.links.list).map(|records| mappings_of(&records))
+        list(&target.list).map(|records| mappings_of(&records))
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
@@ -199,14 +193,17 @@ impl PageTableReader {
     /// # Errors
     /// `EBUSY`: the process's `mmap_lock` is held.
     pub fn mapping_at(&mut self, target: &BoundTarget, address: u64) -> Result<Option<Mapping>> {
-        let mut tries = 1;
-        loop {
+        let mut errno = Errno::EBUSY;
+        for attempt in 0..LOCK_TRIES {
+            if attempt > 0 {
+                std::thread::sleep(LOCK_PAUSE);
+            }
             let bss = self.bss_mut();
             bss.mapping_at = address;
             bss.mapping_found = 0;
-            run_iterator(&target.links.find)?;
+            run_iterator(&target.find)?;
             let bss = self.bss();
-            let errno = match bss.mapping_found {
+            errno = match bss.mapping_found {
                 0 => return Ok(None),
                 error if error < 0 => Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
                 _ => {
@@ -218,12 +215,11 @@ impl PageTableReader {
                     }));
                 }
             };
-            if errno != Errno::EBUSY || tries == LOCK_TRIES {
-                return Err(LinuxError::call("looking up a mapping")(errno));
+            if errno != Errno::EBUSY {
+                break;
             }
-            tries += 1;
-            std::thread::sleep(LOCK_PAUSE);
         }
+        Err(LinuxError::call("looking up a mapping")(errno))
     }
 
     /// Reads all regions in `ranges` (2 MiB-aligned, ascending) into `found`. Calls `timed` with
@@ -273,7 +269,7 @@ impl PageTableReader {
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
-                run_iterator(&target.links.walk)?;
+                run_iterator(&target.walk)?;
                 timed(begun.elapsed());
                 let bss = self.bss();
                 if bss.result.alive == 0 {
@@ -321,7 +317,7 @@ impl PageTableReader {
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
             slot.va = region.start();
         }
-        run_iterator(&target.links.marks)?;
+        run_iterator(&target.marks)?;
         let bss = self.bss();
         if bss.result.alive == 0 {
             return Err(LinuxError::NoSuchProcess(target.pid));
@@ -353,7 +349,7 @@ impl PageTableReader {
             enough: u32::from(enough),
             ..Default::default()
         };
-        run_iterator(&target.links.scan)?;
+        run_iterator(&target.scan)?;
         let scan = &self.bss().zero_scan;
         Ok((scan.huge != 0).then_some(u16::try_from(scan.zero_pages).unwrap_or(u16::MAX)))
     }
@@ -372,10 +368,6 @@ fn sample(r: &types::region_record) -> RegionSample {
         order: PageOrder::of_region(r.huge != 0),
         walks_per_s: 0,
     }
-}
-
-fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
-    LinuxError::Bpf(format!("{error:#}"))
 }
 
 fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
@@ -429,9 +421,7 @@ fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
         match nix::unistd::read(iterator, bytes) {
             // There are more objects than one read covers.
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            read => {
-                return read.map_err(LinuxError::call("running a BPF iterator"));
-            }
+            read => return read.map_err(LinuxError::call("running a BPF iterator")),
         }
     }
 }

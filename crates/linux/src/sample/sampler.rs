@@ -25,6 +25,7 @@ use crate::processes::mappings::{EligibleRanges, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::TargetCalls;
 use access_bits::AccessBitsSampler;
+use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
@@ -32,6 +33,7 @@ use hawkeye_policy::{
 };
 use population::PopulationSampler;
 use procfs::process::Process;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Result of a slice of work, or why it failed.
@@ -114,8 +116,14 @@ impl SamplerBackend {
     /// A sampler that is bound to no process yet.
     pub fn into_sampler(self) -> Box<dyn Sampler> {
         match self {
-            Self::AccessBits(bits) => Box::new(AccessBitsSampler::new(*bits)),
-            Self::Damon => Box::new(PopulationSampler::with_damon()),
+            Self::AccessBits(bits) => Box::new(AccessBitsSampler {
+                bits: *bits,
+                watched: HashMap::new(),
+            }),
+            Self::Damon => Box::new(PopulationSampler {
+                damon: Some(DamonSessions::default()),
+                ..PopulationSampler::default()
+            }),
             Self::Population => Box::<PopulationSampler>::default(),
         }
     }

@@ -32,12 +32,12 @@ pub struct AccessBitBackend {
 }
 
 pub(super) struct AccessBitsSampler {
-    bits: AccessBitBackend,
-    watched: HashMap<ProcessId, SampledState>,
+    pub(super) bits: AccessBitBackend,
+    pub(super) watched: HashMap<ProcessId, SampledState>,
 }
 
 /// State of one process.
-struct SampledState {
+pub(super) struct SampledState {
     target: BoundTarget,
     /// Whether its access bits were ever cleared; before that they show nothing.
     cleared: bool,
@@ -118,17 +118,8 @@ fn continue_walk(
     Ok(SliceProgress::Unfinished(Duration::ZERO))
 }
 
-impl AccessBitsSampler {
-    pub(super) fn new(bits: AccessBitBackend) -> Self {
-        Self {
-            bits,
-            watched: HashMap::new(),
-        }
-    }
-}
-
 impl AccessBitBackend {
-    /// Whether a process has used enough CPU to probe it since the last call.
+    /// See [`WalkHistory::has_run_enough`].
     fn has_run_enough(&self, member: &SampledProcess, walks: &mut WalkHistory) -> Result<bool> {
         Ok(self.walk_costs.is_some() && walks.has_run_enough(member.handle.id.pid)?)
     }
@@ -162,15 +153,11 @@ impl AccessBitBackend {
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
     fn end_window(&self, watched: &mut SampledState) -> Result<()> {
-        let Some(costs) = &self.walk_costs else {
-            return Ok(());
-        };
-        if !watched.walks.end_window(costs) {
-            return Ok(());
-        }
-        if let Some(counters) = &mut watched.counters {
-            if let Some(counted) = counters.overhead()? {
-                watched.walks.overhead = Some(counted);
+        let costs = self.walk_costs.as_ref();
+        if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
+            if let Some(counters) = &mut watched.counters {
+                let counted = counters.overhead()?;
+                watched.walks.overhead = counted.or(watched.walks.overhead);
             }
         }
         Ok(())
@@ -180,9 +167,8 @@ impl AccessBitBackend {
 impl Sampler for AccessBitsSampler {
     fn descriptors(&self) -> usize {
         let counters = self.bits.counters.as_ref();
-        ProcessHandle::DESCRIPTORS
-            + BoundTarget::DESCRIPTORS
-            + counters.map_or(0, WalkCounters::descriptors)
+        let counters = counters.map_or(0, WalkCounters::descriptors);
+        ProcessHandle::DESCRIPTORS + BoundTarget::DESCRIPTORS + counters
     }
 
     fn bind(&mut self, process: ProcessId) -> Result<()> {
@@ -241,10 +227,8 @@ impl Sampler for AccessBitsSampler {
         };
         if !start.read {
             let timed = |took| turn.calls.record_duration(took);
-            let (target, walk) = (&watched.target, &mut start.walk);
-            start.read = bits
-                .tables
-                .walk_until(target, walk, Some(turn.deadline), timed)?;
+            let (tables, target, walk) = (&mut bits.tables, &watched.target, &mut start.walk);
+            start.read = tables.walk_until(target, walk, Some(turn.deadline), timed)?;
             if start.read {
                 let eligible = &member.eligible;
                 walk.found.retain(|r| !eligible.is_locked(r.region));
@@ -279,16 +263,11 @@ impl Sampler for AccessBitsSampler {
     ) -> Result<Option<Duration>> {
         let Self { bits, watched } = self;
         let SampledState { target, walks, .. } = state_of(watched, member)?;
-        match &mut walks.probing {
-            Some(probing) => probing.step(
-                &mut bits.tables,
-                member,
-                target,
-                turn.calls,
-                Some(turn.deadline),
-            ),
-            None => Ok(None),
-        }
+        let Some(probing) = &mut walks.probing else {
+            return Ok(None);
+        };
+        let (tables, deadline) = (&mut bits.tables, Some(turn.deadline));
+        probing.step(tables, member, target, turn.calls, deadline)
     }
 
     fn sample(
@@ -448,11 +427,8 @@ fn clear(
         if Instant::now() >= turn.deadline {
             return Ok(false);
         }
-        let slice: Vec<RegionAddr> = rest
-            .iter()
-            .take(CLEARED_PER_CALL)
-            .map(|r| r.region)
-            .collect();
+        let slice = rest.iter().take(CLEARED_PER_CALL).map(|r| r.region);
+        let slice: Vec<RegionAddr> = slice.collect();
         start.cleared += turn.calls.clear_accessed(&member.handle, &slice)?.passed;
     }
     Ok(true)

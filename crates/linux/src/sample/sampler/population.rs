@@ -21,12 +21,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
-type PopulationReading = (EligibleRanges, Vec<RegionSample>);
+pub(super) type PopulationReading = (EligibleRanges, Vec<RegionSample>);
 
 #[derive(Default)]
 pub(super) struct PopulationSampler {
-    readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
-    damon: Option<DamonSessions>,
+    pub(super) readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
+    /// Estimates accesses, if it is used.
+    pub(super) damon: Option<DamonSessions>,
 }
 
 fn read(pid: u32) -> Result<PopulationReading> {
@@ -36,14 +37,6 @@ fn read(pid: u32) -> Result<PopulationReading> {
 }
 
 impl PopulationSampler {
-    /// With accesses, as estimated by DAMON.
-    pub(super) fn with_damon() -> Self {
-        Self {
-            damon: Some(DamonSessions::default()),
-            ..Self::default()
-        }
-    }
-
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
     fn regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
