@@ -361,7 +361,7 @@ impl Machine for LinuxMachine {
     }
 
     fn shape(&self) -> MachineShape {
-        self.sizing.shape()
+        self.sizing.shape
     }
 
     fn promote(

@@ -58,10 +58,8 @@ impl MappedSizes {
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// Reads the page sizes of a process's private anonymous memory. It takes about 5 ms per mapped
-/// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time.
-///
-/// # Errors
-/// The process is gone, or its frames cannot be seen: that needs CAP_SYS_ADMIN.
+/// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time. It needs CAP_SYS_ADMIN to
+/// see frames.
 pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
     let pagemap = Pagemap::open(pid)?;
     let flags_path = "/proc/kpageflags";

@@ -30,10 +30,8 @@ pub struct FaultTrace {
 pub struct FaultTraceWatchlist(MapHandle);
 
 impl FaultTrace {
-    /// Loads and attaches the program. It watches no process yet.
-    ///
-    /// # Errors
-    /// BPF is missing or forbidden, or the kernel lacks the tracepoint `page_fault_user`.
+    /// Loads and attaches the program. It watches no process yet. Fails where BPF is missing or
+    /// forbidden, or the kernel lacks the tracepoint `page_fault_user`.
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));

@@ -39,10 +39,8 @@ pub struct ProfileStore {
 }
 
 impl ProfileStore {
-    /// Opens a folder, and creates it if it is missing.
-    ///
-    /// # Errors
-    /// The folder cannot be created, or other users can change what is in it.
+    /// Opens a folder, and creates it if it is missing. Fails if other users can change what is in
+    /// it.
     pub fn open(dir: PathBuf) -> Result<Self> {
         // Other users may not see which user runs which program.
         own_files::make_folder(&dir, 0o700)?;
@@ -66,9 +64,6 @@ impl ProfileStore {
 
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
     /// many.
-    ///
-    /// # Errors
-    /// The record cannot be written.
     pub fn save(&self, record: &ProgramProfile) -> Result<()> {
         let path = self.file(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);

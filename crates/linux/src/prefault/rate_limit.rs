@@ -17,10 +17,16 @@ pub(super) struct PrefaultRateLimit {
 }
 
 impl PrefaultRateLimit {
-    /// `rate`: at most this many regions per second.
+    /// `rate`: at most this many regions per second. They are spread: a burst disturbs neighbours
+    /// more than the same amount spread out.
     pub(super) fn new(rate: Option<Rate>) -> Self {
+        const BURST_S: f64 = 1.0 / 16.0;
+        let spread = |rate: Rate| {
+            let burst = (rate.get() * BURST_S).max(1.0);
+            TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
+        };
         Self {
-            bucket: rate.map(evenly_spaced),
+            bucket: rate.map(spread),
             until_look: 0,
             enough_free: true,
         }
@@ -44,11 +50,4 @@ impl PrefaultRateLimit {
             bucket.give_back_tokens(1);
         }
     }
-}
-
-/// Spreads the fills: a burst disturbs neighbours more than the same amount spread out.
-fn evenly_spaced(rate: Rate) -> TokenBucket {
-    const BURST_S: f64 = 1.0 / 16.0;
-    let burst = (rate.get() * BURST_S).max(1.0);
-    TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
 }

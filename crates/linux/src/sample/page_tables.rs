@@ -113,10 +113,8 @@ impl RegionWalk {
 }
 
 impl PageTableReader {
-    /// Loads the programs and finds the direct map.
-    ///
-    /// # Errors
-    /// BPF is missing or forbidden (no privilege, lockdown), or the direct map cannot be found.
+    /// Loads the programs and finds the direct map. Fails where BPF is missing or forbidden (no
+    /// privilege, lockdown).
     pub fn load() -> Result<Self> {
         // A rejected program's verifier output is megabytes: only `HAWKEYE_LOG=debug` shows it.
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
@@ -188,10 +186,7 @@ impl PageTableReader {
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
     ///
     /// The cost does not depend on the size of the process. It waits at most a quarter of a
-    /// millisecond for the process.
-    ///
-    /// # Errors
-    /// `EBUSY`: the process's `mmap_lock` is held.
+    /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held.
     pub fn mapping_at(&mut self, target: &BoundTarget, address: u64) -> Result<Option<Mapping>> {
         let mut errno = Errno::EBUSY;
         for attempt in 0..LOCK_TRIES {

@@ -31,10 +31,7 @@ pub struct MeasuredWindow {
 }
 
 impl ProcessMeter {
-    /// Prepares to measure a process.
-    ///
-    /// # Errors
-    /// The process is gone, or belongs to another user.
+    /// Prepares to measure a process. Fails if it is gone, or belongs to another user.
     pub fn begin(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
         let counters = bits.counters.as_ref();
         Ok(Self {

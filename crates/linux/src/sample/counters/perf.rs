@@ -33,7 +33,6 @@ pub struct PerfEvent {
 pub struct PerfSource {
     pid: u32,
     events: Vec<PerfEvent>,
-    user_only: bool,
     threads: BTreeMap<u32, EventGroup>,
 }
 
@@ -49,16 +48,12 @@ struct EventGroup {
 const MOST_THREADS: usize = 64;
 
 impl PerfSource {
-    /// Prepares to count `events` of process `pid`, in user mode only or in the kernel as well.
-    ///
-    /// # Errors
-    /// Not even one thread can be counted: the event does not exist here, a privilege is missing,
-    /// or the process is gone.
-    pub fn open(pid: u32, events: Vec<PerfEvent>, user_only: bool) -> Result<Self> {
+    /// Prepares to count `events` of process `pid`, in user mode only. Fails if not even one thread
+    /// can be counted: the event does not exist here, a privilege is missing, or the process is gone.
+    pub fn open(pid: u32, events: Vec<PerfEvent>) -> Result<Self> {
         let mut source = Self {
             pid,
             events,
-            user_only,
             threads: BTreeMap::new(),
         };
         source.find_threads()?;
@@ -90,20 +85,16 @@ impl PerfSource {
                 continue;
             }
             match self.open_group(thread) {
-                Ok(group) => {
-                    self.threads.insert(thread, group);
-                }
+                Ok(group) => drop(self.threads.insert(thread, group)),
                 // The thread has just ended.
                 Err(Errno::ESRCH) => {}
                 // Descriptors may have run out: the open counters continue.
                 Err(errno) => refused = Some(errno),
             }
         }
-        match refused {
-            Some(errno) if self.threads.is_empty() => {
-                Err(LinuxError::call("counting hardware events")(errno))
-            }
-            _ => Ok(()),
+        match refused.filter(|_| self.threads.is_empty()) {
+            Some(errno) => Err(LinuxError::call("counting hardware events")(errno)),
+            None => Ok(()),
         }
     }
 
@@ -112,7 +103,7 @@ impl PerfSource {
         let mut others = Vec::new();
         for event in &self.events {
             let group = leader.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let fd = open(*event, thread, group, self.user_only)?;
+            let fd = open(*event, thread, group)?;
             match leader {
                 None => leader = Some(fd),
                 Some(_) => others.push(fd),
@@ -125,7 +116,7 @@ impl PerfSource {
     }
 }
 
-fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<OwnedFd, Errno> {
+fn open(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr {
         type_: event.kind,
         size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),
@@ -135,7 +126,7 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
             | u64::from(PERF_FORMAT_TOTAL_TIME_RUNNING),
         ..perf_event_attr::default()
     };
-    attributes.set_exclude_kernel(u64::from(user_only));
+    attributes.set_exclude_kernel(1);
     attributes.set_exclude_hv(1);
     const CLOSE_ON_EXEC: u64 = 8;
     // SAFETY: `attributes` outlives the call, which only reads it.
@@ -188,7 +179,7 @@ mod tests {
     /// Test machines may lack hardware counters; the kernel counts its events by the same calls.
     #[test]
     fn threads_are_counted_as_they_come() {
-        let mut source = match PerfSource::open(std::process::id(), clocks(3), false) {
+        let mut source = match PerfSource::open(std::process::id(), clocks(3)) {
             Ok(source) => source,
             Err(error) => {
                 let why = format!("without hardware counters: {error}");
@@ -218,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_missing_process_is_reported_as_ended() {
-        let gone = PerfSource::open(u32::MAX / 2, clocks(2), true).map(drop);
+        let gone = PerfSource::open(u32::MAX / 2, clocks(2)).map(drop);
         assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }
 }
