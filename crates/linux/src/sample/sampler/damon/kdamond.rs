@@ -5,7 +5,7 @@ use super::session::SAMPLES;
 use super::sysfs::SysfsDir;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -136,16 +136,15 @@ impl Kdamond {
     pub(super) fn start(&self, pid: u32) -> DamonResult<()> {
         let on = self.dir().write("state", "on");
         on.map_err(|error| match error {
-            DamonError::Io { path, source, .. } => match source.kind() {
-                io::ErrorKind::ResourceBusy => DamonError::Exclusive(path),
-                // The kernel accepted the configuration before, so it is the pid that is invalid.
-                io::ErrorKind::InvalidInput if !is_alive(pid) => DamonError::Stopped(pid),
-                _ => DamonError::Io {
-                    action: "write",
-                    path,
-                    source,
-                },
-            },
+            DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
+                DamonError::Exclusive(path)
+            }
+            // The kernel accepted the configuration before, so it is the pid that is invalid.
+            DamonError::Io { source, .. }
+                if source.kind() == ErrorKind::InvalidInput && !is_alive(pid) =>
+            {
+                DamonError::Stopped(pid)
+            }
             other => other,
         })
     }
