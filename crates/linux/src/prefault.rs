@@ -180,6 +180,11 @@ impl Prefaulter {
         Ok(())
     }
 
+    /// The followed processes.
+    pub fn followed(&self) -> Vec<ProcessId> {
+        self.thread.shared.followed().keys().copied().collect()
+    }
+
     fn unfollow(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
         self.thread.shared.followed().remove(&process);
@@ -204,7 +209,7 @@ impl Prefaulter {
         };
         let order = members.order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
-        let followed: HashSet<ProcessId> = self.thread.shared.followed().keys().copied().collect();
+        let followed: HashSet<ProcessId> = self.followed().into_iter().collect();
         for gone in followed.difference(&wanted) {
             self.unfollow(*gone);
         }
