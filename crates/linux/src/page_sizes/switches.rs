@@ -114,9 +114,8 @@ mod tests {
     const SIZES: [u64; 3] = [16, 64, 128];
 
     fn orders(kib: &[u64]) -> PageOrders {
-        kib.iter()
-            .filter_map(|kib| PageOrder::from_bytes(kib << 10))
-            .collect()
+        let order = |kib: &u64| PageOrder::from_bytes(kib << 10);
+        kib.iter().filter_map(order).collect()
     }
 
     struct FakeSwitches {

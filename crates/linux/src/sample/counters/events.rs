@@ -235,11 +235,11 @@ mod tests {
     #[test]
     fn cpuinfo_is_read() {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
-        let expected = CpuIdentity::Intel {
-            family: 6,
-            model: 143,
-        };
-        assert_eq!(CpuIdentity::parse(intel), expected);
+        let (family, model) = (6, 143);
+        assert_eq!(
+            CpuIdentity::parse(intel),
+            CpuIdentity::Intel { family, model }
+        );
         let arm =
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
         assert_eq!(CpuIdentity::parse(arm), CpuIdentity::Arm { part: 0xd0c });
