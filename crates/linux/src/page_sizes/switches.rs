@@ -57,7 +57,8 @@ impl SizeSwitches {
     }
 
     /// Gives a process these sizes from now on, as far as they may be chosen.
-    /// Fails if a setting cannot be changed. The wish is kept, and tried again with the next change.
+    /// Fails if a setting cannot be changed. The request is kept, and tried again with the next
+    /// change.
     pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
         self.apply()

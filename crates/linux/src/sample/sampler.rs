@@ -197,8 +197,8 @@ pub trait Sampler: Send {
     /// That is safe: the kernel refuses to collapse regions in which userfaultfd would miss faults.
     /// Splits are used only where they keep userfaultfd's marks.
     ///
-    /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper waited
-    /// for it.
+    /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
+    /// waited for it.
     fn still_eligible(
         &mut self,
         _member: &SampledProcess,

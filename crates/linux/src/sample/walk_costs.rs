@@ -190,9 +190,9 @@ fn by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<Di
     costs
 }
 
-/// The cost of page walks in a footprint of `mirrors`. The same data is read once without page walks
-/// and once with them, so that the caches hold the same. The amount of memory does not depend on how
-/// much of its mirrors is read.
+/// The cost of page walks in a footprint of `mirrors`. The same data is read once without page
+/// walks and once with them, so that the caches hold the same. The amount of memory does not depend
+/// on how much of its mirrors is read.
 fn mirror_cost(
     mirrors: &MeasuredMemory,
     data: &MeasuredMemory,

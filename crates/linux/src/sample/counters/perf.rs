@@ -49,7 +49,8 @@ const MOST_THREADS: usize = 64;
 
 impl PerfSource {
     /// Prepares to count `events` of process `pid`, in user mode only. Fails if not even one thread
-    /// can be counted: the event does not exist here, a privilege is missing, or the process is gone.
+    /// can be counted: the event does not exist here, a privilege is missing, or the process is
+    /// gone.
     pub fn open(pid: u32, events: Vec<PerfEvent>) -> Result<Self> {
         let mut source = Self {
             pid,

@@ -7,8 +7,8 @@ use hawkeye_policy::saturating_cast::usize_of;
 use nix::errno::Errno;
 use nix::sys::mman::MmapAdvise;
 
-/// A page of our own with a unique value at its start. It is not part of a huge page, as the heap may be under
-/// THP `always`: the walk that searches for it ends at a table of base pages.
+/// A page of our own with a unique value at its start. It is not part of a huge page, as the heap
+/// may be under THP `always`: the walk that searches for it ends at a table of base pages.
 pub(super) fn page_with_unique_value() -> Result<(OwnMemory, u64)> {
     let mut random = [0u8; 8];
     // SAFETY: the buffer is ours and has the given length.

@@ -375,8 +375,8 @@ impl Sampler for AccessBitsSampler {
     }
 }
 
-/// Probes a process for one window, and waits for it. `seed` decides the order of its regions. Fails
-/// if the cost of page walks was never measured.
+/// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
+/// Fails if the cost of page walks was never measured.
 pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<OverheadEstimate> {
     let member = SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?;
     let target = bits.tables.bind(pid)?;
