@@ -1,7 +1,7 @@
 //! Errors of the crate.
 
 use crate::memory::prezeroing::PrezeroingError;
-use crate::sample::sampler::damon::error::DamonError;
+use crate::sample::sampler::damon::DamonError;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::ProcessId;
 use nix::errno::Errno;

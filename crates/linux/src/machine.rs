@@ -9,7 +9,6 @@ use crate::memory::fragmentation;
 use crate::memory::recovery::RecoveryMethod;
 use crate::memory::system_memory;
 use crate::page_sizes::size_choice::SizeChoice;
-use crate::prefault::controller::PrefaultController;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
@@ -85,7 +84,7 @@ pub struct LinuxMachine {
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
     refused_bytes: u64,
     groups: CgroupLimits,
-    prefault_controller: Option<PrefaultController>,
+    prefaulter: Option<Prefaulter>,
     sizing: SizeChoice,
     profile_recorder: Option<ProfileRecorder>,
     /// Ends the reserve of huge pages.
@@ -121,7 +120,7 @@ impl LinuxMachine {
             promotions_under_way: HashMap::new(),
             refused_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
-            prefault_controller: None,
+            prefaulter: None,
             sizing: SizeChoice::new(),
             profile_recorder: None,
             _reserve: ReserveLease,
@@ -129,14 +128,14 @@ impl LinuxMachine {
     }
 
     /// Fills ahead of all managed processes from now on, and `warm_bytes` at the start of each one.
-    pub fn enable_prefault(&mut self, fault_ahead: Prefaulter, warm_bytes: u64) {
-        self.prefault_controller = Some(PrefaultController::new(fault_ahead, warm_bytes));
+    pub fn enable_prefault(&mut self, mut prefaulter: Prefaulter, warm_bytes: u64) {
+        prefaulter.warm_regions = warm_bytes / HUGE_PAGE_BYTES;
+        self.prefaulter = Some(prefaulter);
     }
 
     /// What was filled ahead so far; `None` if nothing is filled ahead.
     pub fn prefault_statistics(&self) -> Option<PrefaultStatistics> {
-        let following = self.prefault_controller.as_ref();
-        following.map(|following| following.filler.statistics())
+        self.prefaulter.as_ref().map(Prefaulter::statistics)
     }
 
     /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
@@ -285,8 +284,8 @@ impl Machine for LinuxMachine {
     fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
         let deadline = self.instant(until);
-        let following = self.prefault_controller.as_ref();
-        let each = self.sampler.descriptors() + following.map_or(0, |_| Prefaulter::DESCRIPTORS);
+        let prefaulter = self.prefaulter.as_ref();
+        let each = self.sampler.descriptors() + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
         let updated = self
             .members
             .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
@@ -295,8 +294,8 @@ impl Machine for LinuxMachine {
             let sizes = || self.sizing.observed(now).unwrap_or_default().sizes;
             recorder.update(self.members.order(), now, sizes);
         }
-        if let Some(following) = &self.prefault_controller {
-            following.update(&self.members, &started, self.profile_recorder.as_ref());
+        if let Some(prefaulter) = &self.prefaulter {
+            prefaulter.follow_managed(&self.members, &started, self.profile_recorder.as_ref());
         }
         let members = &self.members;
         self.sizing.retain(|process| members.get(process).is_some());
@@ -359,7 +358,7 @@ impl Machine for LinuxMachine {
     }
 
     fn shape(&self) -> MachineShape {
-        self.sizing.shape()
+        self.sizing.shape
     }
 
     fn promote(
@@ -599,13 +598,13 @@ impl HugePageReserve for LinuxMachine {
 
 impl Prefault for LinuxMachine {
     fn take_prefaulted(&mut self, process: ProcessId) -> u64 {
-        let following = self.prefault_controller.as_ref();
-        following.map_or(0, |following| following.filler.take_prefaulted(process))
+        let prefaulter = self.prefaulter.as_ref();
+        prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted(process))
     }
 
     fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
-        if let Some(following) = &self.prefault_controller {
-            following.filler.set_prefault_room(process, room_bytes);
+        if let Some(prefaulter) = &self.prefaulter {
+            prefaulter.set_prefault_room(process, room_bytes);
         }
     }
 }

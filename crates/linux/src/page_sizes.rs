@@ -5,18 +5,16 @@
 //! applies to every process on the machine: it cannot be set for one process from outside (up to
 //! 7.2).
 //!
-//! `switches.rs` turns sizes on, `counters.rs` and `mapped_sizes.rs` count the pages that
-//! result, `mapped_size_sampler.rs` reads which pages map a region.
+//! `switches.rs` turns sizes on, `mapped_sizes.rs` counts the pages that result,
+//! `mapped_size_sampler.rs` reads which pages map a region.
 
 pub(crate) mod size_choice;
 pub mod tlb_sizes;
 
-mod counters;
 mod mapped_size_sampler;
 mod mapped_sizes;
 mod switches;
 
-pub use counters::SizeCounters;
 pub(crate) use mapped_size_sampler::MappedSizeSampler;
 pub use mapped_size_sampler::{ObservedSize, ObservedSizes};
 pub use mapped_sizes::{MappedSizes, read_mapped_sizes};
@@ -57,13 +55,6 @@ pub enum ThpMode {
     Everybody,
 }
 
-impl ThpMode {
-    /// The setting with this effect.
-    pub fn setting(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// A size and its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeSetting {
@@ -77,6 +68,45 @@ pub struct SizeSetting {
     pub given_to: Option<ThpMode>,
     /// Counts since the machine started.
     pub counters: SizeCounters,
+}
+
+/// The kernel's counters of a size, for the whole machine: counts since it started, except
+/// `nr_anon` and `nr_anon_partially_mapped`. Counters that the kernel does not have are `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SizeCounters {
+    /// Pages given at first touches.
+    pub anon_fault_alloc: Option<u64>,
+    /// First touches for which no page of the size was available.
+    pub anon_fault_fallback: Option<u64>,
+    /// First touches without a page of the size because a cgroup was at its limit.
+    pub anon_fault_fallback_charge: Option<u64>,
+    /// Pages of anonymous memory that exist now.
+    pub nr_anon: Option<u64>,
+    /// Of these, pages of which parts are unmapped.
+    pub nr_anon_partially_mapped: Option<u64>,
+    /// Pages swapped out whole.
+    pub swpout: Option<u64>,
+    /// Pages split.
+    pub split: Option<u64>,
+}
+
+impl SizeCounters {
+    /// Reads a `stats` folder.
+    fn read(folder: &Path) -> Self {
+        let count = |name| {
+            let text = fs::read_to_string(folder.join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        Self {
+            anon_fault_alloc: count("anon_fault_alloc"),
+            anon_fault_fallback: count("anon_fault_fallback"),
+            anon_fault_fallback_charge: count("anon_fault_fallback_charge"),
+            nr_anon: count("nr_anon"),
+            nr_anon_partially_mapped: count("nr_anon_partially_mapped"),
+            swpout: count("swpout"),
+            split: count("split"),
+        }
+    }
 }
 
 /// Sizes with a switch of their own under `thp`, ascending; none on kernels before 6.8.

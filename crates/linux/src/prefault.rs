@@ -1,15 +1,12 @@
 //! Prefault: threads zero and map huge pages before the program touches them.
 //!
 //! - BPF reports where processes touch new memory (`fault_trace`).
-//! - The predictor of the policy crate decides what comes next; `filler` asks it.
-//! - The filler's thread or workers (`pool`) fill the regions (`fill`).
+//! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
+//! - The filler's thread or workers (`pool`) fill the regions, in one of two ways
+//!   (`prefault_method`).
 //!
 //! The manager decides which processes are followed and how much may be filled.
-//!
-//! Read `filler.rs` first, the deciding thread; then `fault_trace.rs` (reports from BPF),
-//! `pool.rs` (threads that fill) and `fill.rs` (the two ways to fill).
 
-pub(crate) mod controller;
 pub mod profile_store;
 
 mod fault_trace;
@@ -25,9 +22,9 @@ mod stuck_target;
 mod suppressed;
 mod trace_backoff;
 mod warm_start;
-mod worker;
 
 use crate::error::{LinuxError, Result};
+use crate::processes::managed_processes::ManagedProcesses;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::BoundTarget;
 pub(crate) use fault_trace::FaultTrace;
@@ -35,7 +32,8 @@ use fault_trace::FaultTraceWatchlist;
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, Rate};
 use prefault_loop::PrefaultLoop;
-use std::collections::HashMap;
+use profile_store::{ProfileRecorder, ProgramProfile};
+use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -73,6 +71,9 @@ pub struct Prefaulter {
     // Its thread detaches the BPF programs when it ends.
     thread: PrefaultThread,
     watchlist: FaultTraceWatchlist,
+    /// Regions to fill at the start of each process that joins, or more where its rule or its
+    /// profile asks for more.
+    pub(crate) warm_regions: u64,
 }
 
 /// The filler while it loads its BPF programs, which takes about as long as the rest of the
@@ -124,9 +125,6 @@ impl Prefaulter {
     /// Begins to start the filler, which follows no process yet. It fills at most `rate` regions
     /// per second with `threads` threads. `None` for `threads` means as many as there are spare
     /// cores.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
     pub fn begin(
         rate: Option<Rate>,
         threads: Option<PrefaultThreads>,
@@ -167,10 +165,7 @@ impl Prefaulter {
 
     /// Follows a process from now on. Nothing may be filled for it until
     /// [`Self::set_prefault_room`], except that `warm_regions` of its large mappings are filled as
-    /// soon as they exist.
-    ///
-    /// # Errors
-    /// The process has ended, or too many are followed already.
+    /// soon as they exist. Fails if too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
         let handle = Arc::new(ProcessHandle::open(pid)?);
         let process = handle.id;
@@ -190,10 +185,43 @@ impl Prefaulter {
         self.thread.shared.followed().keys().copied().collect()
     }
 
-    /// Stops following a process.
-    pub fn unfollow(&self, process: ProcessId) {
+    fn unfollow(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
         self.thread.shared.followed().remove(&process);
+    }
+
+    /// Follows the processes that are managed now, may have huge pages, and have rules that allow
+    /// prefault. `started`: processes that have just started another program. `recorder`: what is
+    /// known of programs.
+    pub(crate) fn follow_managed(
+        &self,
+        members: &ManagedProcesses,
+        started: &[ProcessId],
+        recorder: Option<&ProfileRecorder>,
+    ) {
+        for process in started {
+            self.unfollow(*process);
+        }
+        let may_be_huge = |id: &ProcessId| {
+            members
+                .get(*id)
+                .is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
+        };
+        let order = members.order().iter().copied();
+        let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
+        let followed: HashSet<ProcessId> = self.followed().into_iter().collect();
+        for gone in followed.difference(&wanted) {
+            self.unfollow(*gone);
+        }
+        for new in wanted.difference(&followed) {
+            let by_rule = members.warm_bytes(*new) / HUGE_PAGE_BYTES;
+            let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
+            let learned = known.map_or(0, ProgramProfile::warm_bytes) / HUGE_PAGE_BYTES;
+            let warm_regions = self.warm_regions.max(by_rule).max(learned);
+            if let Err(error) = self.follow(new.pid, warm_regions) {
+                tracing::debug!("process {new} gets no prefault: {error}");
+            }
+        }
     }
 
     /// Bytes filled ahead of a process since the last call.
@@ -217,20 +245,16 @@ impl Prefaulter {
 }
 
 impl StartingPrefaulter {
-    /// Waits until the filler has started.
-    ///
-    /// # Errors
-    /// This machine does not allow first touches to be watched.
+    /// Waits until the filler has started. Fails if this machine does not allow first touches to be
+    /// watched.
     pub fn wait_ready(self) -> Result<Prefaulter> {
-        let ended = |_| {
-            Err(LinuxError::Bpf(
-                "the filler's thread ended before it was ready".into(),
-            ))
-        };
-        let watchlist = self.watchlists.recv().unwrap_or_else(ended)?;
+        let watchlist = self.watchlists.recv().map_err(|_| {
+            LinuxError::Bpf("the filler's thread ended before it was ready".into())
+        })??;
         Ok(Prefaulter {
             thread: self.thread,
             watchlist,
+            warm_regions: 0,
         })
     }
 }

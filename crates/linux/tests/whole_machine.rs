@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{machine, start, workloads};
+use common::{machine, start, wait_joined, workloads};
 use hawkeye_linux::{LinuxMachine, ManagedProcessView};
 use hawkeye_manager::{
     LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
@@ -26,34 +26,23 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
     }
 }
 
-fn joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> Option<ManagedProcessView> {
-    let begun = Instant::now();
-    loop {
-        // New rules make the manager sweep again.
-        machine.set_rules(workloads(action), ProcessSelection::default());
-        let found = member(machine, pid);
-        if found.is_some() || begun.elapsed() > DEADLINE {
-            return found;
-        }
-        sleep(Duration::from_millis(50));
-    }
-}
-
 fn managed_processes(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.processes(machine.now() + DEADLINE);
     listed.done().expect("all have joined")
 }
 
 fn member(machine: &mut LinuxMachine, pid: u32) -> Option<ManagedProcessView> {
-    let listed = managed_processes(machine)
-        .iter()
-        .any(|process| process.pid == pid);
-    let view = machine
-        .managed_processes()
-        .into_iter()
-        .find(|m| m.process.pid == pid);
-    assert_eq!(view.is_some(), listed);
+    let listed = managed_processes(machine);
+    let mut views = machine.managed_processes().into_iter();
+    let view = views.find(|m| m.process.pid == pid);
+    assert_eq!(view.is_some(), listed.iter().any(|one| one.pid == pid));
     view
+}
+
+/// The process under these rules.
+fn under(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> Option<ManagedProcessView> {
+    machine.set_rules(workloads(action), ProcessSelection::default());
+    member(machine, pid)
 }
 
 #[test]
@@ -62,7 +51,8 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let own = vec![1u8; 80 << 20];
     let usual = RuleAction::Include(ProcessRules::default());
     let (mut machine, _bell) = machine(workloads(usual));
-    let joined = joined(&mut machine, usual, large.pid()).expect("it is large");
+    wait_joined(&mut machine, usual, large.pid());
+    let joined = member(&mut machine, large.pid()).expect("it is large");
     let executable = joined.identity.executable.as_deref();
     assert_eq!(executable, Some("hawkeye-workload"));
     assert_eq!(joined.terms.rule, Some(0));
@@ -74,11 +64,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
         weight: 3.0,
         ..ProcessRules::default()
     };
-    machine.set_rules(
-        workloads(RuleAction::Include(heavy)),
-        ProcessSelection::default(),
-    );
-    let same = member(&mut machine, large.pid()).expect("it stays");
+    let same = under(&mut machine, RuleAction::Include(heavy), large.pid()).expect("it stays");
     assert_eq!(same.terms.weight, 3.0);
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!(sampled.terms, same.terms);
@@ -94,10 +80,11 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let refused = machine.promote(same.process, first, PageOrder::HUGE, 512);
     assert_eq!(refused, Ok(PromotionResult::NotCandidate));
 
-    machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
-    assert!(member(&mut machine, large.pid()).is_none());
-    machine.set_rules(workloads(usual), ProcessSelection::default());
-    assert!(member(&mut machine, large.pid()).is_some(), "and back");
+    assert!(under(&mut machine, RuleAction::Exclude, large.pid()).is_none());
+    assert!(
+        under(&mut machine, usual, large.pid()).is_some(),
+        "and back"
+    );
 
     let process = same.process;
     drop(large);
@@ -140,7 +127,7 @@ fn at_most_max_processes_are_managed() {
     let usual = RuleAction::Include(ProcessRules::default());
     let (mut machine, _bell) = machine(workloads(usual));
     for pid in [larger.pid(), large.pid()] {
-        assert!(joined(&mut machine, usual, pid).is_some());
+        wait_joined(&mut machine, usual, pid);
     }
     machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
     assert!(managed_processes(&mut machine).is_empty());

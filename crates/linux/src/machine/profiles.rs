@@ -3,7 +3,7 @@
 use super::LinuxMachine;
 use crate::error::LinuxError;
 use crate::page_sizes::{ObservedSizes, SizeSwitches};
-use crate::prefault::profile_store::{ProfileRecorder, ProfileStore};
+use crate::prefault::profile_store::{Executable, ProfileRecorder, ProfileStore};
 use crate::probe::mthp_sizes::TouchCosts;
 use hawkeye_manager::machine::Called;
 use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine};
@@ -12,7 +12,7 @@ use hawkeye_policy::{PageOrders, ProcessId};
 impl LinuxMachine {
     /// Keeps records of programs from now on, and uses those that exist.
     pub fn enable_profiles(&mut self, learned: ProfileStore) {
-        self.profile_recorder = Some(ProfileRecorder::new(learned));
+        self.profile_recorder = Some(ProfileRecorder::new(learned, Executable::of));
     }
 
     /// Writes the records of the processes that are still managed. Call it when management ends.

@@ -6,7 +6,7 @@ use crate::processes::process::thread_cpu;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -111,7 +111,11 @@ impl MappedSizeSampler {
                     let pause = cpu * PAUSE.saturating_mul(others.max(1));
                     let next = now + pause.max(AGAIN_AFTER);
                     self.processes.insert(process, ProcessSizes { found, next });
-                    self.update_sums(now);
+                    let mut sum = MappedSizes::none();
+                    for look in self.processes.values() {
+                        sum.add(&look.found);
+                    }
+                    self.last = Some((now, sum));
                 }
                 // A process that ends meanwhile was seen before.
                 Err(error) => {
@@ -119,17 +123,6 @@ impl MappedSizeSampler {
                 }
             }
         }
-    }
-
-    fn update_sums(&mut self, now: Duration) {
-        let mut sum = MappedSizes {
-            complete: true,
-            ..MappedSizes::default()
-        };
-        for look in self.processes.values() {
-            sum.add(&look.found);
-        }
-        self.last = Some((now, sum));
     }
 
     /// Drops all processes except these. While there are none, the last result stays.
@@ -154,10 +147,8 @@ impl MappedSizeSampler {
             let after = size_setting(&self.thp, order)?.counters.anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
-        let mut orders: Vec<PageOrder> =
+        let orders: BTreeSet<PageOrder> =
             pages.keys().chain(self.counters.keys()).copied().collect();
-        orders.sort_unstable();
-        orders.dedup();
         let sizes = orders.into_iter().map(|order| ObservedSize {
             page_bytes: order.bytes(),
             pages: pages.get(&order).copied().unwrap_or(0),
@@ -186,20 +177,13 @@ mod tests {
             if pid == 2 {
                 let _ = held.recv();
             }
-            let pages = BTreeMap::from([(PageOrder::HUGE, u64::from(pid))]);
-            let found = MappedSizes {
-                pages,
-                complete: true,
-                ..MappedSizes::default()
-            };
+            let mut found = MappedSizes::none();
+            found.pages.insert(PageOrder::HUGE, u64::from(pid));
             (Ok(found), Duration::from_millis(10))
         });
         let huge = |looks: &MappedSizeSampler| {
-            looks
-                .observed(Duration::ZERO)
-                .sizes
-                .first()
-                .map(|s| s.pages)
+            let observed = looks.observed(Duration::ZERO);
+            observed.sizes.first().map(|s| s.pages)
         };
         looks.read_now(&[process(1)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));

@@ -4,7 +4,7 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{self, thread_cpu};
 use crate::ring_buffer::decode_u64s;
-use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT};
+use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap};
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
@@ -25,7 +25,7 @@ const MOST_BYTES: u64 = 64 << 30;
 
 /// Pages larger than base pages, by size, that are mapped in full. A page of 2 MiB counts whether
 /// one entry maps it or several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MappedSizes {
     /// Number of pages of each size.
     pub pages: BTreeMap<PageOrder, u64>,
@@ -37,6 +37,14 @@ pub struct MappedSizes {
 }
 
 impl MappedSizes {
+    pub(super) fn none() -> Self {
+        Self {
+            pages: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            complete: true,
+        }
+    }
+
     /// Adds the sizes of another process.
     pub fn add(&mut self, other: &Self) {
         for (order, pages) in &other.pages {
@@ -50,19 +58,13 @@ impl MappedSizes {
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// Reads the page sizes of a process's private anonymous memory. It takes about 5 ms per mapped
-/// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time.
-///
-/// # Errors
-/// The process is gone, or its frames cannot be seen: that needs CAP_SYS_ADMIN.
+/// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time. It needs CAP_SYS_ADMIN to
+/// see frames.
 pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
-    let path = format!("/proc/{pid}/pagemap");
-    let pagemap = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let pagemap = Pagemap::open(pid)?;
     let flags_path = "/proc/kpageflags";
     let flags = File::open(flags_path).map_err(LinuxError::file("opening", flags_path))?;
-    let mut found = MappedSizes {
-        complete: true,
-        ..MappedSizes::default()
-    };
+    let mut found = MappedSizes::none();
     let begun = thread_cpu();
     let mut left = MOST_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
@@ -83,17 +85,12 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
             let Some(bytes) = bytes.get_mut(..length) else {
                 continue;
             };
-            pagemap
-                .read_exact_at(bytes, first_page * 8)
-                .map_err(|error| match error.kind() {
-                    // The process has ended.
-                    io::ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(pid),
-                    _ => LinuxError::file("reading", &path)(error),
-                })?;
-            if decode_u64s(bytes).any(is_hidden) {
+            pagemap.read(part.start, bytes)?;
+            // Something is mapped, but its frame is hidden from us.
+            if decode_u64s(bytes).any(|entry| entry & PRESENT != 0 && entry & FRAME == 0) {
                 let why = "frame numbers are visible only with CAP_SYS_ADMIN";
                 let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
-                return Err(LinuxError::file("reading", &path)(hidden));
+                return Err(pagemap.failed(hidden));
             }
             let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame).collect();
             let mut here = BTreeMap::new();
@@ -134,11 +131,6 @@ fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         start = end;
         (!part.is_empty()).then_some(part)
     })
-}
-
-/// Whether something is mapped, but its frame is hidden from us.
-fn is_hidden(entry: u64) -> bool {
-    entry & PRESENT != 0 && entry & FRAME == 0
 }
 
 /// The frame of an entry; `None` if nothing is mapped.

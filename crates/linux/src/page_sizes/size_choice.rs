@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The sizes on offer, their switches, and the pages that result.
 pub(crate) struct SizeChoice {
-    shape: MachineShape,
+    pub(crate) shape: MachineShape,
     switches: Option<SizeSwitches>,
     /// Set where any process may get pages other than base and huge pages.
     pub(crate) looks: Option<MappedSizeSampler>,
@@ -52,10 +52,6 @@ impl SizeChoice {
         self.looks
             .get_or_insert_with(|| MappedSizeSampler::new(THP_DIR.into()));
         self.switches = Some(switches);
-    }
-
-    pub(crate) fn shape(&self) -> MachineShape {
-        self.shape
     }
 
     /// Switches on the sizes that a process should get, and off those that no process needs.

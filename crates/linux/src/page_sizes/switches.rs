@@ -57,29 +57,22 @@ impl SizeSwitches {
     }
 
     /// Gives a process these sizes from now on, as far as they may be chosen.
-    ///
-    /// # Errors
-    /// A setting cannot be changed. The wish is kept, and tried again with the next change.
+    /// Fails if a setting cannot be changed. The request is kept, and tried again with the next
+    /// change.
     pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
         self.apply()
     }
 
-    /// Drops all processes except these.
-    ///
-    /// # Errors
-    /// A setting cannot be changed.
+    /// Drops all processes except these. Fails if a setting cannot be changed.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<()> {
         self.wanted.retain(|process, _| there(*process));
         self.apply()
     }
 
     fn apply(&mut self) -> Result<()> {
-        let wanted: PageOrders = self
-            .wanted
-            .values()
-            .flat_map(|orders| orders.iter())
-            .collect();
+        let wanted = self.wanted.values().flat_map(|orders| orders.iter());
+        let wanted: PageOrders = wanted.collect();
         for order in self.available.iter() {
             match (wanted.contains(order), self.on.contains(order)) {
                 (true, false) => match self.switch_on(order) {
@@ -108,7 +101,7 @@ impl SizeSwitches {
             return Ok(());
         }
         let file = setting_file(&self.thp, order);
-        self.settings.set(&file, self.given_to.setting())
+        self.settings.set(&file, self.given_to.into())
     }
 }
 
@@ -122,9 +115,8 @@ mod tests {
     const SIZES: [u64; 3] = [16, 64, 128];
 
     fn orders(kib: &[u64]) -> PageOrders {
-        kib.iter()
-            .filter_map(|kib| PageOrder::from_bytes(kib << 10))
-            .collect()
+        let order = |kib: &u64| PageOrder::from_bytes(kib << 10);
+        kib.iter().filter_map(order).collect()
     }
 
     struct FakeSwitches {

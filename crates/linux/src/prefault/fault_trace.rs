@@ -9,8 +9,6 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 /// A report of a process's first touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +21,8 @@ pub struct FaultReport {
 pub struct FaultTrace {
     /// The programs run while these links exist. The skeleton does not attach anything itself: it
     /// would keep links of its own, which would outlive these.
-    links: Vec<Link>,
-    reports: RingBufferReader<FaultReport>,
+    pub(super) links: Vec<Link>,
+    pub(crate) reports: RingBufferReader<FaultReport>,
     skel: FrontierSkel<'static>,
 }
 
@@ -32,10 +30,8 @@ pub struct FaultTrace {
 pub struct FaultTraceWatchlist(MapHandle);
 
 impl FaultTrace {
-    /// Loads and attaches the program. It watches no process yet.
-    ///
-    /// # Errors
-    /// BPF is missing or forbidden, or the kernel lacks the tracepoint `page_fault_user`.
+    /// Loads and attaches the program. It watches no process yet. Fails where BPF is missing or
+    /// forbidden, or the kernel lacks the tracepoint `page_fault_user`.
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -50,28 +46,14 @@ impl FaultTrace {
         let reports = RingBufferReader::of(&skel.maps.advances, parse).map_err(failed)?;
         let watchlist =
             FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
-        let mut frontier = Self {
-            links: Vec::new(),
+        let links = Vec::new();
+        let mut trace = Self {
+            links,
             reports,
             skel,
         };
-        frontier.resume()?;
-        Ok((frontier, watchlist))
-    }
-
-    /// The reports since the last call. Waits at most `wait` for the first.
-    pub fn wait_for_reports(&mut self, wait: Duration) -> Vec<FaultReport> {
-        self.reports.wait(wait)
-    }
-
-    /// The reports since the last call, without waiting.
-    pub fn take_reports(&mut self) -> Vec<FaultReport> {
-        self.reports.take()
-    }
-
-    /// Readable when there is a report.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.reports.fd()
+        trace.resume()?;
+        Ok((trace, watchlist))
     }
 
     /// Reports only the regions of a process that it touches densely.
@@ -94,15 +76,7 @@ impl FaultTrace {
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }
 
-    /// Reports nothing, at no cost to any program, until [`Self::resume`].
-    pub fn pause(&mut self) {
-        self.links.clear();
-    }
-
-    /// Reports again after [`Self::pause`].
-    ///
-    /// # Errors
-    /// See [`Self::attach`].
+    /// Reports again. Without `links` it reports nothing, at no cost to any program.
     pub fn resume(&mut self) -> Result<()> {
         let programs = &self.skel.progs;
         self.links = [&programs.touch_by_program, &programs.touch_for_program]
@@ -119,10 +93,7 @@ impl FaultTrace {
 }
 
 impl FaultTraceWatchlist {
-    /// Watches a process from now on.
-    ///
-    /// # Errors
-    /// As many processes as possible are watched already.
+    /// Watches a process from now on. Fails if as many as possible are watched already.
     pub fn add(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
         self.0

@@ -18,27 +18,21 @@ const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 pub(super) struct CachedMappings {
     pub(super) target: BoundTarget,
     /// Mappings with memory that may be huge.
-    mapped: Vec<PrefaultableMapping>,
+    mapped: Vec<(Range<u64>, PrefaultMethod)>,
     at: Duration,
     /// Regions outside all of them, and when that was seen.
     outside: HashMap<RegionAddr, Duration>,
 }
 
-#[derive(Clone)]
-pub(super) struct PrefaultableMapping {
-    pub(super) range: Range<u64>,
-    pub(super) method: PrefaultMethod,
-}
-
 impl CachedMappings {
     pub(super) fn ranges(&self) -> Vec<Range<u64>> {
-        self.mapped.iter().map(|m| m.range.clone()).collect()
+        self.mapped.iter().map(|(range, _)| range.clone()).collect()
     }
 
-    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&PrefaultableMapping> {
-        self.mapped
-            .iter()
-            .find(|m| m.range.contains(&region.start()))
+    /// The mapping with a region, and how it is filled.
+    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
+        let mut mapped = self.mapped.iter();
+        mapped.find(|(range, _)| range.contains(&region.start()))
     }
 }
 
@@ -73,15 +67,12 @@ pub(super) fn refresh<'a>(
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
-        let records = calls
-            .list_mappings(process, known.target.read_records())
-            .ok()?;
+        let records = calls.list_mappings(process, known.target.read_records());
+        let records = records.ok()?;
         let mappings = mappings_of(&records);
         let mapped = mappings.iter().filter_map(|mapping| {
-            Some(PrefaultableMapping {
-                range: mapping.eligible().ok()?,
-                method: PrefaultMethod::of(mapping.flags, &enabled, zero_page)?,
-            })
+            let method = PrefaultMethod::of(mapping.flags, &enabled, zero_page)?;
+            Some((mapping.eligible().ok()?, method))
         });
         let mut known = CachedMappings {
             mapped: mapped.collect(),
@@ -133,9 +124,8 @@ mod tests {
         std::thread::spawn(move || {
             let tables = PageTableReader::load().expect("the BPF programs load");
             let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
-            let own = ProcessHandle::open(std::process::id())
-                .expect("this process exists")
-                .id;
+            let own = ProcessHandle::open(std::process::id());
+            let own = own.expect("this process exists").id;
             let mut is_known = |process| {
                 let now = Duration::ZERO;
                 refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
@@ -143,10 +133,7 @@ mod tests {
             let _ = tell.send([process, own, process].map(&mut is_known));
         });
         let known = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(
-            known,
-            Ok([false, true, false]),
-            "the lock is not waited for"
-        );
+        let expected = Ok([false, true, false]);
+        assert_eq!(known, expected, "the lock is not waited for");
     }
 }

@@ -1,11 +1,13 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
 use super::prefault_calls::PrefaultCalls;
+use super::prefault_method::{PrefaultMethod, prefault_region};
 use super::spare_core::SpareCores;
-use super::worker::{PrefaultJob, PrefaultOutcome, WorkerChannels, WorkerReport, run_worker};
 use crate::error::{LinuxError, Result};
+use crate::processes::process::{ProcessHandle, thread_cpu};
+use crate::processes::schedstat::SchedStat;
 use crate::stop::Waker;
-use hawkeye_policy::prefault::PrefaultThreads;
+use hawkeye_policy::prefault::{PrefaultTask, PrefaultThreads};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -20,6 +22,48 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Most jobs handed to a worker at a time. With two it goes on while its last report is read.
 const AT_ONCE: usize = 2;
+
+/// A region to fill that was empty a moment ago.
+pub(super) struct PrefaultJob {
+    pub(super) task: PrefaultTask,
+    pub(super) handle: Arc<ProcessHandle>,
+    pub(super) method: PrefaultMethod,
+}
+
+pub(super) struct PrefaultOutcome {
+    pub(super) task: PrefaultTask,
+    pub(super) result: Result<()>,
+    pub(super) took: Duration,
+}
+
+impl PrefaultJob {
+    /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
+    fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
+        let begun = Instant::now();
+        let result = if self.handle.is_alive() {
+            let calls = calls.next_call();
+            prefault_region(calls, &self.handle, self.task.region, self.method)
+        } else {
+            Err(LinuxError::NoSuchProcess(self.handle.id.pid))
+        };
+        PrefaultOutcome {
+            task: self.task,
+            result,
+            took: begun.elapsed(),
+        }
+    }
+}
+
+/// What a worker reports after each job.
+struct WorkerReport {
+    worker: usize,
+    outcome: PrefaultOutcome,
+    /// CPU time used so far, by itself and by its helpers.
+    cpu: Duration,
+    helper_cpu: Duration,
+    /// Whether it gets a core when it wants one.
+    scheduled: Option<SchedStat>,
+}
 
 /// Has at least two workers or none: a single one would only add the time to hand jobs over.
 pub(super) struct PrefaultThreadPool {
@@ -64,17 +108,32 @@ impl PrefaultThreadPool {
     }
 
     fn add(&mut self, worker: usize, reports: Sender<WorkerReport>) -> Result<()> {
-        let (hand_over, jobs) = mpsc::channel();
-        let line = WorkerChannels {
-            worker,
-            jobs,
-            reports,
-            waker: self.waker.clone(),
-            stop: Arc::clone(&self.stop),
+        let (hand_over, jobs) = mpsc::channel::<PrefaultJob>();
+        let (waker, stop) = (self.waker.clone(), Arc::clone(&self.stop));
+        let work = move || {
+            // If there can be no helper now, the first job tries again.
+            let mut calls = PrefaultCalls::start().unwrap_or_default();
+            for job in jobs {
+                // Jobs handed over before the pool was dropped are left undone.
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let report = WorkerReport {
+                    worker,
+                    outcome: job.run(&mut calls),
+                    cpu: thread_cpu(),
+                    helper_cpu: calls.helper_cpu_time(),
+                    scheduled: calls.scheduled(),
+                };
+                if reports.send(report).is_err() {
+                    return;
+                }
+                waker.wake();
+            }
         };
         let thread = std::thread::Builder::new()
             .name(format!("hawkeye-fill-{}", worker + 1))
-            .spawn(move || run_worker(line))
+            .spawn(work)
             .map_err(|error| LinuxError::Bpf(format!("starting a prefault thread: {error}")))?;
         self.workers.push(WorkerHandle {
             jobs: hand_over,
@@ -170,16 +229,15 @@ impl PrefaultThreadPool {
         self.waker.clear();
     }
 
-    pub(super) fn threads_cpu_time(&self) -> Duration {
-        self.workers.iter().map(|worker| worker.cpu).sum()
+    /// CPU time of the workers, and of their helpers.
+    pub(super) fn cpu_times(&self) -> (Duration, Duration) {
+        let workers = || self.workers.iter();
+        let helpers = workers().map(|worker| worker.helper_cpu);
+        (workers().map(|worker| worker.cpu).sum(), helpers.sum())
     }
 
     pub(super) fn pauses(&self) -> u64 {
         self.spare_cores.pauses()
-    }
-
-    pub(super) fn helper_cpu(&self) -> Duration {
-        self.workers.iter().map(|worker| worker.helper_cpu).sum()
     }
 }
 
@@ -194,18 +252,19 @@ impl Drop for PrefaultThreadPool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prefault_method::PrefaultMethod;
-    use super::super::stuck_target::StuckTarget;
+    use super::super::stuck_target::{StuckTarget, ended_child};
     use super::*;
     use crate::own_memory::OwnMemory;
-    use crate::processes::process::ProcessHandle;
-    use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor, PrefaultTask};
+    use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
-    use std::process::Command;
 
     const REGIONS: u64 = 16;
+
+    fn own() -> Arc<ProcessHandle> {
+        Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"))
+    }
 
     /// The tasks of a predictor for regions from `first` on.
     fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<PrefaultTask> {
@@ -256,9 +315,8 @@ mod tests {
     }
 
     fn workers() -> usize {
-        let threads = std::fs::read_dir("/proc/self/task")
-            .expect("the file can be read")
-            .flatten();
+        let threads = std::fs::read_dir("/proc/self/task");
+        let threads = threads.expect("the folder can be read").flatten();
         let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
         let fills = |name: &String| name.starts_with("hawkeye-fill-");
         names.flatten().filter(fills).count()
@@ -270,11 +328,10 @@ mod tests {
 
     #[test]
     fn fills_run_here_or_in_workers_that_end_with_the_pool() {
-        let process =
-            Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"));
+        let process = own();
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let memory =
-            OwnMemory::protected(length, ProtFlags::PROT_READ).expect("memory can be mapped");
+        let memory = OwnMemory::protected(length, ProtFlags::PROT_READ);
+        let memory = memory.expect("memory can be mapped");
         let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));
         assert_eq!(tasks.len() as u64, REGIONS);
@@ -288,7 +345,7 @@ mod tests {
             assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
-            assert_eq!(pool.threads_cpu_time().is_zero(), expected == 0);
+            assert_eq!(pool.cpu_times().0.is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
                 pool.assign(job, &mut PrefaultCalls::default());
@@ -307,13 +364,7 @@ mod tests {
 
     #[test]
     fn an_ended_process_is_not_touched() {
-        let mut child = Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .expect("the child starts");
-        let process = Arc::new(ProcessHandle::open(child.id()).expect("the child exists"));
-        child.kill().expect("the child can be killed");
-        child.wait().expect("the child ends");
+        let process = Arc::new(ended_child());
         let tasks = tasks(&process, RegionAddr::containing(1 << 40));
         let mut pool = PrefaultThreadPool::start(threads(1)).expect("the threads start");
         let outcomes = all_done(&mut pool, jobs(&process, &tasks, PrefaultMethod::Read));
@@ -329,8 +380,7 @@ mod tests {
         first: RegionAddr,
         count: u64,
     ) -> (Vec<PrefaultOutcome>, Duration) {
-        let process =
-            Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"));
+        let process = own();
         let (own, its) = (tasks(&process, first), tasks(stuck, first));
         let mut all = jobs(stuck, &its[..1], PrefaultMethod::Collapse);
         all.extend(jobs(&process, &own[..3], PrefaultMethod::Read));
@@ -355,14 +405,15 @@ mod tests {
             let filled = told.recv_timeout(Duration::from_secs(20));
             let (outcomes, ended) = filled.expect("no thread waits for the target");
             assert!(ended < PATIENCE, "the pool took {ended:?} to end");
-            let pid = stuck.handle.id.pid;
-            let (its, own): (Vec<_>, Vec<_>) =
-                outcomes.iter().partition(|o| o.task.process.pid == pid);
-            let refused =
-                |o: &&PrefaultOutcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
-            assert_eq!((its.len(), own.len()), (2, 3));
-            assert!(its.iter().all(refused));
-            assert!(own.iter().all(|o| o.result.is_ok()));
+            for outcome in &outcomes {
+                match outcome.result {
+                    Ok(()) => assert_ne!(outcome.task.process, stuck.handle.id),
+                    Err(LinuxError::NotAnswering(pid)) => assert_eq!(pid, stuck.handle.id.pid),
+                    _ => panic!("{:?}", outcome.result),
+                }
+            }
+            let filled = outcomes.iter().filter(|o| o.result.is_ok());
+            assert_eq!((outcomes.len(), filled.count()), (5, 3));
         }
     }
 }

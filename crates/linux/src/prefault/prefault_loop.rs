@@ -1,15 +1,14 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
+use super::PrefaultSharedState;
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::mapping_cache::{CachedMappings, read_region, refresh};
-use super::pool::PrefaultThreadPool;
+use super::pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::prefault_calls::PrefaultCalls;
 use super::rate_limit::PrefaultRateLimit;
 use super::suppressed::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
-use super::worker::{PrefaultJob, PrefaultOutcome};
-use super::{FollowedProcess, PrefaultSharedState};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
@@ -80,7 +79,7 @@ impl PrefaultLoop {
                 std::thread::sleep(pause.min(IDLE));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
-                self.fault_trace.take_reports();
+                self.fault_trace.reports.take();
                 continue;
             }
             let wait = self.wait_time(busy);
@@ -100,8 +99,9 @@ impl PrefaultLoop {
 
     fn publish_statistics(&self) {
         let mut done = self.shared.statistics_mut();
-        done.helper_cpu = self.calls.helper_cpu_time() + self.pool.helper_cpu();
-        done.cpu = thread_cpu() + self.pool.threads_cpu_time() + done.helper_cpu;
+        let (workers, helpers) = self.pool.cpu_times();
+        done.helper_cpu = self.calls.helper_cpu_time() + helpers;
+        done.cpu = thread_cpu() + workers + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
         done.pauses = self.pool.pauses();
@@ -109,16 +109,16 @@ impl PrefaultLoop {
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
     fn update_tracing(&mut self) {
-        let heard = self.trace_backoff.is_tracing();
-        let now_heard = self
-            .trace_backoff
-            .update(self.now(), self.fault_trace.count_first_touches());
-        if heard && !now_heard {
-            self.fault_trace.pause();
-        } else if now_heard && !heard {
-            if let Err(error) = self.fault_trace.resume() {
-                tracing::warn!("watching first touches could not be resumed: {error}");
+        let touches = self.fault_trace.count_first_touches();
+        let was_tracing = self.trace_backoff.is_tracing();
+        match (was_tracing, self.trace_backoff.update(self.now(), touches)) {
+            (true, false) => self.fault_trace.links.clear(),
+            (false, true) => {
+                if let Err(error) = self.fault_trace.resume() {
+                    tracing::warn!("watching first touches could not be resumed: {error}");
+                }
             }
+            _ => {}
         }
     }
 
@@ -143,10 +143,10 @@ impl PrefaultLoop {
 
     fn read_reports(&mut self, wait: Duration) {
         let heard = if self.pool.has_workers() {
-            self.pool.wait(self.fault_trace.fd(), wait);
-            self.fault_trace.take_reports()
+            self.pool.wait(self.fault_trace.reports.fd(), wait);
+            self.fault_trace.reports.take()
         } else {
-            self.fault_trace.wait_for_reports(wait)
+            self.fault_trace.reports.wait(wait)
         };
         // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
@@ -226,11 +226,10 @@ impl PrefaultLoop {
                 self.predictor.on_prefault_lost(task);
                 continue;
             };
-            tracing::trace!(
-                "{:?} {}: {empty} base pages empty",
-                task.process,
-                task.region
-            );
+            let PrefaultTask {
+                process, region, ..
+            } = task;
+            tracing::trace!("{process:?} {region}: {empty} base pages empty");
             self.predictor.on_use_check(task, empty < most);
         }
     }
@@ -244,8 +243,8 @@ impl PrefaultLoop {
             }
             match self.count_zero_pages(task, PAGES_PER_REGION) {
                 Some(empty) => {
-                    self.predictor
-                        .on_progress_check(now, task, empty < PAGES_PER_REGION)
+                    let reached = empty < PAGES_PER_REGION;
+                    self.predictor.on_progress_check(now, task, reached);
                 }
                 None => self.predictor.on_prefault_lost(task),
             }
@@ -262,11 +261,8 @@ impl PrefaultLoop {
     /// Hands out the most urgent fill. Returns whether there was one and a thread was ready.
     fn assign_next_prefault(&mut self) -> bool {
         let now = self.now();
-        if !self.pool.is_ready(&mut self.calls)
-            || !self
-                .limits
-                .try_take(now, self.predictor.count_prefaults_under_way())
-        {
+        let under_way = self.predictor.count_prefaults_under_way();
+        if !self.pool.is_ready(&mut self.calls) || !self.limits.try_take(now, under_way) {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.known);
@@ -277,9 +273,9 @@ impl PrefaultLoop {
                 return None;
             }
             let known = refresh(known, tables, calls, process, Some(head), now)?;
-            let mapped = known.mapping_of(head)?;
+            let (range, _) = known.mapping_of(head)?;
             Some(PrefaultLimits {
-                mapped: mapped.range.clone(),
+                mapped: range.clone(),
                 room_regions: followed.room_regions,
             })
         });
@@ -296,17 +292,12 @@ impl PrefaultLoop {
 
     /// The job that fills a region, if the region is empty.
     fn prepare(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
-        let handle = match self.shared.followed().get(&task.process) {
-            Some(FollowedProcess { handle, .. }) => Arc::clone(handle),
-            None => return Err(PrefaultResult::Refused),
-        };
-        let known = self
-            .known
-            .get(&task.process)
-            .ok_or(PrefaultResult::Refused)?;
-        let mapped = known
-            .mapping_of(task.region)
-            .ok_or(PrefaultResult::Refused)?;
+        let followed = self.shared.followed().get(&task.process).cloned();
+        let handle = followed.ok_or(PrefaultResult::Refused)?.handle;
+        let known = self.known.get(&task.process);
+        let known = known.ok_or(PrefaultResult::Refused)?;
+        let mapped = known.mapping_of(task.region);
+        let method = mapped.ok_or(PrefaultResult::Refused)?.1;
         match read_region(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
             Ok(Some(_)) => return Err(PrefaultResult::Occupied),
@@ -323,7 +314,7 @@ impl PrefaultLoop {
         Ok(PrefaultJob {
             task,
             handle,
-            method: mapped.method,
+            method,
         })
     }
 

@@ -73,6 +73,7 @@ fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr
 
 #[cfg(test)]
 mod tests {
+    use super::super::stuck_target::ended_child;
     use super::*;
     use crate::own_memory::OwnMemory;
     use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
@@ -80,7 +81,6 @@ mod tests {
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;
     use nix::unistd::{ForkResult, Pid, fork, pause};
-    use std::process::Command;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
@@ -161,24 +161,18 @@ mod tests {
         let Ok(watcher) = Userfaultfd::open(false) else {
             return;
         };
-        watcher
-            .register(range.clone(), WatchMode::Missing)
-            .expect("the range can be registered");
+        let registered = watcher.register(range.clone(), WatchMode::Missing);
+        registered.expect("the range can be registered");
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {
             let mut calls = TargetCalls::default();
-            let _ = tell.send(prefault_region(
-                &mut calls,
-                &own(),
-                region,
-                PrefaultMethod::Read,
-            ));
+            let filled = prefault_region(&mut calls, &own(), region, PrefaultMethod::Read);
+            let _ = tell.send(filled);
         });
         let filled = told.recv_timeout(Duration::from_secs(20));
         let reported = watcher.next_fault();
-        watcher
-            .unregister(range)
-            .expect("the range can be unregistered");
+        let unregistered = watcher.unregister(range);
+        unregistered.expect("the range can be unregistered");
         filling.join().expect("the thread ends");
         let refused = filled.expect("it returns").expect_err("it is refused");
         assert_eq!(refused.errno(), Some(Errno::EIO), "{refused}");
@@ -188,13 +182,7 @@ mod tests {
     #[test]
     fn a_process_with_a_reused_pid_is_not_touched() {
         let (_memory, region) = untouched();
-        let mut right = Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .expect("the child starts");
-        let handle = ProcessHandle::open(right.id()).expect("the child exists");
-        right.kill().expect("the child can be killed");
-        right.wait().expect("the child ends");
+        let handle = ended_child();
         // A fork with the same memory, untouched. It requires CAP_CHECKPOINT_RESTORE.
         let Some(stranger) = fork_as(handle.id.pid) else {
             return;

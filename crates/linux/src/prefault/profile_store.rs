@@ -39,10 +39,8 @@ pub struct ProfileStore {
 }
 
 impl ProfileStore {
-    /// Opens a folder, and creates it if it is missing.
-    ///
-    /// # Errors
-    /// The folder cannot be created, or other users can change what is in it.
+    /// Opens a folder, and creates it if it is missing. Fails if other users can change what is in
+    /// it.
     pub fn open(dir: PathBuf) -> Result<Self> {
         // Other users may not see which user runs which program.
         own_files::make_folder(&dir, 0o700)?;
@@ -66,9 +64,6 @@ impl ProfileStore {
 
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
     /// many.
-    ///
-    /// # Errors
-    /// The record cannot be written.
     pub fn save(&self, record: &ProgramProfile) -> Result<()> {
         let path = self.file(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
@@ -125,10 +120,12 @@ mod tests {
     #[test]
     fn a_saved_record_is_found_by_its_build() {
         let (_folder, learned) = learned("learned");
-        let record = ProgramProfile::new(program("redis-server"));
-        assert_eq!(learned.load(&program("redis-server")), None);
+        let mut record = ProgramProfile::new(program("redis-server"));
+        record.pages.insert(65_536, 3);
+        record.overhead_percent = Some(12.5);
+        assert_eq!(learned.load(&record.executable), None);
         learned.save(&record).expect("the record can be written");
-        assert_eq!(learned.load(&program("redis-server")), Some(record));
+        assert_eq!(learned.load(&record.executable), Some(record));
         let mut upgraded = program("redis-server");
         upgraded.build = BuildIdentity::Note("0100".into());
         assert_eq!(learned.load(&upgraded), None);
@@ -136,18 +133,22 @@ mod tests {
     }
 
     #[test]
-    fn another_user_neither_reads_nor_writes_a_record() {
+    fn other_users_and_containers_neither_read_nor_write_a_record() {
         let (_folder, learned) = learned("learned-users");
-        let of = |user, starts| {
+        let of = |user, same_mounts, starts| {
             let mut record = ProgramProfile::new(program("redis-server"));
-            (record.executable.user, record.starts) = (user, starts);
+            record.starts = starts;
+            (record.executable.user, record.executable.same_mounts) = (user, same_mounts);
             record
         };
-        let (victim, stranger) = (of(100, 2), of(1000, 9));
-        learned.save(&victim).expect("the record can be written");
-        assert_eq!(learned.load(&stranger.executable), None);
-        learned.save(&stranger).expect("the record can be written");
-        assert_eq!(learned.load(&victim.executable), Some(victim));
+        let records = [of(100, true, 2), of(1000, true, 9), of(100, false, 5)];
+        for record in &records {
+            assert_eq!(learned.load(&record.executable), None);
+            learned.save(record).expect("the record can be written");
+        }
+        for record in records {
+            assert_eq!(learned.load(&record.executable), Some(record));
+        }
     }
 
     #[test]

@@ -17,10 +17,16 @@ pub(super) struct PrefaultRateLimit {
 }
 
 impl PrefaultRateLimit {
-    /// `rate`: at most this many regions per second.
+    /// `rate`: at most this many regions per second. They are spread: a burst disturbs neighbours
+    /// more than the same amount spread out.
     pub(super) fn new(rate: Option<Rate>) -> Self {
+        const BURST_S: f64 = 1.0 / 16.0;
+        let spread = |rate: Rate| {
+            let burst = (rate.get() * BURST_S).max(1.0);
+            TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
+        };
         Self {
-            bucket: rate.map(evenly_spaced),
+            bucket: rate.map(spread),
             until_look: 0,
             enough_free: true,
         }
@@ -28,12 +34,6 @@ impl PrefaultRateLimit {
 
     /// Whether one more fill is allowed beside the `under_way` that have not ended.
     pub(super) fn try_take(&mut self, now: Duration, under_way: u64) -> bool {
-        let bucket = &mut self.bucket;
-        let mut take = || {
-            bucket
-                .as_mut()
-                .is_none_or(|bucket| bucket.take_tokens_now(now, 1))
-        };
         // Without free huge pages, the next allocation of one would have to compact memory.
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
@@ -41,7 +41,8 @@ impl PrefaultRateLimit {
             self.enough_free = fragmentation::free_huge_pages().is_none_or(|free| free > wanted);
         }
         self.until_look -= 1;
-        self.enough_free && take()
+        let bucket = self.bucket.as_mut();
+        self.enough_free && bucket.is_none_or(|bucket| bucket.take_tokens_now(now, 1))
     }
 
     pub(super) fn give_back_prefault(&mut self) {
@@ -49,11 +50,4 @@ impl PrefaultRateLimit {
             bucket.give_back_tokens(1);
         }
     }
-}
-
-/// Spreads the fills: a burst disturbs neighbours more than the same amount spread out.
-fn evenly_spaced(rate: Rate) -> TokenBucket {
-    const BURST_S: f64 = 1.0 / 16.0;
-    let burst = (rate.get() * BURST_S).max(1.0);
-    TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
 }

@@ -1,4 +1,4 @@
-//! A process that holds its `mmap_lock` indefinitely, for tests.
+//! A process that holds its `mmap_lock` indefinitely, and one that has ended, for tests.
 
 use crate::own_memory::OwnMemory;
 use crate::processes::process::ProcessHandle;
@@ -11,6 +11,7 @@ use silent_files::SilentFiles;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -84,6 +85,16 @@ impl Drop for StuckTarget {
         let _ = kill(self.child, Signal::SIGKILL);
         let _ = waitpid(self.child, None);
     }
+}
+
+/// A child that has just ended.
+pub(super) fn ended_child() -> ProcessHandle {
+    let mut child = Command::new("sleep").arg("60").spawn();
+    let child = child.as_mut().expect("the child starts");
+    let handle = ProcessHandle::open(child.id()).expect("the child exists");
+    child.kill().expect("the child can be killed");
+    child.wait().expect("the child ends");
+    handle
 }
 
 /// Runs in the forked child.

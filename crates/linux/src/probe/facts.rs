@@ -16,7 +16,7 @@ use crate::sample::clear_refs;
 use crate::sample::counters::{CounterEvents, WalkCounters};
 use crate::sample::page_tables::PageTableReader;
 use crate::sample::pagemap;
-use crate::sample::sampler::damon::{Damon, DamonError, DamonWindow};
+use crate::sample::sampler::damon::{Damon, DamonError};
 use hawkeye_policy::saturating_cast::nanos_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::errno::Errno;
@@ -445,12 +445,12 @@ fn try_prefault_collapse() -> TryResult {
 }
 
 fn try_first_touches() -> TryResult {
-    let (mut frontier, watchlist) = FaultTrace::attach().or_else(fails)?;
+    let (frontier, watchlist) = FaultTrace::attach().or_else(fails)?;
     let child = ProbeChild::spawn()?;
     let pid = child.handle.id.pid;
     watchlist.add(pid)?;
     child.send(ChildCommand::Touch)?;
-    let heard = frontier.wait_for_reports(Duration::from_millis(100));
+    let heard = frontier.reports.wait(Duration::from_millis(100));
     fail_unless_holds(
         heard.iter().any(|one| one.pid == pid),
         "a child touched memory, but no page fault was reported",
@@ -490,14 +490,14 @@ fn try_damon() -> TryResult {
     let child = ProbeChild::spawn()?;
     let regions: Vec<_> = (0..REGIONS).map(|index| child.region(index)).collect();
     let pid = child.handle.id.pid;
-    let started = Damon::default().start(pid, &regions, DamonWindow::with_length(SESSION));
+    let started = Damon::default().start(pid, &regions, SESSION);
     let session = started.or_else(|error| match error {
         DamonError::InUse { .. } | DamonError::Exclusive(_) => not_tried(error),
         error => fails(error),
     })?;
     child.send(ChildCommand::Touch)?;
     // Pages that stay in the TLB are not marked again; fresh translations are seen in any case.
-    while session.started().elapsed() < SESSION / 2 {
+    while session.started.elapsed() < SESSION / 2 {
         child.read()?;
     }
     let found = session.finish().or_else(fails)?;

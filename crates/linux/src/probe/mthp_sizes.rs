@@ -41,7 +41,7 @@ pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<S
         let switched = match (&mut settings, found.given_to) {
             (_, Some(ThpMode::Advised | ThpMode::Everybody)) => Ok(()),
             (Some(settings), _) => settings
-                .set(&setting_file(thp, order), ThpMode::Advised.setting())
+                .set(&setting_file(thp, order), ThpMode::Advised.into())
                 .map_err(|error| error.to_string()),
             (None, _) => Err(
                 "the check changes a system-wide setting, and another manager is running".into(),

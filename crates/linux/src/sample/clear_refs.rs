@@ -15,16 +15,19 @@ use crate::error::{LinuxError, Result};
 /// its mappings, for 5 to 7 ms per GiB of base pages. That includes pages that can never be huge.
 /// Every page fault waits for it.
 pub fn clear(pid: u32) -> Result<()> {
-    let path = format!("/proc/{pid}/clear_refs");
-    std::fs::write(&path, "2").map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => LinuxError::NoSuchProcess(pid),
-        _ => LinuxError::file("clearing access bits through", &path)(error),
-    })
+    write(pid, "2", "clearing access bits through")
 }
 
 /// Clears the soft-dirty bits of a process (`CLEAR_REFS_SOFT_DIRTY`). Only for a child of the
 /// manager's own: other tools rely on the bits of their processes.
 pub(crate) fn clear_soft_dirty(pid: u32) -> Result<()> {
+    write(pid, "4", "clearing soft-dirty bits through")
+}
+
+fn write(pid: u32, bits: &str, doing: &'static str) -> Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
-    std::fs::write(&path, "4").map_err(LinuxError::file("clearing soft-dirty bits through", &path))
+    std::fs::write(&path, bits).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => LinuxError::NoSuchProcess(pid),
+        _ => LinuxError::file(doing, &path)(error),
+    })
 }

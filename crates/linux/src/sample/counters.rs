@@ -33,9 +33,6 @@ pub struct ProcessCounters {
 impl WalkCounters {
     /// Finds the events that count page walks here, and tries on this process whether the kernel
     /// counts them.
-    ///
-    /// # Errors
-    /// The processor is unknown, or it or the kernel has no counters.
     pub fn find(overrides: CounterEvents) -> Result<Self, CountersUnavailable> {
         let given = test_costs::configured().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
@@ -45,7 +42,7 @@ impl WalkCounters {
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let events = events::choose(&CpuIdentity::parse(&cpuinfo), overrides)?;
-        PerfSource::open(std::process::id(), perf_events(&events), true)
+        PerfSource::open(std::process::id(), perf_events(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
     }
@@ -61,14 +58,12 @@ impl WalkCounters {
         perf_events(&self.events).len()
     }
 
-    /// Counts a process from now on, in user mode: the cost of its own accesses.
-    ///
-    /// # Errors
-    /// The process is gone, or no more counters are available.
+    /// Counts a process from now on, in user mode: the cost of its own accesses. Fails if no more
+    /// counters are available.
     pub fn bind(&self, pid: u32) -> Result<ProcessCounters> {
         Ok(ProcessCounters {
             events: self.events,
-            source: PerfSource::open(pid, perf_events(&self.events), true)?,
+            source: PerfSource::open(pid, perf_events(&self.events))?,
             meter: OverheadMeter::default(),
         })
     }
@@ -76,17 +71,11 @@ impl WalkCounters {
 
 impl ProcessCounters {
     /// What each thread's counters show now.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn counts(&mut self) -> Result<ThreadCounts> {
         self.source.read()
     }
 
     /// The overhead since the last call; `None` if the process did not run.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn overhead(&mut self) -> Result<Option<Overhead>> {
         let counts = self.counts()?;
         Ok(self.meter.update(counts, &self.events))
@@ -95,20 +84,12 @@ impl ProcessCounters {
 
 /// Loads, stores if they are counted separately, cycles.
 fn perf_events(events: &EventSet) -> Vec<PerfEvent> {
-    let raw = |config| PerfEvent {
-        kind: PERF_TYPE_RAW,
-        config,
-    };
-    let cycles = events.cycles.map_or(
-        PerfEvent {
-            kind: PERF_TYPE_HARDWARE,
-            config: u64::from(PERF_COUNT_HW_CPU_CYCLES),
-        },
-        raw,
-    );
-    let stores = events.walks.1.map(raw);
-    [Some(raw(events.walks.0)), stores, Some(cycles)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let event = |kind, config| PerfEvent { kind, config };
+    let raw = |config| event(PERF_TYPE_RAW, config);
+    let generic_cycles = event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES.into());
+    let (loads, stores) = events.walks;
+    let mut all = vec![raw(loads)];
+    all.extend(stores.map(raw));
+    all.push(events.cycles.map_or(generic_cycles, raw));
+    all
 }

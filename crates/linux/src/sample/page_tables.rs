@@ -3,20 +3,18 @@
 //! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables, in about half a
 //! millisecond. So neither the target nor its CPU waits for a whole address space.
 
-mod marked_page;
-mod memory_end;
+mod direct_map;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new, mappings_of};
 use crate::processes::mappings::Mapping;
+use direct_map::{page_with_unique_value, physical_frames};
 use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use marked_page::DirectMapProbePage;
-use memory_end::physical_frames;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -51,7 +49,8 @@ pub struct AccessBitmap {
     pub huge: bool,
 }
 
-/// Page-table access for any number of targets.
+/// Page-table access for any number of targets. Reads fail with `NoSuchProcess` if the target exits
+/// meanwhile.
 pub struct PageTableReader {
     skel: HawkeyeSkel<'static>,
 }
@@ -59,11 +58,6 @@ pub struct PageTableReader {
 /// The programs bound to one process. Dropping it unbinds them.
 pub struct BoundTarget {
     pid: u32,
-    links: ProgramLinks,
-}
-
-/// A link for each program that reads a process.
-struct ProgramLinks {
     walk: OwnedFd,
     list: OwnedFd,
     find: OwnedFd,
@@ -77,12 +71,13 @@ impl BoundTarget {
 
     /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
     pub(crate) fn read_records(&self) -> BorrowedFd<'_> {
-        self.links.list.as_fd()
+        self.list.as_fd()
     }
 }
 
 // Another link is another descriptor.
-const _: () = assert!(size_of::<ProgramLinks>() == BoundTarget::DESCRIPTORS * size_of::<OwnedFd>());
+const _: () =
+    assert!(size_of::<BoundTarget>() / size_of::<OwnedFd>() == 1 + BoundTarget::DESCRIPTORS);
 
 /// What to report of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,10 +113,8 @@ impl RegionWalk {
 }
 
 impl PageTableReader {
-    /// Loads the programs and finds the direct map.
-    ///
-    /// # Errors
-    /// BPF is missing or forbidden (no privilege, lockdown), or the direct map cannot be found.
+    /// Loads the programs and finds the direct map. Fails where BPF is missing or forbidden (no
+    /// privilege, lockdown).
     pub fn load() -> Result<Self> {
         // A rejected program's verifier output is megabytes: only `HAWKEYE_LOG=debug` shows it.
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
@@ -130,7 +123,8 @@ impl PageTableReader {
         // A manager loads the kernel object once and keeps it until it exits, so it is never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = HawkeyeSkelBuilder::default().open(storage);
-        let skel = open.and_then(OpenSkel::load).map_err(bpf_error)?;
+        let skel = open.and_then(OpenSkel::load);
+        let skel = skel.map_err(|error| LinuxError::Bpf(format!("{error:#}")))?;
         let mut tables = Self { skel };
         tables.find_physical_memory_map()?;
         Ok(tables)
@@ -153,11 +147,11 @@ impl PageTableReader {
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_physical_memory_map(&mut self) -> Result<()> {
-        let page = DirectMapProbePage::new()?;
+        let (page, value) = page_with_unique_value()?;
         let frames = physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
-        bss.magic = page.magic;
-        bss.magic_va = page.page.address();
+        bss.magic = value;
+        bss.magic_va = page.address();
         bss.memory_frames = frames;
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run_iterator(&own)?;
@@ -172,42 +166,39 @@ impl PageTableReader {
     /// Binds the programs to a process.
     pub fn bind(&self, pid: u32) -> Result<BoundTarget> {
         let programs = &self.skel.progs;
-        let links = ProgramLinks {
+        Ok(BoundTarget {
+            pid,
             walk: bind(programs.walk.as_fd(), pid)?,
             list: bind(programs.list_mappings.as_fd(), pid)?,
             find: bind(programs.find_mapping.as_fd(), pid)?,
             scan: bind(programs.scan_zeros.as_fd(), pid)?,
             marks: bind(programs.read_marks.as_fd(), pid)?,
-        };
-        Ok(BoundTarget { pid, links })
+        })
     }
 
     /// All mappings of the process, in address order. Empty for a process without an address space.
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
-    ///
-    /// # Errors
-    /// The kernel refuses to run the program that lists mappings.
     pub fn mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
-        list(&target.links.list).map(|records| mappings_of(&records))
+        list(&target.list).map(|records| mappings_of(&records))
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
     ///
     /// The cost does not depend on the size of the process. It waits at most a quarter of a
-    /// millisecond for the process.
-    ///
-    /// # Errors
-    /// `EBUSY`: the process's `mmap_lock` is held.
+    /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held.
     pub fn mapping_at(&mut self, target: &BoundTarget, address: u64) -> Result<Option<Mapping>> {
-        let mut tries = 1;
-        loop {
+        let mut errno = Errno::EBUSY;
+        for attempt in 0..LOCK_TRIES {
+            if attempt > 0 {
+                std::thread::sleep(LOCK_PAUSE);
+            }
             let bss = self.bss_mut();
             bss.mapping_at = address;
             bss.mapping_found = 0;
-            run_iterator(&target.links.find)?;
+            run_iterator(&target.find)?;
             let bss = self.bss();
-            let errno = match bss.mapping_found {
+            errno = match bss.mapping_found {
                 0 => return Ok(None),
                 error if error < 0 => Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
                 _ => {
@@ -219,19 +210,16 @@ impl PageTableReader {
                     }));
                 }
             };
-            if errno != Errno::EBUSY || tries == LOCK_TRIES {
-                return Err(LinuxError::call("looking up a mapping")(errno));
+            if errno != Errno::EBUSY {
+                break;
             }
-            tries += 1;
-            std::thread::sleep(LOCK_PAUSE);
         }
+        Err(LinuxError::call("looking up a mapping")(errno))
     }
 
     /// Reads all regions in `ranges` (2 MiB-aligned, ascending) into `found`. Calls `timed` with
     /// the duration of each call.
-    ///
-    /// # Errors
-    /// `NoSuchProcess` if the process exits meanwhile; `found` keeps what was read before.
+    /// On an error, `found` keeps what was read before.
     pub fn walk(
         &mut self,
         target: &BoundTarget,
@@ -247,7 +235,6 @@ impl PageTableReader {
     }
 
     /// Continues a walk until `deadline`; returns whether it is done. A call takes about 0.5 ms.
-    /// `NoSuchProcess` if the process exits meanwhile.
     pub(crate) fn walk_until(
         &mut self,
         target: &BoundTarget,
@@ -274,11 +261,10 @@ impl PageTableReader {
                 max_tables: TABLES_PER_CALL,
                 huge_only: u32::from(walk.detail == WalkDetail::HugeOnly),
             };
-            let chunk_length = chunk.len();
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
-                run_iterator(&target.links.walk)?;
+                run_iterator(&target.walk)?;
                 timed(begun.elapsed());
                 let bss = self.bss();
                 if bss.result.alive == 0 {
@@ -287,7 +273,7 @@ impl PageTableReader {
                 let records = &bss.records[..bss.result.records as usize];
                 walk.found.extend(records.iter().map(sample));
                 if bss.result.done != 0 {
-                    walk.next += chunk_length;
+                    walk.next += chunk.len();
                     walk.from = None;
                     break;
                 }
@@ -302,9 +288,6 @@ impl PageTableReader {
     }
 
     /// One region as it is now; `None` where nothing is in it.
-    ///
-    /// # Errors
-    /// `NoSuchProcess` if the process exits meanwhile.
     pub fn region(
         &mut self,
         target: &BoundTarget,
@@ -318,9 +301,6 @@ impl PageTableReader {
 
     /// Reads which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed. `None` for
     /// a region that is not mapped, or that changed during the read.
-    ///
-    /// # Errors
-    /// `NoSuchProcess` if the process exits meanwhile.
     pub fn read_access_bits(
         &mut self,
         target: &BoundTarget,
@@ -332,7 +312,7 @@ impl PageTableReader {
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
             slot.va = region.start();
         }
-        run_iterator(&target.links.marks)?;
+        run_iterator(&target.marks)?;
         let bss = self.bss();
         if bss.result.alive == 0 {
             return Err(LinuxError::NoSuchProcess(target.pid));
@@ -364,7 +344,7 @@ impl PageTableReader {
             enough: u32::from(enough),
             ..Default::default()
         };
-        run_iterator(&target.links.scan)?;
+        run_iterator(&target.scan)?;
         let scan = &self.bss().zero_scan;
         Ok((scan.huge != 0).then_some(u16::try_from(scan.zero_pages).unwrap_or(u16::MAX)))
     }
@@ -383,10 +363,6 @@ fn sample(r: &types::region_record) -> RegionSample {
         order: PageOrder::of_region(r.huge != 0),
         walks_per_s: 0,
     }
-}
-
-fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
-    LinuxError::Bpf(format!("{error:#}"))
 }
 
 fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
@@ -440,9 +416,7 @@ fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
         match nix::unistd::read(iterator, bytes) {
             // There are more objects than one read covers.
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            read => {
-                return read.map_err(LinuxError::call("running a BPF iterator"));
-            }
+            read => return read.map_err(LinuxError::call("running a BPF iterator")),
         }
     }
 }

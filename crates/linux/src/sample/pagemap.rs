@@ -12,6 +12,7 @@ use hawkeye_policy::{
 };
 use procfs::process::{MemoryMap, Process};
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -29,6 +30,36 @@ const KPF_THP: u64 = 1 << 22;
 /// The zero page, or (part of) the huge zero page.
 pub(crate) const KPF_ZERO_PAGE: u64 = 1 << 24;
 
+/// `/proc/PID/pagemap` of a process (Documentation/admin-guide/mm/pagemap.rst).
+pub(crate) struct Pagemap {
+    pid: u32,
+    file: File,
+}
+
+impl Pagemap {
+    pub(crate) fn open(pid: u32) -> Result<Self> {
+        let file = File::open(format!("/proc/{pid}/pagemap"));
+        let file = file.map_err(|_| LinuxError::NoSuchProcess(pid))?;
+        Ok(Self { pid, file })
+    }
+
+    /// Reads the entries of the pages from `address` on.
+    pub(crate) fn read(&self, address: u64, entries: &mut [u8]) -> Result<()> {
+        let read = self
+            .file
+            .read_exact_at(entries, address / BASE_PAGE_BYTES * 8);
+        read.map_err(|error| match error.kind() {
+            // The process has ended.
+            ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(self.pid),
+            _ => self.failed(error),
+        })
+    }
+
+    pub(crate) fn failed(&self, error: io::Error) -> LinuxError {
+        LinuxError::file("reading", format!("/proc/{}/pagemap", self.pid))(error)
+    }
+}
+
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
     let maps = process::read(pid, Process::smaps)?;
@@ -44,19 +75,17 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
 /// Base pages of every populated region, without access bits: `accessed` repeats `present`. Pages
 /// that only this process maps count as written.
 pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> {
-    let path = format!("/proc/{pid}/pagemap");
-    let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let pagemap = Pagemap::open(pid)?;
     let mut found = Vec::new();
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     for range in ranges {
         for start in (range.start..range.end).step_by(usize_of(HUGE_PAGE_BYTES)) {
-            file.read_exact_at(&mut bytes, start / BASE_PAGE_BYTES * 8)
-                .map_err(LinuxError::file("reading", &path))?;
+            pagemap.read(start, &mut bytes)?;
             let region = RegionAddr::containing(start);
             let mut sample = count(region, decode_u64s(&bytes), zero_frame());
             if sample.is_huge() {
-                let kind =
-                    frame_run_kind(decode_u64s(&bytes).next().map_or(0, |entry| entry & FRAME));
+                let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
+                let kind = frame_run_kind(first);
                 sample.order = PageOrder::of_region(kind != FrameRunKind::BasePages);
                 if kind == FrameRunKind::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
@@ -115,20 +144,14 @@ fn frame_run_kind(first: u64) -> FrameRunKind {
 /// the kernel hides frames.
 fn zero_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
-    *FRAME_OF_ZEROS.get_or_init(find_zero_frame)
-}
-
-fn find_zero_frame() -> Option<u64> {
-    let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).ok()?;
-    // SAFETY: the page was just mapped, and its memory is all zeros.
-    let value = unsafe { page.start().cast::<u8>().read_volatile() };
-    let mut entry = [0u8; 8];
-    let file = File::open("/proc/self/pagemap").ok()?;
-    file.read_exact_at(&mut entry, page.address() / BASE_PAGE_BYTES * 8)
-        .ok()?;
-    let entry = u64::from_ne_bytes(entry);
-    let zero = entry & PRESENT != 0 && entry & EXCLUSIVE == 0 && entry & FRAME != 0;
-    (value == 0 && zero).then_some(entry & FRAME)
+    *FRAME_OF_ZEROS.get_or_init(|| {
+        let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).ok()?;
+        // SAFETY: the page was just mapped, and its memory is all zeros.
+        let value = unsafe { page.start().cast::<u8>().read_volatile() };
+        let PagemapEntry(entry) = entry(std::process::id(), page.address()).ok()?;
+        let zero = entry & PRESENT != 0 && entry & EXCLUSIVE == 0 && entry & FRAME != 0;
+        (value == 0 && zero).then_some(entry & FRAME)
+    })
 }
 
 fn count(
@@ -172,17 +195,10 @@ fn count(
     }
 }
 
-/// The entry of `/proc/PID/pagemap` for the page at an address
-/// (Documentation/admin-guide/mm/pagemap.rst).
-///
-/// # Errors
-/// The process is gone.
+/// The entry of `/proc/PID/pagemap` for the page at an address.
 pub fn entry(pid: u32, address: u64) -> Result<PagemapEntry> {
-    let path = format!("/proc/{pid}/pagemap");
-    let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let mut bytes = [0u8; 8];
-    file.read_exact_at(&mut bytes, address / BASE_PAGE_BYTES * 8)
-        .map_err(LinuxError::file("reading", &path))?;
+    Pagemap::open(pid)?.read(address, &mut bytes)?;
     Ok(PagemapEntry(u64::from_ne_bytes(bytes)))
 }
 

@@ -5,13 +5,12 @@
 //! settings stay as they are.
 
 use crate::error::Result;
-use crate::processes::mappings::{self, Mapping, vm};
+use crate::processes::mappings::{self, vm};
 use crate::sample::counters::ProcessCounters;
 use crate::sample::page_tables::{BoundTarget, WalkDetail};
 use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_once};
 use hawkeye_policy::run_rate::OverheadEstimate;
 use hawkeye_policy::{Overhead, ProcessIdentity, ProcessRules, RegionAddr, RegionSample};
-use std::ops::Range;
 
 /// A process that is measured window by window.
 pub struct ProcessMeter {
@@ -32,10 +31,7 @@ pub struct MeasuredWindow {
 }
 
 impl ProcessMeter {
-    /// Prepares to measure a process.
-    ///
-    /// # Errors
-    /// The process is gone, or belongs to another user.
+    /// Prepares to measure a process. Fails if it is gone, or belongs to another user.
     pub fn begin(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
         let counters = bits.counters.as_ref();
         Ok(Self {
@@ -49,64 +45,33 @@ impl ProcessMeter {
     }
 
     /// Measures for about a second.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn window(&mut self) -> Result<MeasuredWindow> {
         let regions = self.regions()?;
         self.windows += 1;
-        let estimate = probe_once(
-            &mut self.bits,
-            &self.member,
-            &self.target,
-            &regions,
-            self.windows,
-        )?;
-        let counted = match &mut self.counters {
-            Some(counters) => counters.overhead()?,
-            None => None,
-        };
+        let (bits, seed) = (&mut self.bits, self.windows);
+        let estimate = probe_once(bits, &self.member, &self.target, &regions, seed)?;
+        let counters = self.counters.as_mut();
+        let counted = counters.map_or(Ok(None), ProcessCounters::overhead)?;
         Ok(MeasuredWindow { estimate, counted })
     }
 
     /// All its regions that could be huge if nothing forbade it, as they are now.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn regions(&mut self) -> Result<Vec<RegionSample>> {
-        let mappings = self.bits.tables.mappings(&self.target)?;
+        let (tables, target) = (&mut self.bits.tables, &self.target);
+        let mut mappings = tables.mappings(target)?;
+        // The base pages of MADV_NOHUGEPAGE memory cost the owner time, too.
+        for mapping in &mut mappings {
+            mapping.flags &= !vm::NOHUGEPAGE;
+        }
+        let ranges = mappings::eligible(&mappings).ranges;
         let mut regions = Vec::new();
-        let ranges = huge_page_ranges(&mappings);
-        let tables = &mut self.bits.tables;
-        tables.walk(
-            &self.target,
-            &ranges,
-            WalkDetail::Regions,
-            &mut regions,
-            |_| {},
-        )?;
+        tables.walk(target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
         Ok(regions)
     }
 
     /// Counts the zero-filled base pages of a huge page; `None` if it is not, or no longer, huge.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>> {
         let all = hawkeye_policy::PAGES_PER_REGION;
         self.bits.tables.scan_zeros(&self.target, region, all)
     }
-}
-
-/// Ranges where whole regions fit. This includes MADV_NOHUGEPAGE memory: its base pages cost the
-/// owner time, too.
-fn huge_page_ranges(mappings: &[Mapping]) -> Vec<Range<u64>> {
-    let allowed: Vec<Mapping> = mappings
-        .iter()
-        .map(|mapping| Mapping {
-            flags: mapping.flags & !vm::NOHUGEPAGE,
-            ..mapping.clone()
-        })
-        .collect();
-    mappings::eligible(&allowed).ranges
 }

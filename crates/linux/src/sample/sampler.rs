@@ -13,25 +13,94 @@
 
 mod access_bits;
 mod background_task;
-pub mod damon;
+pub(crate) mod damon;
 mod population;
-pub mod run_rate;
-mod sampled_process;
-mod slice;
+mod run_rate;
 
-pub use access_bits::{AccessBitBackend, estimate, probe_once};
-pub use sampled_process::SampledProcess;
-pub use slice::{SliceContext, SliceResult};
+pub(super) use access_bits::probe_once;
+pub use access_bits::{AccessBitBackend, estimate};
 
 use crate::error::Result;
-use crate::processes::mappings::Mapping;
-use crate::processes::process::ProcessHandle;
+use crate::processes::mappings::{EligibleRanges, Mapping};
+use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::TargetCalls;
 use access_bits::AccessBitsSampler;
+use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
+    RegionSample, SampleKinds,
+};
 use population::PopulationSampler;
+use procfs::process::Process;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+/// Result of a slice of work, or why it failed.
+pub type SliceResult<T> = Result<SliceProgress<T>>;
+
+/// The deadline of a slice, and the calls that it may make.
+pub struct SliceContext<'a> {
+    /// Calls that take locks of the process.
+    pub calls: &'a mut TargetCalls,
+    /// End of the slice.
+    pub deadline: Instant,
+}
+
+/// A managed process: its handle and what was last found in it.
+pub struct SampledProcess {
+    /// The process.
+    pub handle: ProcessHandle,
+    /// Its identity.
+    pub identity: ProcessIdentity,
+    /// Terms on which it is managed.
+    pub terms: ProcessRules,
+    /// Whether it or an ancestor set `PR_SET_THP_DISABLE`: then none of its memory can become huge.
+    pub thp_disabled: bool,
+    /// Mappings that were eligible at the last sample.
+    pub eligible: EligibleRanges,
+}
+
+impl SampledProcess {
+    /// Opens a process for management, under the given identity.
+    pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessRules) -> Result<Self> {
+        // `THP_enabled` in `/proc/PID/status` (since 5.0).
+        let status = process::read(pid, Process::status);
+        Ok(Self {
+            handle: ProcessHandle::open(pid)?,
+            identity,
+            terms,
+            thp_disabled: status.is_ok_and(|status| status.thp_enabled == Some(false)),
+            eligible: EligibleRanges::default(),
+        })
+    }
+
+    /// A sample of the process with these regions, of which only the population is known.
+    fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
+        let process = self.handle.id;
+        ProcessSample {
+            age: process::age(process),
+            ..ProcessSample::population(process, regions)
+        }
+    }
+
+    /// The huge pages with memory of their own, outside of locked memory.
+    fn unlocked_huge_pages(&self, mut regions: Vec<RegionSample>) -> Vec<RegionSample> {
+        regions.retain(|r| is_own_huge_page(r) && !self.eligible.is_locked(r.region));
+        regions
+    }
+}
+
+/// Whether a region is a huge page with memory of its own.
+fn is_own_huge_page(region: &RegionSample) -> bool {
+    region.is_huge() && region.present > 0
+}
+
+/// Bytes of the huge pages with memory of their own.
+fn own_huge_bytes(regions: &[RegionSample]) -> u64 {
+    let huge = regions.iter().filter(|region| is_own_huge_page(region));
+    huge.count() as u64 * HUGE_PAGE_BYTES
+}
 
 /// How the kernel lets us see accesses on this machine; the probe chooses it.
 pub enum SamplerBackend {
@@ -47,14 +116,21 @@ impl SamplerBackend {
     /// A sampler that is bound to no process yet.
     pub fn into_sampler(self) -> Box<dyn Sampler> {
         match self {
-            Self::AccessBits(bits) => Box::new(AccessBitsSampler::new(*bits)),
-            Self::Damon => Box::new(PopulationSampler::with_damon()),
+            Self::AccessBits(bits) => Box::new(AccessBitsSampler {
+                bits: *bits,
+                watched: HashMap::new(),
+            }),
+            Self::Damon => Box::new(PopulationSampler {
+                damon: Some(DamonSessions::default()),
+                ..PopulationSampler::default()
+            }),
             Self::Population => Box::<PopulationSampler>::default(),
         }
     }
 }
 
-/// Sees the accesses of the processes to which it was bound.
+/// Sees the accesses of the processes to which it was bound. Calls fail if the process is gone or
+/// does not answer.
 pub trait Sampler: Send {
     /// File descriptors per process, including its handle.
     fn descriptors(&self) -> usize {
@@ -62,9 +138,6 @@ pub trait Sampler: Send {
     }
 
     /// Prepares for sampling a process.
-    ///
-    /// # Errors
-    /// The process is gone.
     fn bind(&mut self, _process: ProcessId) -> Result<()> {
         Ok(())
     }
@@ -74,9 +147,6 @@ pub trait Sampler: Send {
 
     /// The mappings of a process, as they are now. Without BPF the loop must not call it: it takes
     /// the process's `mmap_lock`.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     fn mappings(
         &mut self,
         member: &SampledProcess,
@@ -84,9 +154,6 @@ pub trait Sampler: Send {
     ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     fn start_window(
         &mut self,
         _member: &mut SampledProcess,
@@ -101,9 +168,6 @@ pub trait Sampler: Send {
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     fn probe(
         &mut self,
         _member: &SampledProcess,
@@ -113,9 +177,6 @@ pub trait Sampler: Send {
     }
 
     /// Reads all eligible regions of a process.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     fn sample(
         &mut self,
         member: &mut SampledProcess,
@@ -123,9 +184,6 @@ pub trait Sampler: Send {
     ) -> SliceResult<ProcessSample>;
 
     /// One region as it is now; `None` where nothing is mapped.
-    ///
-    /// # Errors
-    /// The process is gone.
     fn read_region(
         &mut self,
         member: &SampledProcess,
@@ -139,9 +197,8 @@ pub trait Sampler: Send {
     /// That is safe: the kernel refuses to collapse regions in which userfaultfd would miss faults.
     /// Splits are used only where they keep userfaultfd's marks.
     ///
-    /// # Errors
-    /// `NotAnswering`: the process's `mmap_lock` was held for as long as a helper waited for
-    /// it.
+    /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
+    /// waited for it.
     fn still_eligible(
         &mut self,
         _member: &SampledProcess,
@@ -152,15 +209,9 @@ pub trait Sampler: Send {
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
-    ///
-    /// # Errors
-    /// The process is gone.
     fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64>;
 
     /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     fn huge_pages(
         &mut self,
         member: &mut SampledProcess,
@@ -169,9 +220,6 @@ pub trait Sampler: Send {
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
     /// huge.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     fn zero_pages(
         &mut self,
         member: &SampledProcess,

@@ -15,9 +15,6 @@ use hawkeye_policy::{
 impl TargetCalls {
     /// The shared pages of a region, without the zero page. The read takes the process's
     /// `mmap_lock`.
-    ///
-    /// # Errors
-    /// The process is gone or does not answer.
     pub fn shared_pages(&mut self, process: ProcessId, region: RegionAddr) -> Result<PageBitmap> {
         let path = format!("/proc/{}/pagemap", process.pid);
         let (offset, length) = (

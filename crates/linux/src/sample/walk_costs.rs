@@ -42,18 +42,10 @@ const READS_WORKING: u64 = 100_000;
 const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
-const STREAMS: [OrderedLoop; 3] = [
-    OrderedLoop::new(1, 1, 0),
-    OrderedLoop::new(1, 8, 0),
-    OrderedLoop::new(1, 64, 0),
-];
+const STREAMS: [OrderedLoop; 3] = [ordered(1, 1, 0), ordered(1, 8, 0), ordered(1, 64, 0)];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedLoop; 3] = [
-    OrderedLoop::new(16, 1, 0),
-    OrderedLoop::new(16, 1, 16),
-    OrderedLoop::new(16, 1, 64),
-];
+const STRIDES: [OrderedLoop; 3] = [ordered(16, 1, 0), ordered(16, 1, 16), ordered(16, 1, 64)];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -67,9 +59,6 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// machine empties `state_dir`.
 ///
 /// Where they cannot be measured now, typical costs are used, and the next manager measures.
-///
-/// # Errors
-/// Memory is not available, or a test's costs cannot be read.
 pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
         return Ok(costs);
@@ -113,11 +102,8 @@ fn parse(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
     }
 }
 
-/// Measures the costs.
-///
-/// # Errors
-/// Memory is not available, or there are no huge pages to compare with
-/// ([`LinuxError::NotMeasured`]).
+/// Measures the costs. Fails with [`LinuxError::NotMeasured`] if there are no huge pages to compare
+/// with.
 pub fn measure() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::memory::system_memory::machine_use()?;
@@ -129,49 +115,32 @@ pub fn measure() -> Result<WalkCosts> {
     let data_pages = pages(data_bytes);
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
-    let ordered = |order: OrderedLoop| {
+    let in_order = |order: OrderedLoop| {
         walk_distance_cost(
             |n| small.ns_per_ordered_page(data_pages, order, n),
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
     };
-    let streamed = by_distance(&STREAMS, ordered);
-    let strided = by_distance(&STRIDES, ordered);
+    let streamed = by_distance(&STREAMS, in_order);
+    let strided = by_distance(&STRIDES, in_order);
     drop(small);
     let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
-    // The same data is read once without page walks and once with them, so that the caches hold the
-    // same. The amount of memory does not depend on how much of its mirrors is read.
-    let overlapping = |footprint_bytes: u64| {
-        let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
-        walk_distance_cost(
-            |n| near.ns_per_page_read(mirrored, ReadOrder::Independent, n),
-            |n| data.ns_per_page_read(few, ReadOrder::Independent, n),
-        )
-    };
     let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
-    let waited_for = |footprint_bytes: u64| {
-        let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
-        walk_distance_cost(
-            |n| far.ns_per_page_read(mirrored, ReadOrder::Dependent, n),
-            |n| data.ns_per_page_read(few, ReadOrder::Dependent, n),
-        )
-    };
-    let alone = |footprint_bytes: u64| {
-        let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
-        walk_distance_cost(
-            |n| near.ns_per_read_amid(&data, mirrored, n),
-            |n| data.ns_per_read_amid(&data, few, n),
-        )
-    };
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES
         .iter()
         .map(|&footprint_bytes| {
             let costs = [
-                overlapping(footprint_bytes),
-                waited_for(footprint_bytes),
-                alone(footprint_bytes),
+                mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
+                    memory.ns_per_page_read(pages, ReadOrder::Independent, n)
+                }),
+                mirror_cost(&far, &data, footprint_bytes, |memory, pages, n| {
+                    memory.ns_per_page_read(pages, ReadOrder::Dependent, n)
+                }),
+                mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
+                    memory.ns_per_read_amid(&data, pages, n)
+                }),
             ];
             random.extend(costs.map(|cost| (footprint_bytes, cost)));
             let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
@@ -184,10 +153,9 @@ pub fn measure() -> Result<WalkCosts> {
         })
         .collect();
     let by_distance = by_distance(&WORK_STEPS, |steps| {
-        walk_distance_cost(
-            |n| near.ns_per_read_with_work(pages(largest), steps, n),
-            |n| data.ns_per_read_with_work(pages(NEAR_BYTES), steps, n),
-        )
+        mirror_cost(&near, &data, largest, |memory, pages, n| {
+            memory.ns_per_read_with_work(pages, steps, n)
+        })
     });
     random.extend(by_distance.iter().map(|cost| (largest, *cost)));
     let cached = MeasuredMemory::mirrored_base_pages(
@@ -202,12 +170,8 @@ pub fn measure() -> Result<WalkCosts> {
         strided,
         by_distance,
         scattered_error: WalkCosts::LEAST_SCATTERED_ERROR,
-        data_independent_ns: least_time(|n| {
-            data.ns_per_page_read(data_pages, ReadOrder::Independent, n)
-        }),
-        data_dependent_ns: least_time(|n| {
-            data.ns_per_page_read(data_pages, ReadOrder::Dependent, n)
-        }),
+        data_independent_ns: data.least_ns_per_page_read(data_pages, ReadOrder::Independent),
+        data_dependent_ns: data.least_ns_per_page_read(data_pages, ReadOrder::Dependent),
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
@@ -226,9 +190,20 @@ fn by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<Di
     costs
 }
 
-/// The least time of several turns: other load on the machine can only add to it.
-fn least_time(turn: impl Fn(u64) -> f64) -> f64 {
-    (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
+/// The cost of page walks in a footprint of `mirrors`. The same data is read once without page
+/// walks and once with them, so that the caches hold the same. The amount of memory does not depend
+/// on how much of its mirrors is read.
+fn mirror_cost(
+    mirrors: &MeasuredMemory,
+    data: &MeasuredMemory,
+    footprint_bytes: u64,
+    read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
+) -> DistanceCost {
+    let few = pages(mirrors.distinct_bytes.min(footprint_bytes));
+    walk_distance_cost(
+        |n| read(mirrors, pages(footprint_bytes), n),
+        |n| read(data, few, n),
+    )
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
@@ -277,10 +252,8 @@ struct OrderedLoop {
     work: u32,
 }
 
-impl OrderedLoop {
-    const fn new(step: u64, lines: u64, work: u32) -> Self {
-        Self { step, lines, work }
-    }
+const fn ordered(step: u64, lines: u64, work: u32) -> OrderedLoop {
+    OrderedLoop { step, lines, work }
 }
 
 /// In which order pages are read.
@@ -295,6 +268,8 @@ enum ReadOrder {
 /// A mapping of our own.
 struct MeasuredMemory {
     memory: OwnMemory,
+    /// Memory behind the mapping, which may be mapped repeatedly.
+    distinct_bytes: u64,
     lines: CacheLines,
 }
 
@@ -341,8 +316,11 @@ impl MeasuredMemory {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
-        let lines = CacheLines::All;
-        Ok(Self { memory, lines })
+        Ok(Self {
+            memory,
+            distinct_bytes: bytes,
+            lines: CacheLines::All,
+        })
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
@@ -365,7 +343,11 @@ impl MeasuredMemory {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
-        Ok(Self { memory, lines })
+        Ok(Self {
+            memory,
+            distinct_bytes: file_bytes,
+            lines,
+        })
     }
 
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
@@ -434,21 +416,17 @@ impl MeasuredMemory {
         ns / ORDERED_PAGES as f64
     }
 
-    /// Reads a word of a random page; returns the generator's next state and the word.
+    /// Reads a word of a random page, on a line chosen by the page or by a random number; returns
+    /// the generator's next state and the word.
     #[inline(always)]
     fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
-        (x, self.read_word(below(x, pages), x, lines))
-    }
-
-    /// Reads a word of a page, on a line chosen by the page or by a random number.
-    #[inline(always)]
-    fn read_word(&self, page: u64, random: u64, lines: CacheLines) -> u64 {
+        let page = below(x, pages);
         let line = match lines {
             CacheLines::OneOfEachPage => page & 63,
-            CacheLines::All => random >> 20 & 63,
+            CacheLines::All => x >> 20 & 63,
         };
-        self.read(page * BASE_PAGE_BYTES + line * 64)
+        (x, self.read(page * BASE_PAGE_BYTES + line * 64))
     }
 
     #[inline(always)]
@@ -457,6 +435,12 @@ impl MeasuredMemory {
         let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
         unsafe { word.byte_add(usize_of(offset)).read_volatile() }
+    }
+
+    /// The least time of several turns: other load on the machine can only add to it.
+    fn least_ns_per_page_read(&self, pages: u64, order: ReadOrder) -> f64 {
+        let turn = |n| self.ns_per_page_read(pages, order, n);
+        (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
     }
 
     /// Nanoseconds per read of a word on one of `pages` pages.
@@ -489,20 +473,12 @@ impl MeasuredMemory {
 /// translations are in the TLB.
 fn tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     let most = REACHES[REACHES.len() - 1];
-    let ns = |pages| least_time(|n| mirrors.ns_per_page_read(pages, ReadOrder::Dependent, n));
+    let ns = |pages| mirrors.least_ns_per_page_read(pages, ReadOrder::Dependent);
     let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
     let reach = within.last().copied().unwrap_or(REACHES[0]);
     u32::try_from(reach).unwrap_or(u32::MAX)
-}
-
-/// Pages of a footprint, and of the memory behind it.
-fn mirrored_and_few(footprint_bytes: u64, behind_bytes: u64) -> (u64, u64) {
-    (
-        pages(footprint_bytes),
-        pages(behind_bytes.min(footprint_bytes)),
-    )
 }
 
 fn pages(bytes: u64) -> u64 {

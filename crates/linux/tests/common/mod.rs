@@ -4,9 +4,10 @@
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
+use hawkeye_manager::Machine;
 use hawkeye_policy::{ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction};
 use hawkeye_workload::WorkloadProcess;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WORKLOADS: &str = concat!(
     env!("CARGO_TARGET_TMPDIR"),
@@ -39,6 +40,23 @@ pub fn workloads(action: RuleAction) -> Rules {
         action,
     };
     Rules::new(vec![rule], UnmatchedAction::Exclude)
+}
+
+/// Whether this process is managed now. New rules make the manager sweep again.
+pub fn manages(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> bool {
+    machine.set_rules(workloads(action), ProcessSelection::default());
+    let listed = machine.processes(machine.now() + Duration::from_secs(60));
+    let processes = listed.done().expect("all have joined");
+    processes.iter().any(|process| process.pid == pid)
+}
+
+/// Waits until this process is managed: a process joins only when it is one second old.
+pub fn wait_joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) {
+    let begun = Instant::now();
+    while !manages(machine, action, pid) {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {

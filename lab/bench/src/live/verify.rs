@@ -103,8 +103,8 @@ impl CounterReadings {
         })
     }
 
-    /// What was counted in between. Threads that began since count from their start.
-    fn total(&self) -> EventCounts {
+    /// What was counted between the readings. Threads that began since count from their start.
+    fn counted_between(&self) -> EventCounts {
         let [before, after] = &self.counts;
         let mut total = EventCounts::default();
         for (thread, now) in after {
@@ -134,7 +134,7 @@ impl CounterReadings {
     /// Walk cycles of user mode over cycles of all modes. Estimates, too, are shares of all CPU
     /// time, but counters count user mode alone.
     fn overhead(&self, events: &EventSet) -> BenchResult<Overhead> {
-        let counted = self.total();
+        let counted = self.counted_between();
         if counted.loads + counted.stores == 0 {
             bail!(
                 "the counters show no page walks: this machine accepts the events without counting them"
@@ -172,7 +172,7 @@ impl CountedProgram {
             counted,
             counted_class: CLASSES[class_of(counted.percent)],
             agrees: class <= high && (class >= low || estimate.at_least),
-            counts: readings.total(),
+            counts: readings.counted_between(),
             user_percent: readings.user_share() * 100.0,
         })
     }

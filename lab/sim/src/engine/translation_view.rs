@@ -16,9 +16,9 @@ impl Program {
         region: RegionAddr,
     ) -> Result<(), EngineError> {
         let found = kernel.region(RegionId::new(self.space, region));
-        let joined = found.and_then(|found| found.joined);
+        let multi_region = found.and_then(|found| found.multi_region);
         let was_giant = self.seen.size(region) == Some(LeafSize::Giant);
-        if was_giant && joined != Some(PageOrder::GIANT) {
+        if was_giant && multi_region != Some(PageOrder::GIANT) {
             // Its parts are updated one by one below.
             let all = regions_of_page(region, PageOrder::GIANT);
             self.seen.unmap_giant(region.start())?;
@@ -26,7 +26,7 @@ impl Program {
                 self.update_region(kernel, part)?;
             }
             self.invalidate_page(region, PageOrder::GIANT);
-        } else if let Some(order) = joined {
+        } else if let Some(order) = multi_region {
             self.update_multi_region_page(kernel, region, order)?;
         } else {
             let before = self.update_region(kernel, region)?;

@@ -84,8 +84,8 @@ impl SimulatedKernel {
                     space: SpaceId(space),
                     region,
                 });
-                let is_joined = found.is_some_and(|found| found.joined.is_some());
-                (!is_joined).then_some(PAGES_PER_REGION.into())
+                let is_part = found.is_some_and(|found| found.multi_region.is_some());
+                (!is_part).then_some(PAGES_PER_REGION.into())
             }
             PageblockUse::Whole(_) => None,
         }

@@ -49,12 +49,12 @@ impl SimulatedKernel {
     /// Turns the larger page that a region is part of into huge pages, in the same frames. Returns
     /// whether there was one.
     pub(crate) fn split_multi_region_page(&mut self, at: RegionId) -> bool {
-        let Some(order) = self.region(at).and_then(|found| found.joined) else {
+        let Some(order) = self.region(at).and_then(|found| found.multi_region) else {
             return false;
         };
         for region in regions_around(at.region, order) {
             if let Some(found) = self.region_mut(RegionId { region, ..at }) {
-                found.joined = None;
+                found.multi_region = None;
             }
         }
         true

@@ -43,7 +43,7 @@ pub(crate) struct RegionMapping {
     pub(crate) folios: Folios,
     pub(crate) huge: Option<u32>,
     /// The size, over 2 MiB, of the page that it is a part of, together with the regions around it.
-    pub(crate) joined: Option<PageOrder>,
+    pub(crate) multi_region: Option<PageOrder>,
     pub(crate) huge_zero: bool,
     /// Whether it has no page table: nothing was ever mapped by base pages.
     pub(crate) untouched: bool,
@@ -144,7 +144,7 @@ impl RegionMapping {
     }
 
     pub(crate) fn split(&mut self) {
-        self.joined = None;
+        self.multi_region = None;
         if let Some(block) = self.huge.take() {
             let frames = FrameRun::of_block(block);
             self.frames = RunLengthMap::of(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()));
@@ -183,7 +183,7 @@ impl RegionMapping {
     }
 
     fn huge_order(&self) -> PageOrder {
-        self.joined.unwrap_or(PageOrder::HUGE)
+        self.multi_region.unwrap_or(PageOrder::HUGE)
     }
 
     /// The size of the pages that map most of what is present; of equals, the larger.

@@ -40,11 +40,8 @@ struct ProcessProfile {
 }
 
 impl ProfileRecorder {
-    pub(crate) fn new(learned: ProfileStore) -> Self {
-        Self::with_identifier(learned, Executable::of)
-    }
-
-    fn with_identifier(
+    /// `read` identifies the executable of a process: [`Executable::of`].
+    pub(crate) fn new(
         learned: ProfileStore,
         read: impl Fn(u32) -> Option<Executable> + Send + 'static,
     ) -> Self {
@@ -138,11 +135,8 @@ impl ProfileRecorder {
         let regions = sample.regions.len() as f64;
         let present: f64 = sample.regions.iter().map(|r| f64::from(r.present)).sum();
         let dense = present >= FILLED * regions * f64::from(PAGES_PER_REGION);
-        let filled = if dense {
-            resident / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
-        } else {
-            0
-        };
+        let whole_regions = resident / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        let filled = if dense { whole_regions } else { 0 };
         page.filled_at_start_bytes.get_or_insert(filled);
         page.seen.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
         if let Some(overhead) = sample.overhead {
@@ -259,7 +253,7 @@ mod tests {
             }
             Executable::of(std::process::id())
         };
-        let mut recorder = ProfileRecorder::with_identifier(learned, read);
+        let mut recorder = ProfileRecorder::new(learned, read);
         let is_open = |recorder: &ProfileRecorder, pid| recorder.pages.contains_key(&process(pid));
         let all = [process(1), process(2)];
         let deadline = Instant::now() + Duration::from_secs(60);

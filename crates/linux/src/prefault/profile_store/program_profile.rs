@@ -177,18 +177,6 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_writing_and_parsing() {
-        let mut record = record();
-        record.pages.insert(65_536, 3);
-        record.overhead_percent = Some(12.5);
-        let text = serde_json::to_vec(&record).expect("it is valid JSON");
-        assert_eq!(ProgramProfile::parse(&text).ok(), Some(record));
-        let newer = br#"{"version": 3, "anything": 1}"#;
-        let said = ProgramProfile::parse(newer).map_err(|error| error.to_string());
-        assert!(said.is_err_and(|why| why.contains("has version 3")));
-    }
-
-    #[test]
     fn values_that_are_never_written_are_refused() {
         let with = |field: &str, value: serde_json::Value| {
             let mut all = serde_json::to_value(record()).expect("it is valid JSON");
@@ -206,9 +194,13 @@ mod tests {
             let refused = with(field, value).expect_err(field);
             assert!(refused.contains(field), "{refused}");
         }
-        for (field, value) in [("starts", (-1).into()), ("resident_bytes", 1e30.into())] {
+        for (field, value, why) in [
+            ("starts", (-1).into(), "damaged"),
+            ("resident_bytes", 1e30.into(), "damaged"),
+            ("version", 3.into(), "has version 3"),
+        ] {
             let refused = with(field, value).expect_err(field);
-            assert!(refused.contains("damaged"), "{refused}");
+            assert!(refused.contains(why), "{refused}");
         }
         let deep = "[".repeat(60_000);
         assert!(ProgramProfile::parse(deep.as_bytes()).is_err());
@@ -216,12 +208,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_give_an_answer(text: Vec<u8>) {
-            let _ = ProgramProfile::parse(&text);
-        }
-
-        #[test]
-        fn one_changed_byte_causes_no_panic(at in 0..600usize, byte: u8) {
+        fn damaged_text_causes_no_panic(other: Vec<u8>, at in 0..600usize, byte: u8) {
+            let _ = ProgramProfile::parse(&other);
             let mut text = serde_json::to_vec(&record()).expect("it is valid JSON");
             let at = at % text.len();
             text[at] = byte;

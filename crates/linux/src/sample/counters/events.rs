@@ -167,51 +167,43 @@ pub enum CountersUnavailable {
 }
 
 /// The events for a processor; the configuration takes precedence over the table.
-///
-/// # Errors
-/// Neither has events for this processor.
 pub fn choose(
     cpu: &CpuIdentity,
     overrides: CounterEvents,
 ) -> Result<EventSet, CountersUnavailable> {
-    let CounterEvents {
-        load_walk_cycles,
-        store_walk_cycles,
-        cycles,
-    } = overrides;
-    if let Some(load) = load_walk_cycles {
+    if let Some(load) = overrides.load_walk_cycles {
         return Ok(EventSet {
-            cycles,
-            ..EventSet::of("", (load, store_walk_cycles), 1.0)
+            cycles: overrides.cycles,
+            ..EventSet::of("", (load, overrides.store_walk_cycles), 1.0)
         });
     }
-    if store_walk_cycles.is_some() || cycles.is_some() {
+    if overrides != CounterEvents::default() {
         return Err(CountersUnavailable::IncompleteOverride);
     }
     // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
     // arch/arm64/include/asm/cputype.h.
-    match *cpu {
+    Ok(match *cpu {
         CpuIdentity::Intel { family: 6, model } => match model {
-            0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Ok(HASWELL),
+            0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => HASWELL,
             0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c
-            | 0x8d | 0xa7 => Ok(SKYLAKE),
-            0x8f | 0xcf | 0xad | 0xae => Ok(SAPPHIRE_RAPIDS),
-            _ => Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
+            | 0x8d | 0xa7 => SKYLAKE,
+            0x8f | 0xcf | 0xad | 0xae => SAPPHIRE_RAPIDS,
+            _ => return Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
         },
         // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
         CpuIdentity::Amd {
             family: 0x17,
-            model,
-        } if model >= 0x30 => Ok(ZEN),
-        CpuIdentity::Amd {
+            model: 0x30..,
+        }
+        | CpuIdentity::Amd {
             family: 0x19 | 0x1a,
             ..
-        } => Ok(ZEN),
+        } => ZEN,
         CpuIdentity::Arm {
             part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
-        } => Ok(NEOVERSE),
-        _ => Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
-    }
+        } => NEOVERSE,
+        _ => return Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
+    })
 }
 
 #[cfg(test)]
@@ -243,11 +235,11 @@ mod tests {
     #[test]
     fn cpuinfo_is_read() {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
-        let expected = CpuIdentity::Intel {
-            family: 6,
-            model: 143,
-        };
-        assert_eq!(CpuIdentity::parse(intel), expected);
+        let (family, model) = (6, 143);
+        assert_eq!(
+            CpuIdentity::parse(intel),
+            CpuIdentity::Intel { family, model }
+        );
         let arm =
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
         assert_eq!(CpuIdentity::parse(arm), CpuIdentity::Arm { part: 0xd0c });
@@ -267,9 +259,7 @@ mod tests {
             cycles: Some(0x3c),
             ..CounterEvents::default()
         };
-        assert_eq!(
-            choose(&unknown, half),
-            Err(CountersUnavailable::IncompleteOverride)
-        );
+        let incomplete = Err(CountersUnavailable::IncompleteOverride);
+        assert_eq!(choose(&unknown, half), incomplete);
     }
 }

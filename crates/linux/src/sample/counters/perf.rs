@@ -33,7 +33,6 @@ pub struct PerfEvent {
 pub struct PerfSource {
     pid: u32,
     events: Vec<PerfEvent>,
-    user_only: bool,
     threads: BTreeMap<u32, EventGroup>,
 }
 
@@ -49,16 +48,13 @@ struct EventGroup {
 const MOST_THREADS: usize = 64;
 
 impl PerfSource {
-    /// Prepares to count `events` of process `pid`, in user mode only or in the kernel as well.
-    ///
-    /// # Errors
-    /// Not even one thread can be counted: the event does not exist here, a privilege is missing,
-    /// or the process is gone.
-    pub fn open(pid: u32, events: Vec<PerfEvent>, user_only: bool) -> Result<Self> {
+    /// Prepares to count `events` of process `pid`, in user mode only. Fails if not even one thread
+    /// can be counted: the event does not exist here, a privilege is missing, or the process is
+    /// gone.
+    pub fn open(pid: u32, events: Vec<PerfEvent>) -> Result<Self> {
         let mut source = Self {
             pid,
             events,
-            user_only,
             threads: BTreeMap::new(),
         };
         source.find_threads()?;
@@ -67,9 +63,6 @@ impl PerfSource {
 
     /// Counts of all threads. The events are loads, stores if they are counted separately, and
     /// cycles.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub fn read(&mut self) -> Result<ThreadCounts> {
         self.find_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
@@ -81,11 +74,8 @@ impl PerfSource {
     }
 
     fn find_threads(&mut self) -> Result<()> {
-        let tasks = read(self.pid, Process::tasks)?;
-        let there: Vec<u32> = tasks
-            .flatten()
-            .map(|task| task.tid.unsigned_abs())
-            .collect();
+        let tasks = read(self.pid, Process::tasks)?.flatten();
+        let there: Vec<u32> = tasks.map(|task| task.tid.unsigned_abs()).collect();
         self.threads.retain(|thread, _| there.contains(thread));
         let mut refused = None;
         for thread in there {
@@ -96,20 +86,16 @@ impl PerfSource {
                 continue;
             }
             match self.open_group(thread) {
-                Ok(group) => {
-                    self.threads.insert(thread, group);
-                }
+                Ok(group) => drop(self.threads.insert(thread, group)),
                 // The thread has just ended.
                 Err(Errno::ESRCH) => {}
                 // Descriptors may have run out: the open counters continue.
                 Err(errno) => refused = Some(errno),
             }
         }
-        match refused {
-            Some(errno) if self.threads.is_empty() => {
-                Err(LinuxError::call("counting hardware events")(errno))
-            }
-            _ => Ok(()),
+        match refused.filter(|_| self.threads.is_empty()) {
+            Some(errno) => Err(LinuxError::call("counting hardware events")(errno)),
+            None => Ok(()),
         }
     }
 
@@ -118,7 +104,7 @@ impl PerfSource {
         let mut others = Vec::new();
         for event in &self.events {
             let group = leader.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let fd = open(*event, thread, group, self.user_only)?;
+            let fd = open(*event, thread, group)?;
             match leader {
                 None => leader = Some(fd),
                 Some(_) => others.push(fd),
@@ -131,7 +117,7 @@ impl PerfSource {
     }
 }
 
-fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<OwnedFd, Errno> {
+fn open(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr {
         type_: event.kind,
         size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),
@@ -141,18 +127,13 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
             | u64::from(PERF_FORMAT_TOTAL_TIME_RUNNING),
         ..perf_event_attr::default()
     };
-    attributes.set_exclude_kernel(u64::from(user_only));
+    attributes.set_exclude_kernel(1);
     attributes.set_exclude_hv(1);
     const CLOSE_ON_EXEC: u64 = 8;
     // SAFETY: `attributes` outlives the call, which only reads it.
     let fd = unsafe {
-        perf_event_open_sys::perf_event_open(
-            &raw mut attributes,
-            pid_t(thread),
-            -1,
-            group,
-            CLOSE_ON_EXEC as _,
-        )
+        let (thread, flags) = (pid_t(thread), CLOSE_ON_EXEC as _);
+        perf_event_open_sys::perf_event_open(&raw mut attributes, thread, -1, group, flags)
     };
     if fd < 0 {
         return Err(Errno::last());
@@ -199,7 +180,7 @@ mod tests {
     /// Test machines may lack hardware counters; the kernel counts its events by the same calls.
     #[test]
     fn threads_are_counted_as_they_come() {
-        let mut source = match PerfSource::open(std::process::id(), clocks(3), false) {
+        let mut source = match PerfSource::open(std::process::id(), clocks(3)) {
             Ok(source) => source,
             Err(error) => {
                 let why = format!("without hardware counters: {error}");
@@ -229,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_missing_process_is_reported_as_ended() {
-        let gone = PerfSource::open(u32::MAX / 2, clocks(2), true).map(drop);
+        let gone = PerfSource::open(u32::MAX / 2, clocks(2)).map(drop);
         assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }
 }

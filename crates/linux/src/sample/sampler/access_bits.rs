@@ -1,8 +1,7 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
-use super::population::is_own_huge_page;
 use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of};
-use super::{SampledProcess, Sampler, SliceContext, SliceResult};
+use super::{SampledProcess, Sampler, SliceContext, SliceResult, own_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::mappings::{self, Mapping};
@@ -13,8 +12,8 @@ use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkD
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings, WalkCosts};
 use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample,
-    RegionAddr, RegionSample, SampleKinds,
+    CoverageSource, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
+    RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -33,12 +32,12 @@ pub struct AccessBitBackend {
 }
 
 pub(super) struct AccessBitsSampler {
-    bits: AccessBitBackend,
-    watched: HashMap<ProcessId, SampledState>,
+    pub(super) bits: AccessBitBackend,
+    pub(super) watched: HashMap<ProcessId, SampledState>,
 }
 
 /// State of one process.
-struct SampledState {
+pub(super) struct SampledState {
     target: BoundTarget,
     /// Whether its access bits were ever cleared; before that they show nothing.
     cleared: bool,
@@ -109,27 +108,18 @@ fn continue_walk(
     target: &BoundTarget,
     mut walk: RegionWalk,
     under_way: &mut Option<RegionWalk>,
-    deadline: Instant,
-    timed: impl FnMut(Duration),
+    turn: &mut SliceContext,
 ) -> SliceResult<Vec<RegionSample>> {
-    if tables.walk_until(target, &mut walk, Some(deadline), timed)? {
+    let timed = |took| turn.calls.record_duration(took);
+    if tables.walk_until(target, &mut walk, Some(turn.deadline), timed)? {
         return Ok(SliceProgress::Done(walk.found));
     }
     *under_way = Some(walk);
     Ok(SliceProgress::Unfinished(Duration::ZERO))
 }
 
-impl AccessBitsSampler {
-    pub(super) fn new(bits: AccessBitBackend) -> Self {
-        Self {
-            bits,
-            watched: HashMap::new(),
-        }
-    }
-}
-
 impl AccessBitBackend {
-    /// Whether a process has used enough CPU to probe it since the last call.
+    /// See [`WalkHistory::has_run_enough`].
     fn has_run_enough(&self, member: &SampledProcess, walks: &mut WalkHistory) -> Result<bool> {
         Ok(self.walk_costs.is_some() && walks.has_run_enough(member.handle.id.pid)?)
     }
@@ -145,9 +135,9 @@ impl AccessBitBackend {
             BESIDE_COVERAGE
         } else {
             let settings = RegionProbeSettings::for_first_touch(self.first_touch_cost);
-            match watched.walks.any_window() {
-                true => settings,
-                false => settings.for_first_window(),
+            match watched.walks.windows {
+                0 => settings.for_first_window(),
+                _ => settings,
             }
         };
         if let (Some(counters), None) = (&self.counters, &watched.counters) {
@@ -163,15 +153,11 @@ impl AccessBitBackend {
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
     fn end_window(&self, watched: &mut SampledState) -> Result<()> {
-        let Some(costs) = &self.walk_costs else {
-            return Ok(());
-        };
-        if !watched.walks.end_window(costs) {
-            return Ok(());
-        }
-        if let Some(counters) = &mut watched.counters {
-            if let Some(counted) = counters.overhead()? {
-                watched.walks.overhead = Some(counted);
+        let costs = self.walk_costs.as_ref();
+        if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
+            if let Some(counters) = &mut watched.counters {
+                let counted = counters.overhead()?;
+                watched.walks.overhead = counted.or(watched.walks.overhead);
             }
         }
         Ok(())
@@ -181,9 +167,8 @@ impl AccessBitBackend {
 impl Sampler for AccessBitsSampler {
     fn descriptors(&self) -> usize {
         let counters = self.bits.counters.as_ref();
-        ProcessHandle::DESCRIPTORS
-            + BoundTarget::DESCRIPTORS
-            + counters.map_or(0, WalkCounters::descriptors)
+        let counters = counters.map_or(0, WalkCounters::descriptors);
+        ProcessHandle::DESCRIPTORS + BoundTarget::DESCRIPTORS + counters
     }
 
     fn bind(&mut self, process: ProcessId) -> Result<()> {
@@ -242,10 +227,8 @@ impl Sampler for AccessBitsSampler {
         };
         if !start.read {
             let timed = |took| turn.calls.record_duration(took);
-            let (target, walk) = (&watched.target, &mut start.walk);
-            start.read = bits
-                .tables
-                .walk_until(target, walk, Some(turn.deadline), timed)?;
+            let (tables, target, walk) = (&mut bits.tables, &watched.target, &mut start.walk);
+            start.read = tables.walk_until(target, walk, Some(turn.deadline), timed)?;
             if start.read {
                 let eligible = &member.eligible;
                 walk.found.retain(|r| !eligible.is_locked(r.region));
@@ -280,16 +263,11 @@ impl Sampler for AccessBitsSampler {
     ) -> Result<Option<Duration>> {
         let Self { bits, watched } = self;
         let SampledState { target, walks, .. } = state_of(watched, member)?;
-        match &mut walks.probing {
-            Some(probing) => probing.step(
-                &mut bits.tables,
-                member,
-                target,
-                turn.calls,
-                Some(turn.deadline),
-            ),
-            None => Ok(None),
-        }
+        let Some(probing) = &mut walks.probing else {
+            return Ok(None);
+        };
+        let (tables, deadline) = (&mut bits.tables, Some(turn.deadline));
+        probing.step(tables, member, target, turn.calls, deadline)
     }
 
     fn sample(
@@ -307,16 +285,8 @@ impl Sampler for AccessBitsSampler {
                 walk
             }
         };
-        let timed = |took| turn.calls.record_duration(took);
         let (target, reading) = (&watched.target, &mut watched.reading);
-        let found = continue_walk(
-            &mut bits.tables,
-            target,
-            walk,
-            reading,
-            turn.deadline,
-            timed,
-        )?;
+        let found = continue_walk(&mut bits.tables, target, walk, reading, turn)?;
         Ok(found.map(|regions| {
             let mut sample = member.population(regions);
             member.eligible.clear_locked_accesses(&mut sample.regions);
@@ -368,12 +338,13 @@ impl Sampler for AccessBitsSampler {
     fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64> {
         let watched = state_of(&mut self.watched, member)?;
         let new = || RegionWalk::new(member.eligible.ranges.clone(), WalkDetail::HugeOnly);
-        let walk = watched.measuring.take().unwrap_or_else(new);
-        let (target, measuring) = (&watched.target, &mut watched.measuring);
+        let mut walk = watched.measuring.take().unwrap_or_else(new);
         let tables = &mut self.bits.tables;
-        let found = continue_walk(tables, target, walk, measuring, deadline, |_| {})?;
-        let huge = |found: &[RegionSample]| found.iter().filter(|r| is_own_huge_page(r)).count();
-        Ok(found.map(|found| huge(&found) as u64 * HUGE_PAGE_BYTES))
+        if tables.walk_until(&watched.target, &mut walk, Some(deadline), |_| {})? {
+            return Ok(SliceProgress::Done(own_huge_bytes(&walk.found)));
+        }
+        watched.measuring = Some(walk);
+        Ok(SliceProgress::Unfinished(Duration::ZERO))
     }
 
     fn huge_pages(
@@ -386,14 +357,9 @@ impl Sampler for AccessBitsSampler {
             Some(walk) => walk,
             None => start_walk(member, &watched.target, turn.calls, WalkDetail::HugeOnly)?,
         };
-        let timed = |took| turn.calls.record_duration(took);
         let (target, listing) = (&watched.target, &mut watched.listing);
-        let tables = &mut self.bits.tables;
-        let found = continue_walk(tables, target, walk, listing, turn.deadline, timed)?;
-        Ok(found.map(|mut found| {
-            found.retain(|r| is_own_huge_page(r) && !member.eligible.is_locked(r.region));
-            found
-        }))
+        let found = continue_walk(&mut self.bits.tables, target, walk, listing, turn)?;
+        Ok(found.map(|found| member.unlocked_huge_pages(found)))
     }
 
     fn zero_pages(
@@ -410,9 +376,7 @@ impl Sampler for AccessBitsSampler {
 }
 
 /// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
-///
-/// # Errors
-/// The process is gone, or the cost of page walks was never measured.
+/// Fails if the cost of page walks was never measured.
 pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<OverheadEstimate> {
     let member = SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?;
     let target = bits.tables.bind(pid)?;
@@ -423,10 +387,7 @@ pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<Over
     probe_once(bits, &member, &target, &regions, seed)
 }
 
-/// Probes these regions of a process for one window, and waits for it.
-///
-/// # Errors
-/// The process is gone, or the cost of page walks was never measured.
+/// Probes these regions of a process for one window, and waits for it. Fails like [`estimate`].
 pub fn probe_once(
     bits: &mut AccessBitBackend,
     member: &SampledProcess,
@@ -464,11 +425,8 @@ fn clear(
         if Instant::now() >= turn.deadline {
             return Ok(false);
         }
-        let slice: Vec<RegionAddr> = rest
-            .iter()
-            .take(CLEARED_PER_CALL)
-            .map(|r| r.region)
-            .collect();
+        let slice = rest.iter().take(CLEARED_PER_CALL).map(|r| r.region);
+        let slice: Vec<RegionAddr> = slice.collect();
         start.cleared += turn.calls.clear_accessed(&member.handle, &slice)?.passed;
     }
     Ok(true)

@@ -18,27 +18,28 @@
 //! It costs two page-table walks per region and sampling interval in the kernel thread. In the
 //! manager it costs two file writes per region before the window and three file reads after it.
 
-pub mod error;
-mod estimate;
+mod error;
 mod kdamond;
-mod pager;
 mod session;
 mod session_queue;
 mod sysfs;
 #[cfg(test)]
 mod tests;
-mod window;
 
 pub use error::DamonError;
-pub use session::DamonSession;
-pub use window::{DamonWindow, MAX_REGIONS};
+pub(super) use session_queue::DamonSessions;
 
 use error::DamonResult;
 use hawkeye_policy::RegionAddr;
 use kdamond::Kdamond;
-pub(super) use session_queue::DamonSessions;
+use session::DamonSession;
 use std::path::PathBuf;
+use std::time::Duration;
 use sysfs::SysfsDir;
+
+/// Most 2 MiB regions in one session (8 GiB): the kernel keeps one sysfs directory for each, and
+/// one more for each result.
+const MAX_REGIONS: usize = 4096;
 
 /// The kernel's DAMON.
 #[derive(Clone, Debug)]
@@ -56,21 +57,21 @@ impl Default for Damon {
 
 impl Damon {
     /// Starts to monitor `regions` of process `pid` (ascending, at least one, at most
-    /// [`MAX_REGIONS`]) for one window.
+    /// [`MAX_REGIONS`]) for one window of this length, but at least 20 ms.
     pub fn start(
         &self,
         pid: u32,
         regions: &[RegionAddr],
-        window: DamonWindow,
+        length: Duration,
     ) -> DamonResult<DamonSession> {
-        DamonSession::start(Kdamond::claim(&self.kdamonds()?)?, pid, regions, window)
+        DamonSession::start(Kdamond::claim(&self.kdamonds()?)?, pid, regions, length)
     }
 
     /// Stops the session that a killed manager left behind; returns whether there was one. Sessions
     /// of a live manager and kdamonds of other programs stay.
     pub fn stop_leftover(&self) -> DamonResult<bool> {
         match Kdamond::take_abandoned(&self.kdamonds()?)? {
-            Some(kdamond) => kdamond.release().map(|()| true),
+            Some(mut kdamond) => kdamond.release().map(|()| true),
             None => Ok(false),
         }
     }

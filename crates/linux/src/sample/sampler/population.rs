@@ -5,15 +5,14 @@
 
 use super::background_task::{ASK_AGAIN, BackgroundTask};
 use super::damon::DamonSessions;
-use super::{SampledProcess, Sampler, SliceContext, SliceResult};
+use super::{SampledProcess, Sampler, SliceContext, SliceResult, is_own_huge_page, own_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::pagemap;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    SampleKinds,
+    CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,12 +21,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
-type PopulationReading = (EligibleRanges, Vec<RegionSample>);
+pub(super) type PopulationReading = (EligibleRanges, Vec<RegionSample>);
 
 #[derive(Default)]
 pub(super) struct PopulationSampler {
-    readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
-    damon: Option<DamonSessions>,
+    pub(super) readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
+    /// Estimates accesses, if it is used.
+    pub(super) damon: Option<DamonSessions>,
 }
 
 fn read(pid: u32) -> Result<PopulationReading> {
@@ -36,26 +36,10 @@ fn read(pid: u32) -> Result<PopulationReading> {
     Ok((eligible, regions))
 }
 
-/// Whether a region is a huge page with memory of its own.
-pub(super) fn is_own_huge_page(region: &RegionSample) -> bool {
-    region.is_huge() && region.present > 0
-}
-
 impl PopulationSampler {
-    /// With accesses, as estimated by DAMON.
-    pub(super) fn with_damon() -> Self {
-        Self {
-            damon: Some(DamonSessions::default()),
-            ..Self::default()
-        }
-    }
-
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
-    pub(super) fn regions(
-        &mut self,
-        member: &mut SampledProcess,
-    ) -> SliceResult<Vec<RegionSample>> {
+    fn regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
         if member.thp_disabled {
             return Ok(SliceProgress::Done(Vec::new()));
         }
@@ -135,14 +119,9 @@ impl Sampler for PopulationSampler {
     }
 
     fn huge_bytes(&mut self, member: &mut SampledProcess, _deadline: Instant) -> SliceResult<u64> {
-        let huge = |regions: Vec<_>| {
-            regions
-                .iter()
-                .filter(|region| is_own_huge_page(region))
-                .count()
-        };
-        let regions = self.regions(member)?;
-        Ok(regions.map(|regions| huge(regions) as u64 * HUGE_PAGE_BYTES))
+        Ok(self
+            .regions(member)?
+            .map(|regions| own_huge_bytes(&regions)))
     }
 
     fn huge_pages(
@@ -151,10 +130,7 @@ impl Sampler for PopulationSampler {
         _turn: &mut SliceContext,
     ) -> SliceResult<Vec<RegionSample>> {
         let regions = self.regions(member)?;
-        Ok(regions.map(|mut regions| {
-            regions.retain(|r| is_own_huge_page(r) && !member.eligible.is_locked(r.region));
-            regions
-        }))
+        Ok(regions.map(|regions| member.unlocked_huge_pages(regions)))
     }
 
     fn zero_pages(
@@ -165,11 +141,8 @@ impl Sampler for PopulationSampler {
         calls: &mut TargetCalls,
     ) -> Result<Option<u16>> {
         // A read would populate a page that is not present.
-        if !self
-            .read_region(member, region)?
-            .as_ref()
-            .is_some_and(is_own_huge_page)
-        {
+        let found = self.read_region(member, region)?;
+        if !found.is_some_and(|found| is_own_huge_page(&found)) {
             return Ok(None);
         }
         let zero = calls.zero_pages(&member.handle, region, enough)?;

@@ -1,7 +1,7 @@
 //! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
 //! several times within milliseconds, and continues with the next few.
 
-use super::sampled_process::SampledProcess;
+use super::SampledProcess;
 use crate::error::Result;
 use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
@@ -65,7 +65,8 @@ pub struct WalkHistory {
     regions: HashMap<RegionAddr, (u32, u64)>,
     /// Regions that other processes share, and the window that showed it. Their walks are unknown.
     shared: HashMap<RegionAddr, u64>,
-    windows: u64,
+    /// Windows that have ended.
+    pub windows: u64,
     /// Number of regions that could be probed in the last window.
     probed_of: usize,
     /// When CPU time was last read, and its value.
@@ -73,7 +74,6 @@ pub struct WalkHistory {
 }
 
 /// What is known of a sample's regions.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AppliedRegionWalks {
     /// First touches since the last clear, in the regions that were cleared in the last window.
     pub first_touches: u64,
@@ -88,11 +88,6 @@ const REMEMBERED_WINDOWS: u64 = 16;
 const GROWN: usize = 8;
 
 impl WalkHistory {
-    /// Whether a window has ended.
-    pub fn any_window(&self) -> bool {
-        self.windows > 0
-    }
-
     /// Seed for the order of the next window's regions: another one each time.
     pub fn next_seed(&self) -> u64 {
         self.windows
@@ -121,8 +116,7 @@ impl WalkHistory {
         let Some(probing) = self.probing.take() else {
             return false;
         };
-        let all = probing.regions;
-        let shared = probing.shared.clone();
+        let (all, shared) = (probing.regions, probing.shared.clone());
         let estimate = probing.finish(costs);
         self.windows += 1;
         let window = self.windows;
@@ -179,10 +173,9 @@ impl WalkHistory {
         }
         AppliedRegionWalks {
             first_touches,
-            seen: if seen == 0 {
-                1.0
-            } else {
-                seen as f64 / base as f64
+            seen: match seen {
+                0 => 1.0,
+                _ => seen as f64 / base as f64,
             },
         }
     }
@@ -364,13 +357,11 @@ impl ProcessProbeRun {
             let touched = self.estimator.read(&marks, cpu, wall);
             if RegionProbePlan::round_has_enough_touches(round.reads, touched, round.regions.len())
             {
-                if !self.estimator.end_probe_round(round.for_rate) {
-                    let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
-                    let for_rate = round.for_rate;
-                    if !regions.is_empty() {
-                        self.probe
-                            .repeat_round(ProbeRoundPlan { regions, for_rate });
-                    }
+                let for_rate = round.for_rate;
+                let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+                if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
+                    self.probe
+                        .repeat_round(ProbeRoundPlan { regions, for_rate });
                 }
                 self.round = None;
             } else {

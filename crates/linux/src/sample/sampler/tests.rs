@@ -4,9 +4,7 @@ use super::*;
 use crate::own_memory::OwnMemory;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::PageTableReader;
-use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessIdentity, ProcessRules,
-};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use nix::sys::mman::{MmapAdvise, mlock};
 use std::ops::Range;
 
@@ -20,19 +18,19 @@ fn locked_memory_is_not_taken_for_hot() {
     let tables = PageTableReader::load().expect("the BPF programs load");
     let mut calls = TargetCalls::default();
     calls.prepare().expect("a helper starts");
-    let memory =
-        OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("memory can be mapped");
-    let start = memory.start().as_ptr();
-    let skipped = start.align_offset(HUGE_PAGE_BYTES as usize);
-    // SAFETY: within the mapping, which is one region longer than what is used.
-    let first = unsafe { memory.start().byte_add(skipped) };
-    // SAFETY: as above, for all indices up to `REGIONS`.
-    let region = |index: u64| unsafe { first.byte_add((index * HUGE_PAGE_BYTES) as usize) };
+    let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
+    let memory = memory.expect("memory can be mapped");
+    let skipped = (memory.start().as_ptr()).align_offset(HUGE_PAGE_BYTES as usize);
+    let at = |index: u64, page_bytes: u64| {
+        let offset = skipped + (index * page_bytes) as usize;
+        // SAFETY: within the mapping, which is one region longer than what is used.
+        unsafe { memory.start().byte_add(offset) }
+    };
+    let region = |index| at(index, HUGE_PAGE_BYTES);
     let write = |regions: Range<u64>| {
         for page in (regions.start * 512)..(regions.end * 512) {
-            let offset = (page * BASE_PAGE_BYTES) as usize;
             // SAFETY: within the mapping, as above.
-            unsafe { first.byte_add(offset).cast::<u8>().write_volatile(1) };
+            unsafe { at(page, BASE_PAGE_BYTES).cast::<u8>().write_volatile(1) };
         }
     };
     let advise = |advice| memory.advise(advice).expect("the advice is accepted");
@@ -51,12 +49,11 @@ fn locked_memory_is_not_taken_for_hot() {
         first_touch_cost: Duration::ZERO,
     }))
     .into_sampler();
-    let own = std::process::id();
-    let mut member = SampledProcess::open(own, ProcessIdentity::default(), ProcessRules::default())
-        .expect("this process can be managed");
-    sampler
-        .bind(member.handle.id)
-        .expect("the programs bind to the process");
+    let (own, rules) = (std::process::id(), ProcessRules::default());
+    let member = SampledProcess::open(own, ProcessIdentity::default(), rules);
+    let mut member = member.expect("this process can be managed");
+    let bound = sampler.bind(member.handle.id);
+    bound.expect("the programs bind to the process");
     let mut turn = SliceContext {
         calls: &mut calls,
         deadline: Instant::now() + Duration::from_secs(60),
@@ -74,11 +71,8 @@ fn locked_memory_is_not_taken_for_hot() {
         found.expect("the region is in the sample")
     };
     let touched = |index| found(index).accessed;
-    assert_eq!(
-        [2, 3, 4, 5].map(touched),
-        [0; 4],
-        "locked memory has no accesses"
-    );
+    let locked = [2, 3, 4, 5].map(touched);
+    assert_eq!(locked, [0; 4], "locked memory has no accesses");
     // khugepaged may have made a region huge, which maps it as accessed.
     let cleared = [1, 6, 7].map(found).into_iter().filter(|r| !r.is_huge());
     let cleared: Vec<u16> = cleared.map(|r| r.accessed).collect();
@@ -86,8 +80,6 @@ fn locked_memory_is_not_taken_for_hot() {
     assert!(!cleared.is_empty());
     assert!(cleared.iter().all(|n| *n == 0), "{cleared:?}");
     // A few translations may have stayed in the TLB.
-    assert!(
-        touched(0) > PAGES_PER_REGION / 2,
-        "memory in use has accesses"
-    );
+    let most = PAGES_PER_REGION / 2;
+    assert!(touched(0) > most, "memory in use has accesses");
 }

@@ -10,7 +10,7 @@ pub(super) fn broken(
     number: u64,
     region: &RegionMapping,
 ) -> Option<&'static str> {
-    let known = space.many_sizes || region.folios.is_empty() && region.joined.is_none();
+    let known = space.many_sizes || region.folios.is_empty() && region.multi_region.is_none();
     if !known {
         return Some("only a space of many sizes has folios or larger pages");
     }
@@ -55,7 +55,7 @@ fn broken_multi_region_rule(
     number: u64,
     region: &RegionMapping,
 ) -> Option<&'static str> {
-    let order = region.joined?;
+    let order = region.multi_region?;
     let Some(block) = region.huge else {
         return Some("what is part of a larger page is huge");
     };
@@ -69,7 +69,7 @@ fn broken_multi_region_rule(
     }
     let alike = around.clone().zip(first..).all(|(neighbour, block)| {
         let found = space.table.get(neighbour);
-        found.is_some_and(|f| f.joined == Some(order) && f.huge.map(u64::from) == Some(block))
+        found.is_some_and(|f| f.multi_region == Some(order) && f.huge.map(u64::from) == Some(block))
     });
     (!alike).then_some("all parts of a larger page are mapped, and lie in a row")
 }

@@ -21,8 +21,9 @@ impl SimulatedKernel {
         let regions: Vec<RegionId> = regions.collect();
         for part in &regions {
             let smaller = |of: PageOrder| of < order;
-            let fits =
-                |found: &RegionMapping| found.can_be_copied() && found.joined.is_none_or(smaller);
+            let fits = |found: &RegionMapping| {
+                found.can_be_copied() && found.multi_region.is_none_or(smaller)
+            };
             if !self.one_mapping_holds_region(*part, fits)? {
                 return Err(at.not_candidate_error());
             }
@@ -48,7 +49,7 @@ impl SimulatedKernel {
         for part in regions {
             self.split_multi_region_page(part);
             self.space_mut(at.space)?.many_sizes = true;
-            self.get_or_create_region(part)?.joined = Some(order);
+            self.get_or_create_region(part)?.multi_region = Some(order);
         }
         Ok(self.completed_promotion(time, &work))
     }

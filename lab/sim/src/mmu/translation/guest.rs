@@ -3,10 +3,10 @@
 use super::chunk_tables::ChunkTables;
 use super::key_cache::KeyCache;
 use super::missed_pages::MAX_LEVELS;
+use super::page_walk_caches::UpperEntryCaches;
 use super::sizes::LeafSize;
 use super::spec::PageTableLevels;
 use super::table_caches::TableCacheLine;
-use super::upper_entries::UpperEntryCaches;
 use crate::mmu::NestedCaches;
 
 /// Kinds of lines: the tables of an address space or guest, those of the host for the guest's

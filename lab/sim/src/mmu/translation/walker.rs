@@ -6,10 +6,10 @@ use super::mappings::Mappings;
 use super::missed_pages::{
     MAX_LEVELS, MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind,
 };
+use super::page_walk_caches::{UpperEntryCaches, WalkStarts};
 use super::sizes::LeafSize;
 use super::spec::{PageTableSetup, TranslatorSpec};
 use super::table_caches::{TableCacheLine, TableCaches, WalkLoadCounts, WalkLoader};
-use super::upper_entries::{UpperEntryCaches, WalkStarts};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]

@@ -20,12 +20,7 @@ pub enum DamonError {
          {offered:?}, not {OPERATIONS}",
         path.display()
     )]
-    NoVirtualAddresses {
-        /// The file that lists the operations.
-        path: PathBuf,
-        /// Its contents.
-        offered: String,
-    },
+    NoVirtualAddresses { path: PathBuf, offered: String },
     /// DAMON cannot list what it finds.
     #[error(
         "{} is not there: this kernel's DAMON cannot list its results (it is older than 6.2)",
@@ -37,7 +32,6 @@ pub enum DamonError {
     InUse {
         /// The file with the number of configured kdamonds.
         path: PathBuf,
-        /// Its value.
         count: u32,
     },
     /// The kernel itself uses DAMON exclusively.
@@ -50,32 +44,19 @@ pub enum DamonError {
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The action that failed.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
     /// A file holds something other than a number.
     #[error("{} holds {content:?}, not a number", path.display())]
-    NotANumber {
-        /// The file.
-        path: PathBuf,
-        /// Its contents.
-        content: String,
-    },
+    NotANumber { path: PathBuf, content: String },
     /// Monitoring stopped by itself, as it does when the process exits.
     #[error("DAMON stopped monitoring process {0}: it has ended, or another program stopped DAMON")]
     Stopped(u32),
     /// The window did not end within twice its length.
     #[error("DAMON did not end a window of {window:?} over {regions} regions in time")]
-    TooSlow {
-        /// Requested length.
-        window: Duration,
-        /// Requested number of regions.
-        regions: usize,
-    },
+    TooSlow { window: Duration, regions: usize },
 }
 
 pub(super) type DamonResult<T> = std::result::Result<T, DamonError>;

@@ -1,19 +1,29 @@
 //! The one kdamond (kernel thread of DAMON) that a session configures, through sysfs.
 
 use super::error::{DamonError, DamonResult, OPERATIONS};
-use super::estimate::RangeHits;
+use super::session::SAMPLES;
 use super::sysfs::SysfsDir;
-use super::window::{DamonWindow, SAMPLES, monitored_ranges};
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
+
+/// DAMON refuses fewer pieces (`damon_set_attrs` in `mm/damon/core.c`).
+const MIN_PIECES: usize = 3;
 
 /// Where a session leaves its mark, below `kdamonds`: an interval that `fvaddr` does not use.
 pub(super) const MARKED_FILE: &str = "0/contexts/0/monitoring_attrs/intervals/update_us";
 /// Upper half of the mark, "HAWK"; the lower half is the manager's pid.
 pub(super) const OWNER_MARK: u64 = 0x4841_574b << 32;
+
+/// Number of samples in which DAMON found one address range accessed.
+#[derive(Debug)]
+pub(super) struct RangeHits {
+    pub(super) range: Range<u64>,
+    pub(super) count: u32,
+}
 
 /// The one kdamond that a session or probe configures. Dropping it stops and removes it.
 #[derive(Debug)]
@@ -25,12 +35,10 @@ pub(super) struct Kdamond {
 impl Kdamond {
     /// Creates a kdamond and sets the manager's mark on it, if there is none at all.
     pub(super) fn claim(kdamonds: &SysfsDir) -> DamonResult<Self> {
-        let found = count(kdamonds)?;
-        if found != 0 {
-            return Err(DamonError::InUse {
-                path: kdamonds.path("nr_kdamonds"),
-                count: found,
-            });
+        let count = kdamonds.read_number("nr_kdamonds")?;
+        if count != 0 {
+            let path = kdamonds.path("nr_kdamonds");
+            return Err(DamonError::InUse { path, count });
         }
         kdamonds.write("nr_kdamonds", 1)?;
         let kdamond = Self {
@@ -80,23 +88,19 @@ impl Kdamond {
         &self,
         pid: u32,
         regions: &[RegionAddr],
-        window: DamonWindow,
+        sampling: Duration,
     ) -> DamonResult<()> {
         let pieces = monitored_ranges(regions);
         self.context().write("operations", OPERATIONS)?;
-        self.set_attributes(pieces.len(), window)?;
+        let attributes = self.context().sub("monitoring_attrs");
+        // The kernel counts whole microseconds.
+        let sample_us = sampling.as_micros();
+        attributes.write("intervals/sample_us", sample_us)?;
+        attributes.write("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
+        attributes.write("nr_regions/min", pieces.len())?;
+        attributes.write("nr_regions/max", pieces.len())?;
         self.set_target(pid, &pieces)?;
         self.set_scheme()
-    }
-
-    fn set_attributes(&self, pieces: usize, window: DamonWindow) -> DamonResult<()> {
-        let intervals = self.context().sub("monitoring_attrs/intervals");
-        let sample_us = window.sampling.as_micros();
-        intervals.write("sample_us", sample_us)?;
-        intervals.write("aggr_us", sample_us * u128::from(SAMPLES))?;
-        let limits = self.context().sub("monitoring_attrs/nr_regions");
-        limits.write("min", pieces)?;
-        limits.write("max", pieces)
     }
 
     fn set_target(&self, pid: u32, pieces: &[Range<u64>]) -> DamonResult<()> {
@@ -132,16 +136,15 @@ impl Kdamond {
     pub(super) fn start(&self, pid: u32) -> DamonResult<()> {
         let on = self.dir().write("state", "on");
         on.map_err(|error| match error {
-            DamonError::Io { path, source, .. } => match source.kind() {
-                io::ErrorKind::ResourceBusy => DamonError::Exclusive(path),
-                // The kernel accepted the configuration before, so it is the pid that is invalid.
-                io::ErrorKind::InvalidInput if !is_alive(pid) => DamonError::Stopped(pid),
-                _ => DamonError::Io {
-                    action: "write",
-                    path,
-                    source,
-                },
-            },
+            DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
+                DamonError::Exclusive(path)
+            }
+            // The kernel accepted the configuration before, so it is the pid that is invalid.
+            DamonError::Io { source, .. }
+                if source.kind() == ErrorKind::InvalidInput && !is_alive(pid) =>
+            {
+                DamonError::Stopped(pid)
+            }
             other => other,
         })
     }
@@ -169,8 +172,8 @@ impl Kdamond {
             if entry.file_type().map_err(failed)?.is_dir() {
                 let result = SysfsDir(entry.path());
                 hits.push(RangeHits {
-                    range: result.number("start")?..result.number("end")?,
-                    count: result.number("nr_accesses")?,
+                    range: result.read_number("start")?..result.read_number("end")?,
+                    count: result.read_number("nr_accesses")?,
                 });
             }
         }
@@ -179,7 +182,8 @@ impl Kdamond {
 
     /// Takes over the kdamond of a dead manager, if there is one.
     pub(super) fn take_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
-        let abandoned = count(kdamonds)? == 1 && owner(kdamonds).is_some_and(|pid| !is_alive(pid));
+        let count: u32 = kdamonds.read_number("nr_kdamonds")?;
+        let abandoned = count == 1 && owner(kdamonds).is_some_and(|pid| !is_alive(pid));
         Ok(abandoned.then(|| Self {
             kdamonds: kdamonds.clone(),
             released: false,
@@ -187,11 +191,7 @@ impl Kdamond {
     }
 
     /// Stops and removes the kdamond.
-    pub(super) fn release(mut self) -> DamonResult<()> {
-        self.undo()
-    }
-
-    fn undo(&mut self) -> DamonResult<()> {
+    pub(super) fn release(&mut self) -> DamonResult<()> {
         self.released = true;
         if self.is_running()? {
             // It may stop by itself, with its target, before this write arrives.
@@ -208,14 +208,25 @@ impl Drop for Kdamond {
     fn drop(&mut self) {
         if !self.released {
             // No caller could handle the error; `stop_leftover` finds the kdamond by its mark.
-            let _ = self.undo();
+            let _ = self.release();
         }
     }
 }
 
-/// Number of configured kdamonds.
-fn count(kdamonds: &SysfsDir) -> DamonResult<u32> {
-    kdamonds.number("nr_kdamonds")
+/// The ranges that DAMON monitors: the regions, or their quarters if there are fewer than it
+/// accepts.
+///
+/// The number of pieces equals DAMON's lower and upper limit. So DAMON does not merge two pieces:
+/// no result may be larger than all memory divided by the lower limit. Nor does it split one: it
+/// splits up to half of the upper limit.
+fn monitored_ranges(regions: &[RegionAddr]) -> Vec<Range<u64>> {
+    let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
+    let size = HUGE_PAGE_BYTES / parts;
+    let piece = |start: u64| start..start + size;
+    regions
+        .iter()
+        .flat_map(|region| (0..parts).map(move |part| piece(region.start() + part * size)))
+        .collect()
 }
 
 pub(super) fn is_alive(pid: u32) -> bool {
@@ -224,7 +235,21 @@ pub(super) fn is_alive(pid: u32) -> bool {
 
 /// Pid of the manager that configured the first kdamond, if a session did.
 fn owner(kdamonds: &SysfsDir) -> Option<u32> {
-    let update_us: u64 = kdamonds.number(MARKED_FILE).ok()?;
-    (update_us >> 32 == OWNER_MARK >> 32)
-        .then_some(u32::try_from(update_us & u64::from(u32::MAX)).unwrap_or_default())
+    let update_us: u64 = kdamonds.read_number(MARKED_FILE).ok()?;
+    u32::try_from(update_us ^ OWNER_MARK).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::events::region;
+
+    #[test]
+    fn few_regions_are_cut_up_so_that_damon_accepts_them() {
+        let quarter = HUGE_PAGE_BYTES / 4;
+        let quarters = (4..8).map(|index| index * quarter..(index + 1) * quarter);
+        assert_eq!(monitored_ranges(&[region(1)]), quarters.collect::<Vec<_>>());
+        assert_eq!(monitored_ranges(&[1, 3].map(region)).len(), 8);
+        assert_eq!(monitored_ranges(&[1, 3, 4].map(region)).len(), 3);
+    }
 }

@@ -5,27 +5,39 @@
 //! covered page by page, one page a turn. Regions that no turn has covered yet count as not
 //! accessed.
 
-use super::pager::RegionPager;
-use super::{Damon, DamonError, DamonSession, DamonWindow, MAX_REGIONS};
+use super::session::DamonSession;
+use super::{Damon, DamonError, MAX_REGIONS};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings;
 use crate::sample::pagemap;
+use crate::sample::sampler::SliceResult;
 use crate::sample::sampler::background_task::{ASK_AGAIN, BackgroundTask};
-use crate::sample::sampler::slice::SliceResult;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What DAMON has shown of one process.
 #[derive(Debug, Default)]
 struct AccessEstimates {
     /// Base pages touched within a sampling interval, from the last turn that covered the region.
     touched: BTreeMap<RegionAddr, u16>,
-    pager: RegionPager,
+    /// Where the next session starts. It is an address and not an index, so that regions may come
+    /// and go.
+    next_page: u64,
 }
 
 impl AccessEstimates {
+    /// The next regions, at most `limit`, of `regions` (ascending). Continues from the end of the
+    /// last page to the last region, then starts again at the first.
+    fn next_page<'a>(&mut self, regions: &'a [RegionAddr], limit: usize) -> &'a [RegionAddr] {
+        let first = regions.partition_point(|region| region.start() < self.next_page);
+        let first = if first == regions.len() { 0 } else { first };
+        let page = &regions[first..regions.len().min(first + limit)];
+        self.next_page = page.last().map_or(0, |region| region.end());
+        page
+    }
+
     /// Puts the estimates into a population, and drops those of regions that are not in it.
     fn apply(&mut self, regions: &mut [RegionSample]) {
         let before = std::mem::take(&mut self.touched);
@@ -81,7 +93,7 @@ impl DamonTurnQueue {
 pub(crate) struct DamonSessions {
     damon: Damon,
     turns: DamonTurnQueue,
-    session: SessionState,
+    session: Option<(ProcessId, SessionState)>,
     /// Estimates for each process, from its first window on.
     estimates: HashMap<ProcessId, AccessEstimates>,
     /// Whether the end of this window was seen.
@@ -91,30 +103,13 @@ pub(crate) struct DamonSessions {
 }
 
 /// State of the session of the process that has the turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum SessionState {
-    #[default]
-    None,
-    Listing(ProcessId, BackgroundTask<Result<Vec<RegionAddr>>>),
-    Starting(ProcessId, BackgroundTask<Result<DamonSession, DamonError>>),
-    Open(ProcessId, DamonSession),
+    Listing(BackgroundTask<Result<Vec<RegionAddr>>>),
+    Starting(BackgroundTask<Result<DamonSession, DamonError>>),
+    Open(DamonSession),
     /// The thread waits for the end of DAMON's window.
-    Finishing(
-        ProcessId,
-        BackgroundTask<Result<Vec<(RegionAddr, u16)>, DamonError>>,
-    ),
-}
-
-impl SessionState {
-    fn process(&self) -> Option<ProcessId> {
-        match self {
-            Self::None => None,
-            Self::Listing(process, _)
-            | Self::Starting(process, _)
-            | Self::Open(process, _)
-            | Self::Finishing(process, _) => Some(*process),
-        }
-    }
+    Finishing(BackgroundTask<Result<Vec<(RegionAddr, u16)>, DamonError>>),
 }
 
 /// Time limit for each of listing, setup and the end of a window.
@@ -125,7 +120,7 @@ impl Default for DamonSessions {
         Self {
             damon: Damon::default(),
             turns: DamonTurnQueue::default(),
-            session: SessionState::None,
+            session: None,
             estimates: HashMap::new(),
             over: true,
             length: Duration::from_secs(1),
@@ -151,58 +146,59 @@ impl DamonSessions {
     pub(crate) fn start_window(&mut self, process: ProcessId) -> SliceResult<()> {
         self.estimates.entry(process).or_default();
         if std::mem::take(&mut self.over) {
-            self.session = SessionState::None;
+            self.session = None;
         }
         match &self.session {
-            SessionState::None => {
-                if self.turns.request_turn(process) {
-                    let list = move || populated_regions(process.pid);
-                    self.session = SessionState::Listing(process, BackgroundTask::begin(list));
-                    return Ok(SliceProgress::Unfinished(ASK_AGAIN));
-                }
+            None if self.turns.request_turn(process) => {
+                let list = BackgroundTask::begin(move || populated_regions(process.pid));
+                self.wait(process, SessionState::Listing(list))
             }
-            session if session.process() == Some(process) => {
-                return self.continue_start(process);
-            }
-            _ => {
+            None => Ok(SliceProgress::Done(())),
+            Some((with, _)) if *with == process => self.continue_start(process),
+            Some(_) => {
                 self.turns.request_turn(process);
+                Ok(SliceProgress::Done(()))
             }
         }
-        Ok(SliceProgress::Done(()))
+    }
+
+    fn wait(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
+        self.session = Some((process, state));
+        Ok(SliceProgress::Unfinished(ASK_AGAIN))
     }
 
     fn continue_start(&mut self, process: ProcessId) -> SliceResult<()> {
-        match std::mem::take(&mut self.session) {
-            SessionState::Listing(_, mut task) => {
+        match self.session.take() {
+            Some((_, SessionState::Listing(mut task))) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
-                    self.session = SessionState::Listing(process, task);
-                    return Ok(SliceProgress::Unfinished(ASK_AGAIN));
+                    return self.wait(process, SessionState::Listing(task));
                 };
                 let estimates = self.estimates.entry(process).or_default();
-                let page = estimates.pager.next_page(&regions?, MAX_REGIONS).to_vec();
+                let page = estimates.next_page(&regions?, MAX_REGIONS).to_vec();
                 if page.is_empty() {
                     self.turns.skip_turn();
                     return Ok(SliceProgress::Done(()));
                 }
                 // A quarter longer than the window: results must be requested before DAMON's own
                 // window ends, or they come at the end of its next one.
-                let window = DamonWindow::with_length(self.length * 5 / 4);
+                let length = self.length * 5 / 4;
                 let damon = self.damon.clone();
-                let start = move || damon.start(process.pid, &page, window);
-                self.session = SessionState::Starting(process, BackgroundTask::begin(start));
-                Ok(SliceProgress::Unfinished(ASK_AGAIN))
+                let start = move || damon.start(process.pid, &page, length);
+                self.wait(
+                    process,
+                    SessionState::Starting(BackgroundTask::begin(start)),
+                )
             }
-            SessionState::Starting(_, mut task) => match task.poll(process.pid, PATIENCE)? {
-                None => {
-                    self.session = SessionState::Starting(process, task);
-                    Ok(SliceProgress::Unfinished(ASK_AGAIN))
+            Some((_, SessionState::Starting(mut task))) => {
+                match task.poll(process.pid, PATIENCE)? {
+                    None => self.wait(process, SessionState::Starting(task)),
+                    Some(Ok(session)) => {
+                        self.session = Some((process, SessionState::Open(session)));
+                        Ok(SliceProgress::Done(()))
+                    }
+                    Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
                 }
-                Some(Ok(session)) => {
-                    self.session = SessionState::Open(process, session);
-                    Ok(SliceProgress::Done(()))
-                }
-                Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
-            },
+            }
             other => {
                 self.session = other;
                 Ok(SliceProgress::Done(()))
@@ -216,31 +212,30 @@ impl DamonSessions {
         if !self.estimates.contains_key(&process) {
             return Ok(SliceProgress::Done(()));
         }
+        let served = self.session.as_ref().map(|(process, _)| *process);
         if !std::mem::replace(&mut self.over, true) {
-            self.turns.end_turn(self.session.process());
+            self.turns.end_turn(served);
         }
-        if self.session.process() != Some(process) {
+        if served != Some(process) {
             return Ok(SliceProgress::Done(()));
         }
-        match std::mem::take(&mut self.session) {
-            SessionState::Open(_, session) => {
-                self.length = Instant::now().saturating_duration_since(session.started());
+        match self.session.take() {
+            Some((_, SessionState::Open(session))) => {
+                self.length = session.started.elapsed();
                 let task = BackgroundTask::begin(move || session.finish());
-                self.session = SessionState::Finishing(process, task);
-                Ok(SliceProgress::Unfinished(ASK_AGAIN))
+                self.wait(process, SessionState::Finishing(task))
             }
-            SessionState::Finishing(_, mut task) => match task.poll(process.pid, PATIENCE)? {
-                None => {
-                    self.session = SessionState::Finishing(process, task);
-                    Ok(SliceProgress::Unfinished(ASK_AGAIN))
+            Some((_, SessionState::Finishing(mut task))) => {
+                match task.poll(process.pid, PATIENCE)? {
+                    None => return self.wait(process, SessionState::Finishing(task)),
+                    Some(Ok(found)) => {
+                        let estimates = self.estimates.entry(process).or_default();
+                        estimates.touched.extend(found);
+                    }
+                    Some(Err(error)) => error_if_ended(error, process)?,
                 }
-                Some(Ok(found)) => {
-                    let estimates = self.estimates.entry(process).or_default();
-                    estimates.touched.extend(found);
-                    Ok(SliceProgress::Done(()))
-                }
-                Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
-            },
+                Ok(SliceProgress::Done(()))
+            }
             // The window ended before it had begun.
             _ => Ok(SliceProgress::Done(())),
         }
@@ -267,49 +262,18 @@ fn error_if_ended(error: DamonError, process: ProcessId) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::HUGE_PAGE_BYTES;
     use hawkeye_policy::PageOrder;
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::events::{process, region};
 
-    /// One window: returns which of the processes that ask is served.
-    fn window(turns: &mut DamonTurnQueue, pids: &[u32]) -> Option<u32> {
-        let mut served = None;
-        for &pid in pids {
-            if turns.request_turn(process(pid)) && served.is_none() {
-                served = Some(pid);
-            }
-        }
-        turns.end_turn(served.map(process));
-        served
-    }
-
-    #[test]
-    fn processes_take_turns() {
+    /// Windows in which these processes ask: returns which one is served in each. Process 5 has
+    /// nothing to sample.
+    fn served<const N: usize>(windows: &[[u32; N]]) -> Vec<Option<u32>> {
         let mut turns = DamonTurnQueue::default();
-        let served: Vec<_> = (0..4).map(|_| window(&mut turns, &[7, 8, 9])).collect();
-        assert_eq!(served, [Some(7), Some(8), Some(9), Some(7)]);
-        let mut alone = DamonTurnQueue::default();
-        assert_eq!(window(&mut alone, &[7]), Some(7));
-        assert_eq!(window(&mut alone, &[7]), Some(7));
-    }
-
-    #[test]
-    fn an_ended_process_loses_its_turn_after_one_window() {
-        let mut turns = DamonTurnQueue::default();
-        assert_eq!(window(&mut turns, &[7, 8]), Some(7));
-        assert_eq!(window(&mut turns, &[7, 9]), None);
-        assert_eq!(window(&mut turns, &[7, 9]), Some(7));
-        assert_eq!(window(&mut turns, &[7, 9]), Some(9));
-    }
-
-    #[test]
-    fn a_process_with_nothing_to_sample_passes_its_turn() {
-        let mut turns = DamonTurnQueue::default();
-        let mut window = || {
+        let mut window = |pids: &[u32; N]| {
             let mut served = None;
-            for pid in [7, 8, 9] {
+            for &pid in pids {
                 match (turns.request_turn(process(pid)) && served.is_none(), pid) {
-                    (true, 7) => turns.skip_turn(),
+                    (true, 5) => turns.skip_turn(),
                     (true, _) => served = Some(pid),
                     _ => {}
                 }
@@ -317,8 +281,35 @@ mod tests {
             turns.end_turn(served.map(process));
             served
         };
-        let served: Vec<_> = (0..4).map(|_| window()).collect();
-        assert_eq!(served, [Some(8), Some(9), Some(8), Some(9)]);
+        windows.iter().map(&mut window).collect()
+    }
+
+    #[test]
+    fn processes_take_turns() {
+        let (seven, eight, nine) = (Some(7), Some(8), Some(9));
+        assert_eq!(served(&[[7, 8, 9]; 4]), [seven, eight, nine, seven]);
+        assert_eq!(served(&[[7]; 2]), [seven; 2]);
+        // An ended process loses its turn after one window.
+        let ended = [[7, 8], [7, 9], [7, 9], [7, 9]];
+        assert_eq!(served(&ended), [seven, None, seven, nine]);
+        // A process with nothing to sample passes its turn.
+        assert_eq!(served(&[[5, 8, 9]; 4]), [eight, nine, eight, nine]);
+    }
+
+    #[test]
+    fn pages_cover_everything_in_turn() {
+        let all = [0, 1, 2, 10, 11, 20].map(region);
+        let mut estimates = AccessEstimates::default();
+        for page in [&all[..4], &all[4..], &all[..4]] {
+            assert_eq!(estimates.next_page(&all, 4), page);
+        }
+        assert_eq!(
+            estimates.next_page(&all[..1], 4),
+            &all[..1],
+            "the rest is gone"
+        );
+        assert_eq!(estimates.next_page(&[], 4), []);
+        assert_eq!(AccessEstimates::default().next_page(&all, 100), all);
     }
 
     fn sample(index: u64, present: u16, huge: bool) -> RegionSample {
@@ -327,7 +318,7 @@ mod tests {
             accessed: present,
             runs: 1,
             order: PageOrder::of_region(huge),
-            ..RegionSample::untouched(RegionAddr::containing(index * HUGE_PAGE_BYTES))
+            ..RegionSample::untouched(region(index))
         }
     }
 
@@ -335,7 +326,6 @@ mod tests {
     fn estimates_are_capped_by_population_and_kept_while_it_lasts() {
         let mut estimates = AccessEstimates::default();
         let known = [(1, 300), (2, 300), (3, 30), (4, 0), (9, 512)];
-        let region = |index| RegionAddr::containing(index * HUGE_PAGE_BYTES);
         let known = known.map(|(index, pages)| (region(index), pages));
         estimates.touched.extend(known);
         let mut regions = [

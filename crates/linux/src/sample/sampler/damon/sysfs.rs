@@ -3,8 +3,8 @@
 use super::error::{DamonError, DamonResult};
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,18 +30,12 @@ impl SysfsDir {
     /// The value of a file, without white space around it.
     pub(super) fn read(&self, name: &str) -> DamonResult<String> {
         let path = self.path(name);
-        match retry_while_busy(|| fs::read_to_string(&path)) {
-            Ok(content) => Ok(content.trim().to_owned()),
-            Err(source) => Err(DamonError::Io {
-                action: "read",
-                path,
-                source,
-            }),
-        }
+        let content = retry_while_busy("read", &path, || fs::read_to_string(&path))?;
+        Ok(content.trim().to_owned())
     }
 
     /// The value of a file that holds a number.
-    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
+    pub(super) fn read_number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
         let content = self.read(name)?;
         content.parse().map_err(|_| DamonError::NotANumber {
             path: self.path(name),
@@ -52,32 +46,33 @@ impl SysfsDir {
     pub(super) fn write(&self, name: &str, value: impl Display) -> DamonResult<()> {
         let path = self.path(name);
         let value = value.to_string();
-        retry_while_busy(|| {
-            OpenOptions::new()
-                .write(true)
-                .truncate(true)
-                .open(&path)?
-                .write_all(value.as_bytes())
-        })
-        .map_err(|source| DamonError::Io {
-            action: "write",
-            path,
-            source,
+        retry_while_busy("write", &path, || {
+            let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
+            file.write_all(value.as_bytes())
         })
     }
 }
 
-/// Repeats an attempt that fails with EBUSY, for up to [`BUSY_PATIENCE`].
-fn retry_while_busy<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Repeats an action on a file that fails with EBUSY, for up to [`BUSY_PATIENCE`].
+fn retry_while_busy<T>(
+    action: &'static str,
+    path: &Path,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> DamonResult<T> {
     let deadline = Instant::now() + BUSY_PATIENCE;
     loop {
         match attempt() {
-            Err(error)
-                if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
-            {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 thread::sleep(BUSY_PAUSE);
             }
-            result => return result,
+            result => {
+                let path = path.to_owned();
+                return result.map_err(|source| DamonError::Io {
+                    action,
+                    path,
+                    source,
+                });
+            }
         }
     }
 }

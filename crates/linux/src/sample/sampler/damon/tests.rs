@@ -85,23 +85,21 @@ impl FakeDamon {
     }
 }
 
-fn window() -> DamonWindow {
-    DamonWindow::with_length(Duration::from_millis(20))
-}
+const WINDOW: Duration = Duration::from_millis(40);
 
 fn four() -> [RegionAddr; 4] {
     [4, 5, 9, 10].map(region)
 }
 
 fn start(fake: &FakeDamon) -> DamonResult<DamonSession> {
-    fake.damon().start(123, &four(), window())
+    fake.damon().start(123, &four(), WINDOW)
 }
 
 #[test]
 fn missing_features_are_named_and_no_session_stays() {
     let admin = "/nonexistent".into();
     let nowhere = Damon { admin };
-    let started = nowhere.start(1, &four(), window());
+    let started = nowhere.start(1, &four(), WINDOW);
     assert!(matches!(started, Err(DamonError::Absent(_))));
 
     let fake = FakeDamon::new();
@@ -146,8 +144,8 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
     assert_eq!(fake.get("kdamonds/0/state"), "on");
     for (name, value) in [
         ("operations", "fvaddr".to_owned()),
-        ("monitoring_attrs/intervals/sample_us", "1000".into()),
-        ("monitoring_attrs/intervals/aggr_us", "20000".into()),
+        ("monitoring_attrs/intervals/sample_us", "2000".into()),
+        ("monitoring_attrs/intervals/aggr_us", "40000".into()),
         ("monitoring_attrs/nr_regions/min", "4".into()),
         ("monitoring_attrs/nr_regions/max", "4".into()),
         ("targets/0/pid_target", "123".into()),
@@ -180,7 +178,7 @@ fn a_dropped_session_removes_its_kdamond() {
 fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = FakeDamon::new();
     let five = [1, 2, 3, 4, 5].map(region);
-    let started = fake.damon().start(1, &five, window());
+    let started = fake.damon().start(1, &five, WINDOW);
     let words = started
         .expect_err("the fifth folder cannot be written")
         .to_string();
@@ -192,8 +190,13 @@ fn a_failed_start_names_the_file_and_removes_its_kdamond() {
 #[test]
 fn a_window_without_results_is_an_error() {
     let fake = FakeDamon::new();
-    let finished = start(&fake).expect("the session starts").finish();
-    assert!(matches!(finished, Err(DamonError::TooSlow { regions, .. }) if regions == 4));
+    let shorter_than_the_shortest = Duration::from_millis(5);
+    let session = fake.damon().start(123, &four(), shorter_than_the_shortest);
+    let finished = session.expect("the session starts").finish();
+    let Err(DamonError::TooSlow { window, regions }) = finished else {
+        panic!("it must be too slow");
+    };
+    assert_eq!((window, regions), (Duration::from_millis(20), 4));
     fake.assert_released();
 }
 
