@@ -56,7 +56,7 @@ mod program_run;
 mod size_history;
 mod swap_waits;
 mod trace_player;
-mod translation_view;
+mod sync_mappings;
 mod zeroing_neighbour;
 
 pub use error::EngineError;

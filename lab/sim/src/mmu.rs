@@ -90,6 +90,6 @@ pub use presets::{
 };
 pub use processor::ProcessorSpec;
 pub use run::PatternRun;
-pub use tlb::{GiantPages, L1Tlb, L2Tlb};
+pub use tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 pub use walk::NestedCaches;
 pub use walk::WalkCacheSizes;

@@ -2,7 +2,7 @@
 
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CoreCounters, HugePageGain, L1Tlb, LatencyShape, MmuError, NEOVERSE_V2,
+    AccessPattern, CoreCounters, HugePageGain, L1TlbSpec, LatencyShape, MmuError, NEOVERSE_V2,
     PROCESSORS, PatternRun, ProcessorSpec, SKYLAKE, SetShape, ZEN_4,
 };
 use std::time::Duration;
@@ -346,7 +346,7 @@ fn what_cant_be_simulated_is_refused() {
     let sentence = "pattern: instructions must be 1 or more, not 0";
     assert_eq!(refused, Err(sentence.to_owned()));
     let odd = ProcessorSpec {
-        l1_tlb: L1Tlb::Shared(SetShape::new(7, 2)),
+        l1_tlb: L1TlbSpec::Shared(SetShape::new(7, 2)),
         ..SKYLAKE
     };
     let refused = new(&odd, AccessPattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());

@@ -4,7 +4,7 @@ use super::error::MmuError;
 use super::group::{TlbPageGroup, TlbPageGroups};
 use super::lru::SetShape;
 use super::memory::MemorySpec;
-use super::tlb::{GiantPages, L1Tlb, L2Tlb};
+use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 use super::walk::{NestedCaches, WalkCacheSizes};
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
@@ -27,9 +27,9 @@ pub struct ProcessorSpec {
     /// counts only those that write a register, which are fewer.
     pub reorder_buffer: u32,
     /// First-level TLB for data.
-    pub l1_tlb: L1Tlb,
+    pub l1_tlb: L1TlbSpec,
     /// Second-level TLB.
-    pub l2_tlb: L2Tlb,
+    pub l2_tlb: L2TlbSpec,
     /// Neighbouring pages that one entry of its TLBs can hold.
     #[serde(default)]
     pub groups: TlbPageGroups,
@@ -64,8 +64,8 @@ impl ProcessorSpec {
     pub(crate) fn check(&self) -> Result<(), MmuError> {
         let shape = |shape: SetShape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
         let l1_tlb = match self.l1_tlb {
-            L1Tlb::Split { base, huge, giant } => shape(base) && shape(huge) && shape(giant),
-            L1Tlb::Shared(shared) => shape(shared),
+            L1TlbSpec::Split { base, huge, giant } => shape(base) && shape(huge) && shape(giant),
+            L1TlbSpec::Shared(shared) => shape(shared),
         };
         let sets = "a power of two of whole sets";
         let huge_ways = 1..=self.l2_tlb.shape.ways;

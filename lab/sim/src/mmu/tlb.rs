@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// First level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum L1Tlb {
+pub enum L1TlbSpec {
     /// One TLB for each page size.
     Split {
         /// For base pages.
@@ -26,7 +26,7 @@ pub enum L1Tlb {
 /// Second level, which holds pages of both sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct L2Tlb {
+pub struct L2TlbSpec {
     /// Its size.
     pub shape: SetShape,
     /// Shape of a separate part for all entries of more than one base page, if there is one. The
@@ -82,7 +82,7 @@ pub(crate) struct TwoLevelTlb {
 }
 
 impl TwoLevelTlb {
-    pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: TlbPageGroups) -> Self {
+    pub(crate) fn new(l1: L1TlbSpec, l2: L2TlbSpec, groups: TlbPageGroups) -> Self {
         Self {
             first: FirstLevelTlb::new(l1),
             second: SecondLevelTlb::new(l2),
@@ -161,12 +161,12 @@ mod tests {
     #[test]
     fn worked_by_hand() {
         // Two sets of one way, and two sets of two ways.
-        let l1 = L1Tlb::Split {
+        let l1 = L1TlbSpec::Split {
             base: SetShape::new(2, 1),
             huge: SetShape::new(1, 1),
             giant: SetShape::new(1, 1),
         };
-        let l2 = L2Tlb {
+        let l2 = L2TlbSpec {
             shape: SetShape::new(4, 2),
             large: None,
             huge_ways: 2,

@@ -17,7 +17,7 @@ use super::sizes::{EntryOrders, EntrySize};
 use super::spec::{ProgramWork, TranslatorSpec};
 use super::tlb::{FirstLevelTlb, SecondLevelTlb, is_in};
 use super::walker::Walker;
-use crate::mmu::{L1Tlb, MmuError, SetShape};
+use crate::mmu::{L1TlbSpec, MmuError, SetShape};
 use std::ops::Range;
 
 /// One core: its TLBs, its walker and its counters.
@@ -57,8 +57,8 @@ impl Translator {
             ));
         }
         let base = match processor.l1_tlb {
-            L1Tlb::Split { base, .. } => base,
-            L1Tlb::Shared(shape) => shape,
+            L1TlbSpec::Split { base, .. } => base,
+            L1TlbSpec::Shared(shape) => shape,
         };
         // The set must give the bits that a tag has no room for.
         let few_sets = |shape: SetShape| shape.sets().unwrap_or(0) < 4;
