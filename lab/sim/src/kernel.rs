@@ -21,8 +21,6 @@
 //!
 //! Not modelled: mapped files, remote nodes, page tables' own memory, waits for locks.
 
-mod cache;
-mod compaction;
 mod contiguous_range;
 mod costs;
 mod error;
@@ -32,33 +30,26 @@ mod faults;
 mod figures;
 mod first_touches;
 mod folios;
-mod frame_supply;
 mod free;
 mod host_swap;
 mod invariants;
-mod mapped_sizes;
 mod page_moves;
 mod promotion;
-mod recency;
 mod reclaim;
-mod recovery;
 mod region;
-mod remapped_regions;
 mod reservations;
-mod same_page_merging;
 mod sized_faults;
 mod space;
 mod state;
 mod swap;
-mod table;
 mod threads;
 
 pub use costs::{FaultCostCalibration, KernelCosts};
 pub(crate) use error::Result;
 pub use error::{BrokenKernel, KernelError};
 pub use faults::{PageAccess, TouchedPages};
+pub use figures::MappedBySize;
 pub use figures::{MemoryFigures, SpaceFigures};
-pub use mapped_sizes::MappedBySize;
 pub use promotion::CompletedPromotion;
 pub(crate) use reclaim::regions_around;
 pub(crate) use region::{RegionMapping, RegionPiece};

@@ -1,6 +1,6 @@
 //! Address spaces: mappings, and the page table under them.
 
-use super::table::RegionTable;
+use super::region::RegionTable;
 use super::{KernelError, Result};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,

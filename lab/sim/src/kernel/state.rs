@@ -1,22 +1,20 @@
 //! The kernel's state, and the creation and end of address spaces.
 
-use super::cache::PageCache;
-use super::compaction::CompactionDeferral;
 use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::first_touches::FirstTouchWatch;
 use super::host_swap::HostSwap;
-use super::recency::ReclaimLists;
+use super::page_moves::CompactionDeferral;
+use super::reclaim::PageCache;
 use super::region::RegionMapping;
-use super::remapped_regions::RemappedRegions;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, RegionId, pages_of};
-use super::swap::SwapDevice;
+use super::swap::{ReclaimLists, SwapDevice};
 use super::threads::KernelThreads;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
-use hawkeye_policy::HUGE_PAGE_BYTES;
-use std::collections::BTreeMap;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -158,5 +156,37 @@ impl SimulatedKernel {
 
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {
         times(base_pages, self.costs.free_base_ns) + times(huge_pages, self.costs.free_huge_ns)
+    }
+}
+
+/// Regions with such changes, if they are recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RemappedRegions {
+    regions: Option<BTreeSet<RegionId>>,
+    /// Whether moves of pages to other frames count too.
+    pub(super) moves: bool,
+}
+
+impl RemappedRegions {
+    pub(crate) fn record(&mut self, at: RegionId) {
+        if let Some(regions) = &mut self.regions {
+            regions.insert(at);
+        }
+    }
+}
+
+impl SimulatedKernel {
+    /// Starts to record regions from which the kernel swaps or merges pages. With `moves` it also
+    /// records those in which it moves pages to other frames.
+    pub fn record_remapped(&mut self, moves: bool) {
+        self.reports.remapped.regions.get_or_insert_default();
+        self.reports.remapped.moves = moves;
+    }
+
+    /// Those regions since the last call, in ascending order.
+    pub fn take_remapped(&mut self) -> Vec<(SpaceId, RegionAddr)> {
+        let regions = self.reports.remapped.regions.as_mut().map(std::mem::take);
+        let regions = regions.unwrap_or_default().into_iter();
+        regions.map(|at| (at.space, at.address())).collect()
     }
 }

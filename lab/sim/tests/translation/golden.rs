@@ -5,8 +5,8 @@ use hawkeye_sim::mmu::translation::{
     Access, LeafSize, PageTableLevels, PageTableSetup, ProgramWork, Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    CacheLevelSpec, GiantPages, L1TlbSpec, L2TlbSpec, MmuError, NestedCaches, ProcessorSpec, SKYLAKE,
-    SetShape, WalkCacheSizes,
+    CacheLevelSpec, GiantPages, L1TlbSpec, L2TlbSpec, MmuError, NestedCaches, ProcessorSpec,
+    SKYLAKE, SetShape, WalkCacheSizes,
 };
 
 const PAGE: u64 = 4096;

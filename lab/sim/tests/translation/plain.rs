@@ -66,7 +66,9 @@ impl PlainTranslator {
     pub fn new(spec: &TranslatorSpec) -> Self {
         let processor = &spec.processor;
         let (l1, l1_is_shared) = match processor.l1_tlb {
-            L1TlbSpec::Split { base, huge, giant } => ([base, huge, giant].map(PlainTlb::new), false),
+            L1TlbSpec::Split { base, huge, giant } => {
+                ([base, huge, giant].map(PlainTlb::new), false)
+            }
             L1TlbSpec::Shared(shape) => ([shape; 3].map(PlainTlb::new), true),
         };
         let upper = |c: hawkeye_sim::mmu::WalkCacheSizes| [c.pde, c.pdpte, c.pml4e];

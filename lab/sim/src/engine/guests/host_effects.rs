@@ -1,6 +1,6 @@
 //! What a guest does to its frames happens to the memory of its process at the host.
 
-use super::guest::{block_of_region, region_of_block};
+use super::{block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
 use crate::engine::program::PhaseProgress;

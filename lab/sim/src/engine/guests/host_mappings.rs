@@ -1,6 +1,6 @@
 //! The page sizes by which the host maps the memory behind a guest's pages.
 
-use super::guest::{GuestMachine, region_of_block};
+use super::{GuestMachine, region_of_block};
 use crate::engine::EngineError;
 use crate::kernel::{RegionId, SimulatedKernel, SpaceId};
 use crate::memory::FrameRun;
