@@ -20,29 +20,20 @@
 //! - Nothing is swapped or reclaimed.
 //! - Reads of untouched pages get memory as writes do (Linux would map its page of zeros).
 
-mod buddy;
 mod compaction;
-mod first_touch;
-mod fork;
-mod fragmentation;
 mod frames;
-mod heaps;
 mod invariants;
-mod miss_counts;
-mod mmap;
-mod mremap;
+mod mapping_calls;
 mod page_faults;
-mod page_table;
 pub mod policies;
 mod promotion;
 mod reservations;
 mod space;
-mod split;
 mod statistics;
 mod tlb_misses;
 
-pub use fragmentation::InitialFragmentation;
-pub use page_table::PageTable;
+pub use frames::InitialFragmentation;
+pub use space::PageTable;
 pub use space::{MappingBacking, PageMapping, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
@@ -51,12 +42,12 @@ use crate::error::{ItaniumError, Result};
 use crate::mmu::{
     ItaniumCounters, ItaniumProcessorSpec, MADISON, Mmu, RegionRegisters, WalkerMode,
 };
-use buddy::BuddyAllocator;
 use compaction::CompactionRequests;
+use frames::BuddyAllocator;
 use frames::HugePagePool;
-use miss_counts::{MissCounts, ReferenceWindow};
 use policies::{Cover, PageSizePolicy};
 use reservations::Reservations;
+use statistics::{MissCounts, ReferenceWindow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.

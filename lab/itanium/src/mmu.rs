@@ -2,19 +2,16 @@
 //! entries, and the hardware page-table walker in its two forms (thesis, chapter 3).
 
 mod costs;
-mod counters;
-mod hash_table;
 mod processor;
-mod pte;
 mod regions;
 mod tlb;
 
+pub use costs::ItaniumCounters;
 pub use costs::{EventCosts, RX2600_COSTS};
-pub use counters::ItaniumCounters;
-pub use hash_table::HashedPageTable;
 pub use processor::{HashTableFill, ItaniumProcessorSpec, MADISON, TlbReplacement, WalkerMode};
-pub use pte::Pte;
+pub use regions::Pte;
 pub use regions::RegionRegisters;
+pub use tlb::HashedPageTable;
 pub use tlb::{Tlb, TlbEntry};
 
 use super::address::{BasePage, offset_of};

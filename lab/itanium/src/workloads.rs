@@ -1,21 +1,16 @@
 //! The thesis' programs, as mappings and touches. They do not depend on the system: a mapping has a
 //! number, wherever the kernel puts it. The only page sizes are those in the program's own code.
 
-mod contention;
-mod linear;
-mod mcf;
-mod sparse;
-mod tlbcover;
-mod transpose;
-mod vortex;
+mod microbenchmarks;
+mod spec_programs;
 
-pub use contention::ContentionWorkload;
-pub use linear::LinearWorkload;
-pub use mcf::McfWorkload;
-pub use sparse::SparseWorkload;
-pub use tlbcover::TlbcoverWorkload;
-pub use transpose::TransposeWorkload;
-pub use vortex::VortexWorkload;
+pub use microbenchmarks::ContentionWorkload;
+pub use microbenchmarks::LinearWorkload;
+pub use microbenchmarks::SparseWorkload;
+pub use microbenchmarks::TlbcoverWorkload;
+pub use microbenchmarks::TransposeWorkload;
+pub use spec_programs::McfWorkload;
+pub use spec_programs::VortexWorkload;
 
 use super::Result;
 use super::kernel::MappingBacking;

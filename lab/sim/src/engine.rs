@@ -37,12 +37,16 @@
 //!
 //! [`Translator`]: crate::mmu::translation::Translator
 
+use super::kernel::KernelError;
+use super::mmu::MmuError;
+use super::mmu::translation::MappingError;
+use thiserror::Error;
+
 mod access_cost;
 mod accesses;
 mod area_layout;
 mod clock;
 mod coverage;
-mod error;
 mod figures;
 mod fill_phases;
 mod filler;
@@ -57,10 +61,49 @@ mod sync_mappings;
 mod trace_player;
 mod zeroing_neighbour;
 
-pub use error::EngineError;
 pub use figures::{
     EngineFigures, GuestFigures, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome,
     SizeFigures,
 };
 pub use guests::{MachineView, SharedEngine};
 pub use machine::Engine;
+
+/// A machine that can't be built or can't go on.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum EngineError {
+    /// The kernel failed.
+    #[error("the simulated kernel: {0}")]
+    Kernel(#[from] KernelError),
+    /// The processor's view of memory is inconsistent.
+    #[error("the simulated page tables: {0}")]
+    Mapping(#[from] MappingError),
+    /// The processor model failed.
+    #[error("the simulated processor: {0}")]
+    Processor(#[from] MmuError),
+    /// A value out of range.
+    #[error("{what} must be {allowed}, not {value}")]
+    Value {
+        /// The name of the value.
+        what: &'static str,
+        /// The allowed range.
+        allowed: &'static str,
+        /// The value found.
+        value: String,
+    },
+    /// A trace can't be read any further.
+    #[error("program {program}: {message}")]
+    Trace {
+        /// The program that plays it.
+        program: String,
+        /// The fault and its position in the trace.
+        message: String,
+    },
+    /// A stream accesses memory that was never filled.
+    #[error("program {program} accesses area {area} before it fills any of it")]
+    NothingThere {
+        /// The program.
+        program: String,
+        /// The area.
+        area: String,
+    },
+}

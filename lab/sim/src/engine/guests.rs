@@ -23,7 +23,7 @@ use super::program::ProgramStatus;
 use super::{Engine, EngineError};
 use crate::kernel::{SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
-use crate::setup::SimulationSetup;
+use crate::simulate::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::GuestSpec as GuestWorkload;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};

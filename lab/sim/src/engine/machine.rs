@@ -9,7 +9,7 @@ use super::program_run::SampleSettings;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
 use crate::mmu::TlbPageGroups;
-use crate::setup::SimulationSetup;
+use crate::simulate::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};

@@ -15,7 +15,7 @@ use crate::bits::PageBits;
 use crate::kernel::{FaultCounts, SimulatedKernel, SpaceFigures, SpaceId};
 use crate::mmu::translation::{LeafSize, Mappings, PageTableSetup, Translator, TranslatorSpec};
 use crate::rng::SimulationRng;
-use crate::setup::SimulationSetup;
+use crate::simulate::SimulationSetup;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! How a program accesses its memory, as data.
 
-use super::error::MmuError;
+use super::processor::MmuError;
 use serde::Serialize;
 
 /// An access pattern. Shares and counts of instructions are checked when a run starts.

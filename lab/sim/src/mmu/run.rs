@@ -1,11 +1,11 @@
 //! A program on a core: its time, its counters and the access bits of its pages.
 
-use super::access_bits::AccessBits;
 use super::access_generator::AccessGenerator;
 use super::counters::CoreCounters;
-use super::error::MmuError;
 use super::pattern::AccessPattern;
+use super::pipeline::AccessBits;
 use super::pipeline::Pipeline;
+use super::processor::MmuError;
 use super::processor::ProcessorSpec;
 use super::translation::LeafSize;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};

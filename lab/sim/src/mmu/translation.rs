@@ -22,7 +22,7 @@
 //! assert_eq!((done.accesses, done.fault), (2, None));
 //! assert_eq!(mappings.accessed(region)[0], 0b11);
 //! assert_eq!(core.counters().walks(), 2);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), Box<dyn std::mappings::Error>>(())
 //! ```
 //!
 //! # The model
@@ -67,18 +67,11 @@
 
 mod access;
 mod associative;
-mod batch_result;
-mod chunk_tables;
 mod counters;
-mod error;
-mod guest;
-mod key_cache;
 mod mappings;
 mod missed_pages;
-mod recent_keys;
 mod sizes;
 mod spec;
-mod state;
 mod table_caches;
 mod tags;
 mod tlb;
@@ -87,12 +80,11 @@ mod upper_entries;
 mod walker;
 
 pub use access::Access;
+pub use access::{AccessFault, BatchResult};
 pub use associative::FullyAssociativeLru;
-pub use batch_result::{AccessFault, BatchResult};
 pub use counters::TranslationCounters;
-pub use error::MappingError;
-pub(super) use key_cache::KeyCache;
 pub(crate) use mappings::AccessBitMask;
+pub use mappings::MappingError;
 pub use mappings::Mappings;
 pub(super) use missed_pages::MAX_LEVELS;
 pub(crate) use sizes::EntryOrders;
@@ -100,4 +92,5 @@ pub use sizes::{EntrySize, LeafSize};
 pub use spec::{PageTableLevels, PageTableSetup, ProgramWork, TranslatorSpec};
 pub(super) use tlb::{FirstLevelTlb, SecondLevelTlb};
 pub use translator::Translator;
+pub(super) use upper_entries::KeyCache;
 pub(super) use upper_entries::UpperEntryCaches;

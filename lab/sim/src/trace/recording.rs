@@ -1,6 +1,6 @@
 //! This project's recordings: coverage over time, as the manager saw it. Other tables are ignored.
 
-use super::error::Result;
+use super::Result;
 use super::reader::BadRecords;
 use hawkeye_recording::{CoverageRow, RecordingError, RecordingRow, RecordingRows};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The TLBs of a core.
 
-use super::chunk_tables::ChunkTables;
+use super::missed_pages::ChunkTables;
 use super::missed_pages::{MissedPage, UniformKind, retain_missed};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use super::tags::TlbEntries;

@@ -1,9 +1,9 @@
 //! The stages of a batch of pages.
 
 use super::Translator;
-use crate::mmu::translation::chunk_tables::chunk_of;
 use crate::mmu::translation::counters::TranslationCounters;
 use crate::mmu::translation::mappings::{AccessBitMask, GroupMembership, Mappings};
+use crate::mmu::translation::missed_pages::chunk_of;
 use crate::mmu::translation::missed_pages::{
     MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, one_kind,
 };
