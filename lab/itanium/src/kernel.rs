@@ -169,9 +169,6 @@ pub struct ItaniumMachine {
 impl ItaniumMachine {
     /// A machine without processes. The seed determines random choices: those of hardware, and the
     /// place of other memory.
-    ///
-    /// # Errors
-    /// Invalid settings.
     pub fn new(setup: MachineSettings, seed: u64) -> Result<Self> {
         let kernel = setup.kernel;
         let pinned = setup.walker.pinned() + setup.fake_pinned;
@@ -241,9 +238,6 @@ impl ItaniumMachine {
     }
 
     /// Memory of a process.
-    ///
-    /// # Errors
-    /// No process has this number.
     #[inline]
     pub fn space(&self, process: u32) -> Result<&ProcessSpace> {
         let space = self.spaces.get(process as usize).and_then(Option::as_ref);
@@ -259,9 +253,6 @@ impl ItaniumMachine {
     }
 
     /// Starts a process with nothing mapped and returns its number.
-    ///
-    /// # Errors
-    /// There are no more region ids.
     pub fn spawn(&mut self) -> Result<u32> {
         let registers = self.next_context()?;
         self.spaces

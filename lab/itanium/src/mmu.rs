@@ -49,9 +49,6 @@ pub struct Mmu {
 
 impl Mmu {
     /// A unit with pinned entries only, `pinned` of them. The seed is for random replacement.
-    ///
-    /// # Errors
-    /// Unsupported sizes.
     pub fn new(
         processor: &ItaniumProcessorSpec,
         base: BasePage,
@@ -81,9 +78,6 @@ impl Mmu {
 
     /// Translates an address from the TLBs or by the hardware walker. `entry_of` reads the
     /// page-table entry of the address; it is called where the short format's walker would read.
-    ///
-    /// # Errors
-    /// A miss that the kernel has to fill.
     pub fn translate(
         &mut self,
         registers: &RegionRegisters,

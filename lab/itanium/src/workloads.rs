@@ -104,9 +104,6 @@ pub enum ThesisWorkload {
 
 impl ThesisWorkload {
     /// Plays the program's events. The same seed gives the same events.
-    ///
-    /// # Errors
-    /// The error of the sink.
     pub fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         match self {
             Self::Sparse(workload) => workload.emit_events(sink),

@@ -87,9 +87,6 @@ pub fn build_manager(
 }
 
 /// Runs a workload on a system.
-///
-/// # Errors
-/// A machine that can't be built, or that contradicts itself.
 pub fn simulate(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
@@ -99,9 +96,6 @@ pub fn simulate(
 }
 
 /// Like [`simulate`], and calls `stepped` after each step of the manager if there are no guests.
-///
-/// # Errors
-/// The same as [`simulate`].
 pub fn simulate_observed(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
@@ -209,17 +203,11 @@ pub struct SimulationJob<'a> {
 }
 
 /// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs.
-///
-/// # Errors
-/// The error of the first job that failed.
 pub fn simulate_all(jobs: &[SimulationJob], threads: usize) -> Result<Vec<SimulationResult>> {
     simulate_each(jobs, threads, &|_| {})
 }
 
 /// Like [`simulate_all`]; the thread that ends a job calls `done` with the job's index.
-///
-/// # Errors
-/// The same as [`simulate_all`].
 pub fn simulate_each(
     jobs: &[SimulationJob],
     threads: usize,

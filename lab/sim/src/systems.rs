@@ -205,9 +205,6 @@ pub struct UnknownSystem {
 }
 
 /// The system of that name.
-///
-/// # Errors
-/// No system has it.
 pub fn by_name(name: &str) -> Result<SimulatedSystem, UnknownSystem> {
     let found = SYSTEMS.iter().find(|system| system.name == name);
     found.copied().ok_or_else(|| UnknownSystem {
@@ -233,9 +230,6 @@ impl SimulatedSystem {
 
     /// Settings of the manager and of its policy. `rate` is the rate of promotions for every
     /// system; without it khugepaged has the kernel's default, and the others are unlimited.
-    ///
-    /// # Errors
-    /// Only for wrong constants in this file.
     pub fn manager_settings(
         &self,
         rate: Option<Rate>,

@@ -125,9 +125,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The workload of that name.
-///
-/// # Errors
-/// None has it.
 pub fn by_name(name: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let (_, text) = found.ok_or_else(|| WorkloadSpecError::Unknown {

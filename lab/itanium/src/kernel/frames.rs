@@ -21,9 +21,6 @@ pub(super) struct HugePagePool {
 
 impl HugePagePool {
     /// Sets the pool aside at the end of `frames` frames.
-    ///
-    /// # Errors
-    /// The pool takes more than half of memory.
     pub(super) fn new(settings: PoolSettings, frames: u32) -> Result<Self> {
         let size = u64::from(settings.pages) << settings.order;
         let fits = size <= u64::from(frames / 2);

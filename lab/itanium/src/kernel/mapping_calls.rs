@@ -380,9 +380,6 @@ impl ItaniumMachine {
 
     /// Ends a process. Its translations stay in the TLB and the hash table until others need the
     /// room, because no process gets its region ids again.
-    ///
-    /// # Errors
-    /// No such process.
     pub fn exit(&mut self, process: u32) -> Result {
         let space = self.spaces.get_mut(process as usize).and_then(Option::take);
         let space = space.ok_or(ItaniumError::Process(process))?;

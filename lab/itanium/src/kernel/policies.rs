@@ -245,9 +245,6 @@ pub trait PageSizeRules {
     }
 
     /// Checks that its settings fit the kernel's.
-    ///
-    /// # Errors
-    /// The settings do not fit.
     fn check(&self, _settings: &KernelSettings) -> Result {
         Ok(())
     }

@@ -100,8 +100,7 @@ pub const MADISON: ItaniumProcessorSpec = ItaniumProcessorSpec {
 };
 
 impl ItaniumProcessorSpec {
-    /// # Errors
-    /// Sizes that the simulation does not support.
+    /// Rejects sizes that the simulation does not support.
     pub fn check(&self, walker: WalkerMode) -> Result {
         let must = ItaniumError::unless;
         let first = (1..=255).contains(&self.l1_entries);

@@ -42,9 +42,6 @@ const TICKS_PER_S: f64 = 100.0;
 
 impl Engine {
     /// A machine after boot under a system, and programs that start when the workload says.
-    ///
-    /// # Errors
-    /// The machine or one of its programs can't be built.
     pub fn new(
         setup: &SimulationSetup,
         system: &SimulatedSystem,

@@ -55,9 +55,6 @@ pub struct MemoryFigures {
 
 impl SimulatedKernel {
     /// Figures of one address space.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn space_figures(&self, space: SpaceId) -> Result<SpaceFigures> {
         let space = self.space(space)?;
         Ok(SpaceFigures {
@@ -116,9 +113,6 @@ impl SimulatedKernel {
     }
 
     /// All regions with anything in them, in address order, with the access figures of reclaim.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
         let sample = |(region, found): (u64, &RegionMapping)| {
@@ -145,9 +139,6 @@ impl SimulatedKernel {
     }
 
     /// Memory that holds something other than zeros: what the program really uses.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn useful_bytes(&self, space: SpaceId) -> Result<u64> {
         let regions = self.space(space)?.table.iter();
         let pages = regions.map(|(_, r)| u64::from(r.nonzero.and(r.present).count()));
@@ -155,9 +146,6 @@ impl SimulatedKernel {
     }
 
     /// The time to clear a space's access bits, and the time to read them, in sampling.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
         let space = self.space(space)?;
         let regions = space.table.iter().count() as u64 - space.huge;
@@ -198,9 +186,6 @@ impl MappedBySize {
 
 impl SimulatedKernel {
     /// The memory of an address space, by the size of the pages that map it.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn mapped_by_size(&self, space: SpaceId) -> Result<MappedBySize> {
         let space = self.space(space)?;
         let mut mapped = MappedBySize::default();
@@ -221,9 +206,6 @@ impl SimulatedKernel {
     }
 
     /// Memory of mappings, or of their ends, that no whole region fits in.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn outside_regions(&self, space: SpaceId) -> Result<OutsideRegions> {
         let owned = self.space(space)?;
         let mut outside = OutsideRegions::default();

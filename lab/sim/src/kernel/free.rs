@@ -14,18 +14,12 @@ impl SimulatedKernel {
     /// Frees the memory in a range and leaves the range mapped (`MADV_DONTNEED`); it reads as zeros
     /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
     /// Linux frees the part only when memory is short.
-    ///
-    /// # Errors
-    /// The range does not consist of whole pages.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.free_range(space, pages_of(&bytes)?)?;
         Ok(self.charge_freeing(space, time))
     }
 
     /// The same for some pages of one region.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn free_pages(
         &mut self,
         space: SpaceId,
@@ -37,9 +31,6 @@ impl SimulatedKernel {
     }
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
-    ///
-    /// # Errors
-    /// The range does not consist of whole pages.
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.unmap_pages(space, pages_of(&bytes)?)?;
         Ok(self.charge_freeing(space, time))
@@ -120,9 +111,6 @@ impl SimulatedKernel {
 impl SimulatedKernel {
     /// Counts the base pages of a huge page that are all zeros, and stops at the `enough`th. Other
     /// pages are read up to their first nonzero byte (paper, section 3.2).
-    ///
-    /// # Errors
-    /// The region is no huge page.
     pub fn scan_zeros(
         &mut self,
         space: SpaceId,
@@ -152,9 +140,6 @@ impl SimulatedKernel {
     }
 
     /// Splits a huge page and maps its base pages of zeros to the shared zero page.
-    ///
-    /// # Errors
-    /// The region is no huge page.
     pub fn recover_bloat(&mut self, space: SpaceId, region: RegionAddr) -> Result<RecoveryResult> {
         let at = RegionId::new(space, region);
         let splits = self.split_huge(at)?;

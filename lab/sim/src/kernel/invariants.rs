@@ -30,9 +30,6 @@ impl SimulatedKernel {
     /// - zeroed frames are free
     /// - counts are right
     /// - reservations are consistent
-    ///
-    /// # Errors
-    /// The first contradiction found.
     pub fn check(&self) -> Result<(), BrokenKernel> {
         self.memory.check().map_err(BrokenKernel::Frames)?;
         let mut mapped = 0;

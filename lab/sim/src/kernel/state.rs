@@ -61,9 +61,6 @@ pub(super) struct KernelReports {
 
 impl SimulatedKernel {
     /// A machine after boot: no address spaces, no swap, all memory free and not known to be zero.
-    ///
-    /// # Errors
-    /// The size of memory is outside 2 MiB to 1 TiB.
     pub fn new(memory_bytes: u64, faults: FaultPolicy, costs: KernelCosts) -> Result<Self> {
         if !(HUGE_PAGE_BYTES..=MOST_BYTES).contains(&memory_bytes) {
             return Err(KernelError::Spec {
@@ -111,9 +108,6 @@ impl SimulatedKernel {
     }
 
     /// Ends an address space. Everything in it is freed, and its program waits for that.
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn exit(&mut self, space: SpaceId) -> Result<Duration> {
         let mapped = self.space(space)?.mappings.iter();
         let mapped: Vec<Range<u64>> = mapped.map(|(start, end)| *start..*end).collect();

@@ -188,9 +188,6 @@ impl SimulatedKernel {
     }
 
     /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it).
-    ///
-    /// # Errors
-    /// No such address space.
     pub fn set_mergeable(&mut self, space: SpaceId, mergeable: bool) -> Result<()> {
         self.space_mut(space)?.mergeable = mergeable;
         Ok(())

@@ -81,9 +81,6 @@ pub struct HugePageGain {
 
 impl HugePageGain {
     /// Measures `accesses` accesses of a pattern over `bytes` of memory, after as many to warm up.
-    ///
-    /// # Errors
-    /// What can't be simulated: see [`MmuError`].
     pub fn measure(
         processor: &ProcessorSpec,
         pattern: AccessPattern,
@@ -96,9 +93,6 @@ impl HugePageGain {
     }
 
     /// Like [`measure`](Self::measure), with runs that `new` makes for each page size.
-    ///
-    /// # Errors
-    /// Those of `new`.
     pub fn of(
         new: impl Fn(LeafSize) -> Result<PatternRun, MmuError>,
         accesses: u64,

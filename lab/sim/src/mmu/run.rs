@@ -31,9 +31,6 @@ pub struct PatternRun {
 
 impl PatternRun {
     /// A run over `bytes` of memory (whole regions, at most 1 TiB) under pages of one size.
-    ///
-    /// # Errors
-    /// What can't be simulated: see [`MmuError`].
     pub fn new(
         processor: &ProcessorSpec,
         pattern: AccessPattern,

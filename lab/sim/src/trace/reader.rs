@@ -224,9 +224,6 @@ impl TraceReader<Box<dyn BufRead>> {
     }
 
     /// Like [`open`](Self::open), for any input with this name.
-    ///
-    /// # Errors
-    /// The same as [`open`](Self::open).
     pub fn detect(name: &str, input: impl BufRead + 'static, bad: BadRecords) -> Result<Self> {
         let (begin, input) = read_beginning(input)?;
         if !begin.starts_with(XZ) {

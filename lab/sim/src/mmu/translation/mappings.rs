@@ -69,9 +69,6 @@ impl Mappings {
     /// An empty address space for a processor that holds groups of pages in one TLB entry
     /// ([`ProcessorSpec::groups`](crate::mmu::ProcessorSpec::groups)). Use it only with cores of
     /// such a processor: they take groups as they are here.
-    ///
-    /// # Errors
-    /// Impossible groups.
     pub fn with_groups(groups: TlbPageGroups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
         Ok(Self::of(groups))

@@ -113,9 +113,6 @@ impl Mappings {
     /// Maps the whole group of regions around this one by huge pages ([`map_huge`](Self::map_huge))
     /// that share one TLB entry. A later change of one of them turns them into single huge pages,
     /// each with its access bit. Without groups of huge pages, it maps one huge page.
-    ///
-    /// # Errors
-    /// See [`MappingError`](crate::mmu::translation::MappingError).
     pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<()> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
         let bytes = regions * HUGE_PAGE_BYTES;
