@@ -45,7 +45,7 @@ use crate::mmu::{
 use compaction::CompactionRequests;
 use frames::BuddyAllocator;
 use frames::HugePagePool;
-use policies::{Cover, PageSizePolicy};
+use policies::PageSizePolicy;
 use reservations::Reservations;
 use statistics::{MissCounts, ReferenceWindow};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,7 @@ impl KernelSettings {
             vm_align_bytes: 0,
             copy_on_write: CopyOnWrite::Demote,
             memory_bytes: 2 << 30,
-            policy: PageSizePolicy::Cover(Cover),
+            policy: PageSizePolicy::Cover,
         }
     }
 
@@ -182,7 +182,7 @@ impl ItaniumMachine {
         let frames = kernel.memory_bytes >> kernel.base.shift();
         let fits = (1..=1 << 31).contains(&frames);
         ItaniumError::unless(fits, "memory", "1 to 2^31 pages")?;
-        let rules = kernel.policy.rules();
+        let rules = kernel.policy;
         rules.check(&kernel)?;
         let pool = rules
             .pool_settings()
@@ -276,8 +276,8 @@ impl ItaniumMachine {
     }
 
     #[inline]
-    fn rules(&self) -> &dyn policies::PageSizeRules {
-        self.setup.kernel.policy.rules()
+    fn rules(&self) -> &PageSizePolicy {
+        &self.setup.kernel.policy
     }
 
     fn next_context(&mut self) -> Result<RegionRegisters> {

@@ -2,13 +2,13 @@
 
 use super::policies::*;
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::{Cover, PageSizePolicy};
+use hawkeye_itanium::kernel::policies::PageSizePolicy;
 use hawkeye_itanium::kernel::{CopyOnWrite, InitialFragmentation, MappingBacking};
 use hawkeye_itanium::mmu::WalkerMode;
 use hawkeye_itanium::{ItaniumError, ItaniumMachine, MachineSettings};
 
 fn thesis(change: impl FnOnce(&mut MachineSettings)) -> ItaniumMachine {
-    machine(PageSizePolicy::Cover(Cover), change)
+    machine(PageSizePolicy::Cover, change)
 }
 
 fn sized(machine: &ItaniumMachine, process: u32, offset: u64) -> Option<u8> {

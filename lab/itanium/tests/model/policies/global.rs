@@ -1,10 +1,9 @@
 //! Sizes that programs and administrators choose.
 
 use super::*;
-use hawkeye_itanium::kernel::policies::{HugeTlb, Solaris, Winwood};
 use hawkeye_itanium::mmu::WalkerMode;
 
-const HUGE: PageSizePolicy = PageSizePolicy::HugeTlb(HugeTlb { order: 8, pages: 2 });
+const HUGE: PageSizePolicy = PageSizePolicy::HugeTlb { order: 8, pages: 2 };
 
 #[test]
 fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
@@ -66,7 +65,7 @@ fn an_empty_pool_gives_no_other_page() {
 
 #[test]
 fn an_empty_zone_gives_base_pages() {
-    let zone = PageSizePolicy::Winwood(Winwood { order: 6, pages: 1 });
+    let zone = PageSizePolicy::Winwood { order: 6, pages: 1 };
     let mut machine = machine(zone, |setup| setup.advice = advice(MIB, MIB));
     map(&mut machine, Some(AT + MIB - 64 * KIB), 3 * MIB);
     // No whole page of the zone fits around this one in the mapping.
@@ -84,7 +83,7 @@ fn an_empty_zone_gives_base_pages() {
 
 #[test]
 fn a_preferred_size_is_the_largest_that_is_tried() {
-    let mut machine = machine(PageSizePolicy::Solaris(Solaris), |setup| {
+    let mut machine = machine(PageSizePolicy::Solaris, |setup| {
         setup.advice = advice(MIB, MIB);
     });
     map(&mut machine, Some(AT + 768 * KIB), 4 * MIB);
@@ -96,16 +95,16 @@ fn a_preferred_size_is_the_largest_that_is_tried() {
 
 #[test]
 fn invalid_pools_are_refused() {
-    let huge = |order, pages| setup(PageSizePolicy::HugeTlb(HugeTlb { order, pages }));
+    let huge = |order, pages| setup(PageSizePolicy::HugeTlb { order, pages });
     assert!(refused(huge(3, 1)) && refused(huge(0, 1)) && refused(huge(8, 0)));
     // More than half of memory.
     assert!(refused(huge(14, 5)) && !refused(huge(14, 4)));
-    let zone = |order, pages| setup(PageSizePolicy::Winwood(Winwood { order, pages }));
+    let zone = |order, pages| setup(PageSizePolicy::Winwood { order, pages });
     assert!(refused(zone(5, 1)) && refused(zone(6, 0)));
     for page_bytes in [0, 4 * KIB, 48 * KIB] {
         let setup = MachineSettings {
             advice: advice(0, page_bytes),
-            ..setup(PageSizePolicy::Solaris(Solaris))
+            ..setup(PageSizePolicy::Solaris)
         };
         assert!(refused(setup), "{page_bytes}");
     }

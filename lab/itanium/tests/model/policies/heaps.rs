@@ -1,10 +1,9 @@
 //! HP-UX's heaps, and its hints.
 
 use super::*;
-use hawkeye_itanium::kernel::policies::HpUx;
 
 fn hp_ux(change: impl FnOnce(&mut MachineSettings)) -> ItaniumMachine {
-    machine(PageSizePolicy::HpUx(HpUx::default()), change)
+    machine(PageSizePolicy::HP_UX, change)
 }
 
 #[test]
@@ -55,11 +54,12 @@ fn short_memory_makes_pages_smaller() {
 
 #[test]
 fn invalid_settings_are_refused() {
-    let with = |change: fn(&mut HpUx)| {
-        let mut hp_ux = HpUx::default();
-        change(&mut hp_ux);
-        refused(setup(PageSizePolicy::HpUx(hp_ux)))
+    let hp_ux = |ceiling, growths, short_percent| {
+        refused(setup(PageSizePolicy::HpUx {
+            ceiling,
+            growths,
+            short_percent,
+        }))
     };
-    assert!(!with(|_| ()));
-    assert!(with(|h| h.ceiling = 1) && with(|h| h.growths = 0) && with(|h| h.short_percent = 101));
+    assert!(!hp_ux(2, 4, 5) && hp_ux(1, 4, 5) && hp_ux(2, 0, 5) && hp_ux(2, 4, 101));
 }

@@ -2,14 +2,12 @@
 
 use super::*;
 use hawkeye_itanium::kernel::InitialFragmentation;
-use hawkeye_itanium::kernel::policies::{
-    ApproxOnline, Asap, CompactionSettings, HalfReferenced, Irix,
-};
+use hawkeye_itanium::kernel::policies::CompactionSettings;
 use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
 
 #[test]
 fn asap_promotes_when_all_of_a_page_has_memory() {
-    let mut machine = machine(PageSizePolicy::Asap(Asap), |_| ());
+    let mut machine = machine(PageSizePolicy::Asap, |_| ());
     map(&mut machine, Some(AT), 17 * PAGE);
     write(&mut machine, pages(AT, 3 * PAGE));
     assert_eq!(order(&machine, AT), Some(0));
@@ -31,13 +29,10 @@ fn asap_promotes_when_all_of_a_page_has_memory() {
 
 /// A threshold of two misses for each base page: eight for a page of order 2.
 fn approx(misses_per_page: u32) -> ItaniumMachine {
-    machine(
-        PageSizePolicy::ApproxOnline(ApproxOnline { misses_per_page }),
-        |setup| {
-            setup.walker = WalkerMode::None;
-            setup.processor.l2_entries = 8;
-        },
-    )
+    machine(PageSizePolicy::ApproxOnline { misses_per_page }, |setup| {
+        setup.walker = WalkerMode::None;
+        setup.processor.l2_entries = 8;
+    })
 }
 
 #[test]
@@ -96,23 +91,21 @@ fn single_pages_are_not_promoted() {
 #[test]
 fn the_threshold_is_the_cost_of_a_copy_in_misses() {
     let bought = |percent| {
-        ApproxOnline::ski_rental(&RX2600_COSTS, WalkerMode::None, BasePage::Kib16, percent)
+        PageSizePolicy::ski_rental(&RX2600_COSTS, WalkerMode::None, BasePage::Kib16, percent)
     };
     // 16,384 bytes at 2.08 cycles each, and 110 cycles for a miss.
-    assert_eq!(bought(100).misses_per_page, 310);
-    assert_eq!(bought(10).misses_per_page, 31);
-    assert_eq!(bought(0).misses_per_page, 1);
-    let none = ApproxOnline { misses_per_page: 0 };
-    assert!(refused(setup(PageSizePolicy::ApproxOnline(none))));
+    let after = |misses_per_page| PageSizePolicy::ApproxOnline { misses_per_page };
+    assert_eq!([100, 10, 0].map(bought), [310, 31, 1].map(after));
+    assert!(refused(setup(after(0))));
 }
 
 #[test]
 fn half_referenced_pages_become_large() {
-    let rule = HalfReferenced {
+    let rule = PageSizePolicy::HalfReferenced {
         order: 2,
         references: 8,
     };
-    let mut machine = machine(PageSizePolicy::HalfReferenced(rule), |_| ());
+    let mut machine = machine(rule, |_| ());
     map(&mut machine, Some(AT), 16 * PAGE);
     // Half of the first chunk, and a quarter of the second.
     let window = [0, 0, 0, 0, 1, 1, 4, 4].map(|page| AT + page * PAGE);
@@ -128,14 +121,14 @@ fn half_referenced_pages_become_large() {
     write(&mut machine, window);
     assert_eq!(order(&machine, AT), Some(0));
     for (order, references) in [(3, 8), (0, 8), (2, 0)] {
-        let rule = HalfReferenced { order, references };
-        assert!(refused(setup(PageSizePolicy::HalfReferenced(rule))));
+        let rule = PageSizePolicy::HalfReferenced { order, references };
+        assert!(refused(setup(rule)));
     }
 }
 
 /// Each 64 KiB has a page of other memory, movable in all but about the last eighth.
 fn fragmented(daemon: CompactionSettings, movable_percent: u32) -> ItaniumMachine {
-    machine(PageSizePolicy::Irix(Irix { daemon }), |setup| {
+    machine(PageSizePolicy::Irix(daemon), |setup| {
         setup.advice = advice(0, 64 * KIB);
         setup.kernel.memory_bytes = 32 * MIB;
         setup.fragmentation = Some(InitialFragmentation {
@@ -147,7 +140,7 @@ fn fragmented(daemon: CompactionSettings, movable_percent: u32) -> ItaniumMachin
 
 #[test]
 fn the_daemon_frees_blocks_for_failed_requests() {
-    let daemon = Irix::default().daemon;
+    let daemon = CompactionSettings::IRIX;
     for (movable, moved) in [(100, true), (0, false)] {
         let mut machine = fragmented(daemon, movable);
         map(&mut machine, Some(AT), 8 * MIB);
@@ -163,7 +156,7 @@ fn the_daemon_frees_blocks_for_failed_requests() {
 
 #[test]
 fn moved_pages_stay_mapped() {
-    let mut machine = fragmented(Irix::default().daemon, 100);
+    let mut machine = fragmented(CompactionSettings::IRIX, 100);
     map(&mut machine, Some(AT), 24 * MIB);
     // One page in five, so that the process's own pages are in the way of each other.
     write(&mut machine, pages(AT, 24 * MIB).step_by(5));
@@ -176,9 +169,9 @@ fn moved_pages_stay_mapped() {
 #[test]
 fn invalid_daemons_are_refused() {
     let with = |change: fn(&mut CompactionSettings)| {
-        let mut irix = Irix::default();
-        change(&mut irix.daemon);
-        refused(setup(PageSizePolicy::Irix(irix)))
+        let mut daemon = CompactionSettings::IRIX;
+        change(&mut daemon);
+        refused(setup(PageSizePolicy::Irix(daemon)))
     };
     assert!(!with(|_| ()));
     assert!(with(|d| d.every_faults = 0));

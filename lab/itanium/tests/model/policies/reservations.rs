@@ -1,12 +1,11 @@
 //! Navarro's reservations.
 
 use super::*;
-use hawkeye_itanium::kernel::policies::Navarro;
 
-const NAVARRO: PageSizePolicy = PageSizePolicy::Navarro(Navarro {
+const NAVARRO: PageSizePolicy = PageSizePolicy::Navarro {
     limit: None,
     daemon: None,
-});
+};
 
 #[test]
 fn reserved_pages_get_their_frames_and_grow_size_by_size() {
@@ -34,10 +33,10 @@ fn reservations_are_aligned_and_stay_in_the_mapping() {
     write(&mut machine, [AT + 17 * PAGE]);
     write(&mut machine, pages(AT + 16 * PAGE, 4 * PAGE));
     assert_eq!(order(&machine, AT + 16 * PAGE), Some(2));
-    let limited = PageSizePolicy::Navarro(Navarro {
+    let limited = PageSizePolicy::Navarro {
         limit: Some(2),
         daemon: None,
-    });
+    };
     let mut machine = super::machine(limited, |_| ());
     map(&mut machine, Some(AT), 16 * PAGE);
     write(&mut machine, pages(AT, 16 * PAGE));

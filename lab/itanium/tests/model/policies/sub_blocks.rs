@@ -1,14 +1,12 @@
 //! Talluri and Hill's TLB entries with sub-blocks, and page reservation for them.
 
 use super::*;
-use hawkeye_itanium::kernel::policies::{Cover, PageReservation};
 use hawkeye_itanium::mmu::WalkerMode;
 
 fn talluri_and_hill() -> ItaniumMachine {
-    machine(
-        PageSizePolicy::PageReservation(PageReservation { order: 4 }),
-        |setup| setup.processor.sub_block_order = 4,
-    )
+    machine(PageSizePolicy::PageReservation { order: 4 }, |setup| {
+        setup.processor.sub_block_order = 4
+    })
 }
 
 fn entries(machine: &ItaniumMachine) -> usize {
@@ -64,7 +62,7 @@ fn pages_outside_their_block_have_their_own_entries() {
 
 #[test]
 fn large_pages_need_no_sub_blocks() {
-    let mut machine = machine(PageSizePolicy::Cover(Cover), |setup| {
+    let mut machine = machine(PageSizePolicy::Cover, |setup| {
         setup.processor.sub_block_order = 2;
     });
     map(&mut machine, Some(AT), 22 * PAGE);
@@ -78,12 +76,10 @@ fn large_pages_need_no_sub_blocks() {
 #[test]
 fn invalid_blocks_are_refused() {
     for order in [0, 9] {
-        let policy = PageSizePolicy::PageReservation(PageReservation { order });
+        let policy = PageSizePolicy::PageReservation { order };
         assert!(refused(setup(policy)));
     }
-    let mut setup = setup(PageSizePolicy::PageReservation(PageReservation {
-        order: 4,
-    }));
+    let mut setup = setup(PageSizePolicy::PageReservation { order: 4 });
     setup.processor.sub_block_order = 5;
     assert!(refused(setup));
 }
