@@ -33,8 +33,7 @@ mod statistics;
 mod tlb_misses;
 
 pub use frames::InitialFragmentation;
-pub use space::PageTable;
-pub use space::{MappingBacking, PageMapping, ProcessSpace};
+pub use space::{MappingBacking, PageMapping, PageTable, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
 use crate::address::{BasePage, OrderSet};
@@ -43,8 +42,7 @@ use crate::mmu::{
     ItaniumCounters, ItaniumProcessorSpec, MADISON, Mmu, RegionRegisters, WalkerMode,
 };
 use compaction::CompactionRequests;
-use frames::BuddyAllocator;
-use frames::HugePagePool;
+use frames::{BuddyAllocator, HugePagePool};
 use policies::PageSizePolicy;
 use reservations::Reservations;
 use statistics::{MissCounts, ReferenceWindow};

@@ -6,13 +6,10 @@ mod processor;
 mod regions;
 mod tlb;
 
-pub use costs::ItaniumCounters;
-pub use costs::{EventCosts, RX2600_COSTS};
+pub use costs::{EventCosts, ItaniumCounters, RX2600_COSTS};
 pub use processor::{HashTableFill, ItaniumProcessorSpec, MADISON, TlbReplacement, WalkerMode};
-pub use regions::Pte;
-pub use regions::RegionRegisters;
-pub use tlb::HashedPageTable;
-pub use tlb::{Tlb, TlbEntry};
+pub use regions::{Pte, RegionRegisters};
+pub use tlb::{HashedPageTable, Tlb, TlbEntry};
 
 use super::address::{BasePage, offset_of};
 use super::error::Result;

@@ -4,13 +4,10 @@
 mod microbenchmarks;
 mod spec_programs;
 
-pub use microbenchmarks::ContentionWorkload;
-pub use microbenchmarks::LinearWorkload;
-pub use microbenchmarks::SparseWorkload;
-pub use microbenchmarks::TlbcoverWorkload;
-pub use microbenchmarks::TransposeWorkload;
-pub use spec_programs::McfWorkload;
-pub use spec_programs::VortexWorkload;
+pub use microbenchmarks::{
+    ContentionWorkload, LinearWorkload, SparseWorkload, TlbcoverWorkload, TransposeWorkload,
+};
+pub use spec_programs::{McfWorkload, VortexWorkload};
 
 use super::Result;
 use super::kernel::MappingBacking;

@@ -25,16 +25,13 @@ use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
 use std::ops::Range;
 use thiserror::Error;
 
-mod contiguous_range;
 mod costs;
 mod fault_mapping;
 pub mod fault_policies;
 mod faults;
 mod figures;
 mod first_touches;
-mod folios;
 mod free;
-mod host_swap;
 mod invariants;
 mod page_moves;
 mod promotion;
@@ -49,8 +46,7 @@ mod threads;
 
 pub use costs::{FaultCostCalibration, KernelCosts};
 pub use faults::{PageAccess, TouchedPages};
-pub use figures::MappedBySize;
-pub use figures::{MemoryFigures, SpaceFigures};
+pub use figures::{MappedBySize, MemoryFigures, SpaceFigures};
 pub use promotion::CompletedPromotion;
 pub(crate) use reclaim::regions_around;
 pub(crate) use region::{RegionMapping, RegionPiece};

@@ -19,22 +19,15 @@ mod compaction;
 mod frames;
 mod invariants;
 mod partial_pageblock;
-mod prezeroing;
 mod run_map;
 
 pub use allocation_replay::{AllocationReplay, ReplayedAllocation};
-pub use buddy::PhysicalMemory;
-pub use buddy::ZoneWatermarks;
-pub use frames::FrameContent;
-pub use frames::FrameRun;
-pub use frames::FrameTouch;
-pub use prezeroing::ZeroingResult;
+pub use buddy::{PhysicalMemory, ZeroingResult, ZoneWatermarks};
+pub use frames::{FrameContent, FrameRun, FrameTouch};
 
 pub(crate) use buddy::AllocatedFrames;
-pub(crate) use compaction::PageblockUse;
-pub(crate) use compaction::ScanCount;
-pub(crate) use frames::FrameOwner;
-pub(crate) use frames::block_of;
+pub(crate) use compaction::{PageblockUse, ScanCount};
+pub(crate) use frames::{FrameOwner, block_of};
 pub(crate) use run_map::{RunLengthMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).

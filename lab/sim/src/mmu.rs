@@ -71,19 +71,14 @@ mod walk;
 mod walkers;
 
 pub use caches::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
-pub use counters::CoreCounters;
-pub use counters::HugePageGain;
+pub use counters::{CoreCounters, HugePageGain};
 pub use lru::SetShape;
-pub use memory::LatencyShape;
-pub use memory::MemorySpec;
+pub use memory::{LatencyShape, MemorySpec};
 pub use pattern::AccessPattern;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
-pub use processor::MmuError;
-pub use processor::ProcessorSpec;
+pub use processor::{MmuError, ProcessorSpec};
 pub use run::PatternRun;
-pub use tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
-pub use tlb::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
-pub use walk::NestedCaches;
-pub use walk::WalkCacheSizes;
+pub use tlb::{GiantPages, L1TlbSpec, L2TlbSpec, TlbGroupCondition, TlbPageGroup, TlbPageGroups};
+pub use walk::{NestedCaches, WalkCacheSizes};

@@ -35,12 +35,9 @@ mod drmemtrace;
 mod lackey;
 mod perf_script;
 mod reader;
-mod recording;
 mod text;
 
-pub use reader::TraceFormat;
-pub use reader::{BadRecords, TraceReader};
-pub use recording::CoverageRowReader;
+pub use reader::{BadRecords, CoverageRowReader, TraceFormat, TraceReader};
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,8 +31,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 mod coverage;
-mod host_effects;
-mod host_mappings;
+mod host_memory;
 mod machine_view;
 
 pub(super) use machine_view::ManagerSchedule;

@@ -3,13 +3,12 @@
 use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::first_touches::FirstTouchWatch;
-use super::host_swap::HostSwap;
 use super::page_moves::CompactionDeferral;
 use super::reclaim::PageCache;
 use super::region::RegionMapping;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, RegionId, pages_of};
-use super::swap::{ReclaimLists, SwapDevice};
+use super::swap::{HostSwap, ReclaimLists, SwapDevice};
 use super::threads::KernelThreads;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};

@@ -10,11 +10,11 @@
 
 use super::caches::{CacheLevelSpec, CacheReplacement};
 use super::lru::SetShape;
-use super::memory::LatencyShape;
-use super::memory::MemorySpec;
+use super::memory::{LatencyShape, MemorySpec};
 use super::processor::ProcessorSpec;
-use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
-use super::tlb::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
+use super::tlb::{
+    GiantPages, L1TlbSpec, L2TlbSpec, TlbGroupCondition, TlbPageGroup, TlbPageGroups,
+};
 use super::walk::{NestedCaches, WalkCacheSizes};
 
 const KIB: u64 = 1 << 10;

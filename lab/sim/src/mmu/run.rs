@@ -3,10 +3,8 @@
 use super::access_generator::AccessGenerator;
 use super::counters::CoreCounters;
 use super::pattern::AccessPattern;
-use super::pipeline::AccessBits;
-use super::pipeline::Pipeline;
-use super::processor::MmuError;
-use super::processor::ProcessorSpec;
+use super::pipeline::{AccessBits, Pipeline};
+use super::processor::{MmuError, ProcessorSpec};
 use super::translation::LeafSize;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::time::Duration;

@@ -4,8 +4,7 @@
 //! address of 0 is none.
 
 use super::text::trace_read_error;
-use super::{AccessKind, TraceAccess};
-use super::{Result, TraceError, TracePosition};
+use super::{AccessKind, Result, TraceAccess, TraceError, TracePosition};
 use std::io::Read;
 
 pub(super) const RECORD_BYTES: usize = 64;

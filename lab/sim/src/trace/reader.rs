@@ -1,11 +1,11 @@
 //! Reader of a trace's accesses, in order.
 
-use super::TraceAccess;
 use super::champsim::ChampSimReader;
-use super::text::{LineParser, ParsedLine};
-use super::text::{TraceLine, TraceLineReader, excerpt, trace_read_error};
-use super::{Result, TraceError, TracePosition};
-use super::{champsim, drmemtrace, lackey, perf_script};
+use super::text::{LineParser, ParsedLine, TraceLine, TraceLineReader, excerpt, trace_read_error};
+use super::{
+    Result, TraceAccess, TraceError, TracePosition, champsim, drmemtrace, lackey, perf_script,
+};
+use hawkeye_recording::{CoverageRow, RecordingError, RecordingRow, RecordingRows};
 use lzma_rust2::XzReader;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -345,5 +345,56 @@ impl TraceFormat {
             let found = TEXTS.iter().find(|(_, parse, _)| is_access(parse));
             found.map(|(format, ..)| *format)
         })
+    }
+}
+
+/// Iterator that reads a recording as its rows are requested. A recording without an end is read as
+/// far as it was written. The iterator ends after an error.
+pub struct CoverageRowReader {
+    rows: RecordingRows,
+    bad: BadRecords,
+    skipped: u64,
+    ended: bool,
+}
+
+impl CoverageRowReader {
+    /// Opens a file. With [`BadRecords::Skip`], rows with impossible values are left out and
+    /// counted. Data that can't be decoded is an error nevertheless.
+    ///
+    /// # Errors
+    /// The file can't be opened, or is no recording that this version can read.
+    pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
+        Ok(Self {
+            rows: RecordingRows::open(path)?,
+            bad,
+            skipped: 0,
+            ended: false,
+        })
+    }
+
+    /// Rows left out so far.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+}
+
+impl Iterator for CoverageRowReader {
+    type Item = Result<CoverageRow>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended {
+            match self.rows.next()? {
+                Err(RecordingError::Value { .. }) if self.bad == BadRecords::Skip => {
+                    self.skipped += 1;
+                }
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error.into()));
+                }
+                Ok(RecordingRow::Region(row)) => return Some(Ok(row)),
+                Ok(_) => {}
+            }
+        }
+        None
     }
 }

@@ -1,8 +1,7 @@
 //! One access of a program.
 
 use super::mappings::Mappings;
-use super::sizes::LeafSize;
-use super::sizes::RegionTranslation;
+use super::sizes::{LeafSize, RegionTranslation};
 
 /// An access to one byte's page: a load or a store. Accesses over a page boundary are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use super::super::{MmuError, TlbPageGroups};
 use super::missed_pages::{ChunkTables, MAX_CHUNKS, REGIONS_PER_CHUNK, page_number, region_of};
-use super::sizes::RegionTranslation;
-use super::sizes::{EntryOrders, EntrySize, LeafSize};
+use super::sizes::{EntryOrders, EntrySize, LeafSize, RegionTranslation};
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 use thiserror::Error;

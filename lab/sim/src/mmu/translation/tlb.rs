@@ -1,7 +1,6 @@
 //! The TLBs of a core.
 
-use super::missed_pages::ChunkTables;
-use super::missed_pages::{MissedPage, UniformKind, retain_missed};
+use super::missed_pages::{ChunkTables, MissedPage, UniformKind, retain_missed};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use super::tags::TlbEntries;
 use crate::mmu::{GiantPages, L1TlbSpec, L2TlbSpec};

@@ -8,8 +8,7 @@
 mod batch_entry;
 mod stages;
 
-use super::access::Access;
-use super::access::BatchResult;
+use super::access::{Access, BatchResult};
 use super::counters::TranslationCounters;
 use super::mappings::Mappings;
 use super::missed_pages::{BATCH, LastEntryHits, MAX_WALKS, MissedPage};

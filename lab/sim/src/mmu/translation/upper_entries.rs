@@ -2,8 +2,7 @@
 
 use super::super::WalkCacheSizes;
 use super::super::vectors::{empty, touch, touch_in_turn};
-use super::missed_pages::{ChunkTables, chunk_of};
-use super::missed_pages::{MAX_LEVELS, MissedPage, WalkKind};
+use super::missed_pages::{ChunkTables, MAX_LEVELS, MissedPage, WalkKind, chunk_of};
 use super::tags::RecentKeys;
 use wide::u32x4;
 

@@ -2,9 +2,8 @@
 
 use super::super::NestedCaches;
 use super::mappings::Mappings;
-use super::missed_pages::{ChunkTables, chunk_of};
 use super::missed_pages::{
-    MAX_LEVELS, MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind,
+    ChunkTables, MAX_LEVELS, MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind, chunk_of,
 };
 use super::sizes::LeafSize;
 use super::spec::{PageTableLevels, PageTableSetup, TranslatorSpec};

@@ -3,8 +3,7 @@
 use super::{FULL, Mappings, WORDS, is_set, set, words};
 use crate::mmu::translation::mappings::{MappingError, Result};
 use crate::mmu::translation::missed_pages::{CHUNK_BYTES, REGIONS_PER_CHUNK};
-use crate::mmu::translation::sizes::RegionTranslation;
-use crate::mmu::translation::sizes::{EntrySize, LeafSize};
+use crate::mmu::translation::sizes::{EntrySize, LeafSize, RegionTranslation};
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 

@@ -3,8 +3,7 @@
 use super::{Mappings, WORDS, words};
 use crate::mmu::translation::mappings::Result;
 use crate::mmu::translation::missed_pages::region_of;
-use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::translation::sizes::RegionTranslation;
+use crate::mmu::translation::sizes::{EntrySize, RegionTranslation};
 use crate::mmu::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 

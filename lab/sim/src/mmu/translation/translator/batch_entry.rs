@@ -1,8 +1,7 @@
 //! Turns accesses into pages to look up.
 
 use super::Translator;
-use crate::mmu::translation::access::Access;
-use crate::mmu::translation::access::{AccessFault, check_access};
+use crate::mmu::translation::access::{Access, AccessFault, check_access};
 use crate::mmu::translation::mappings::{GroupMembership, Mappings};
 use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage, WalkCause};
 use crate::mmu::translation::sizes::EntrySize;

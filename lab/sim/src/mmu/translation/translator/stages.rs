@@ -3,9 +3,8 @@
 use super::Translator;
 use crate::mmu::translation::counters::TranslationCounters;
 use crate::mmu::translation::mappings::{AccessBitMask, GroupMembership, Mappings};
-use crate::mmu::translation::missed_pages::chunk_of;
 use crate::mmu::translation::missed_pages::{
-    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, one_kind,
+    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, chunk_of, one_kind,
 };
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
 use crate::mmu::translation::table_caches::WalkLoadCounts;
