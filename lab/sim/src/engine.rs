@@ -16,7 +16,7 @@
 //! - Payers: a fault, a cold page and a free hold up the program. A collapse holds it up for as
 //!   long as it can't fault. The manager's calls take its own time, on a core of its own, while
 //!   programs run on. kswapd and the zeroing thread have cores of their own. With more threads than
-//!   cores each thread gets its share, by weight (`core_shares.rs`).
+//!   cores each thread gets its share, by weight (`clock.rs`).
 //! - All threads of a program do the same, each on a core of its own. What is said of the program's
 //!   accesses holds for each of them.
 //! - Access bits over a window are not those of the sample: a smaller sample would see fewer pages.

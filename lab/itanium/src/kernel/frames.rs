@@ -1,4 +1,4 @@
-//! Allocation and release of frames.
+//! Frames: allocation and release, and memory that no simulated process owns.
 
 use super::ItaniumMachine;
 use super::policies::PoolSettings;

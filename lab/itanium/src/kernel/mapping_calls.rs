@@ -1,4 +1,4 @@
-//! `mmap`, `munmap` and `mprotect`.
+//! `mmap`, `munmap`, `mprotect`, `mremap`, `fork` and `exit`.
 
 use super::frames::HugePagePool;
 use super::{ItaniumMachine, MappingBacking, PageMapping};

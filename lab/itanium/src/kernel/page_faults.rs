@@ -1,4 +1,5 @@
-//! Page faults: first touches and copies on write.
+//! Page faults: first touches, with memory from the source that a policy chooses, and copies on
+//! write.
 
 use super::policies::{ExtentLimit, FirstTouchRequest, FrameSource};
 use super::{CopyOnWrite, ItaniumMachine, MappingBacking, PageMapping};

@@ -1,4 +1,5 @@
-//! Promotion: pages become a larger one in place, or by copying.
+//! Promotion: pages become a larger one in place, or by copying. Splitting: large pages become
+//! smaller ones; their memory stays.
 
 use super::policies::FullBlockAction;
 use super::{ItaniumMachine, MappingBacking};

@@ -1,4 +1,4 @@
-//! An address space: its mappings, and the place of the next one.
+//! An address space: its mappings, the place of the next one, its heap, and its page table.
 
 use super::ItaniumMachine;
 use super::policies::HeapGrowth;

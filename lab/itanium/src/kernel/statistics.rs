@@ -1,4 +1,5 @@
 //! Counts of large pages: those of the thesis' kernel (section 5.5.3), and those of other policies.
+//! Counts for policies: misses that a larger page would have prevented, and pages referred to.
 
 use super::{ItaniumMachine, ProcessSpace};
 use crate::address::offset_of;

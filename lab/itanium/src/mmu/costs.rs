@@ -1,4 +1,4 @@
-//! Costs of translation and of the kernel's work on it.
+//! Events of translation and of the kernel's work on it: their counts and costs.
 
 use super::WalkerMode;
 

@@ -1,4 +1,4 @@
-//! Region registers: region ids and preferred page sizes.
+//! Region registers (region ids and preferred page sizes), and entries of page tables.
 
 use crate::address::region_of;
 

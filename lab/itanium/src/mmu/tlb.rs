@@ -1,4 +1,5 @@
-//! A fully associative TLB with entries of any page size.
+//! A fully associative TLB with entries of any page size, and the long format: a hash table of
+//! translations, one for all processes.
 
 use super::TlbReplacement;
 use crate::error::{ItaniumError, Result};
@@ -341,6 +342,7 @@ const SLOTS: usize = 256;
 /// End of a chain: TLBs have at most 255 slots.
 const END: u8 = u8::MAX;
 
+/// The hardware compares with all entries at once; this index uses short hash chains.
 #[derive(Clone, Debug)]
 struct SlotIndex {
     first: [u8; BUCKETS],

@@ -5,10 +5,10 @@
 //! Between the two:
 //!
 //! - Frames that the guest's kernel hands out or zeroes are touched at the host
-//!   (`host_effects.rs`). The host faults them in, or back in from swap. The program that the
+//!   (`host_memory.rs`). The host faults them in, or back in from swap. The program that the
 //!   guest's kernel worked for waits for that as well.
 //! - The guest's programs walk nested tables. Their cores learn by which page sizes the host maps
-//!   the memory behind a region (`host_mappings.rs`).
+//!   the memory behind a region (`host_memory.rs`).
 //! - Accesses of the guest's programs are accesses to the process at the host. They make its
 //!   coverage, its overhead, and what reclaim considers old (`coverage.rs`).
 //! - Each machine has its own manager; the managers take turns (`machine_view.rs`).

@@ -1,4 +1,4 @@
-//! Maps pages at faults.
+//! Maps pages at faults, in frames from free memory, or else from reclaim and compaction.
 
 use super::costs::times;
 use super::fault_policies::{FirstTouchPolicy, ZeroingPolicy};

@@ -1,4 +1,5 @@
-//! Figures of a kernel and its address spaces, for engines, policies and reports.
+//! Figures of a kernel and its address spaces, for engines, policies and reports: also the page
+//! sizes that map them, and mappings too small for a huge page.
 
 use super::region::RegionMapping;
 use super::space::{FaultCounts, RegionId, cut_at_regions, first_page};

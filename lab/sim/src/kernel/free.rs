@@ -1,4 +1,4 @@
-//! Freeing: a program gives memory back.
+//! Freeing: a program gives memory back, or a manager finds base pages of zeros.
 
 use super::costs::times;
 use super::region::huge_run;

@@ -1,4 +1,4 @@
-//! Moves pages to other frames, and updates their owners.
+//! Moves pages to other frames, and updates their owners. Compaction does so to free a huge page.
 
 use super::costs::times;
 use super::space::{RegionId, cut_at_regions, first_page};

@@ -1,4 +1,5 @@
-//! Reclaim: takes back reservations first, then the page cache, then what can be swapped.
+//! Reclaim: takes back reservations first, then the page cache (pages of files), then what can be
+//! swapped.
 
 use super::costs::times;
 use super::space::RegionId;

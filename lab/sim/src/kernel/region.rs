@@ -1,4 +1,4 @@
-//! The mappings of one region: 2 MiB of an address space.
+//! The mappings of one region (2 MiB of an address space), its folios, and the table of regions.
 
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, RunLengthMap, ValueRun};

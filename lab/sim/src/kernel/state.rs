@@ -1,4 +1,6 @@
-//! The kernel's state, and the creation and end of address spaces.
+//! The kernel's state, the creation and end of address spaces, and changes to mappings that their
+//! owner did not request. A processor must learn of these: swapping, same-page merging and, where
+//! frames matter, compaction.
 
 use super::costs::times;
 use super::fault_policies::FaultPolicy;

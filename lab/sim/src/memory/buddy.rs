@@ -1,4 +1,5 @@
-//! The buddy system: free lists by content and order.
+//! The buddy system: free lists by content and order, zeroing in advance (paper, section 3.1), and
+//! the watermarks of free memory.
 
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_pieces};

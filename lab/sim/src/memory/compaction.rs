@@ -1,5 +1,5 @@
-//! Compaction's two scanners (`mm/compaction.c` in outline). One looks upwards for pageblocks that
-//! can be emptied, the other downwards for free frames to move their pages to.
+//! Fragmentation, and compaction's two scanners (`mm/compaction.c` in outline). One looks upwards
+//! for pageblocks that can be emptied, the other downwards for free frames to move their pages to.
 
 use super::buddy::PageblockState;
 use super::frames::first_of;

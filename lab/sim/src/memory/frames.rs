@@ -1,4 +1,5 @@
-//! Frames by number.
+//! Frames by number: their content, their owners (the reverse mapping), and, for the host of a
+//! virtual machine, what happens to them.
 
 use super::PhysicalMemory;
 use crate::bits::PageBits;

@@ -1,4 +1,5 @@
-//! Counters of the simulated core, like those of a real one.
+//! Counters of the simulated core, like those of a real one, and what address translation costs by
+//! them: the truth that estimates are compared with.
 
 use super::pattern::AccessPattern;
 use super::processor::{MmuError, ProcessorSpec};

@@ -192,6 +192,14 @@ impl MemoryModel {
 const PARTS: usize = 16;
 
 /// Read latencies: means of sixteen equal parts, shortest first, in per cent of the mean.
+///
+/// A row of DRAM is open or not; its bank may be busy or refreshing. Instructions leave a core in
+/// order, so one slow read delays all behind it. Where many reads are under way, the slow ones
+/// dominate.
+///
+/// Measured on a Zen 5, with a tenth of reads at 190 to 370 ns and the others at 110 to 150: 14
+/// independent reads are under way instead of the 20 that there are registers for. Chains of reads
+/// that don't wait for each other overlap 31-fold there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LatencyShape([u16; PARTS]);

@@ -7,7 +7,7 @@
 //!
 //! Walks and loads that don't depend on each other therefore overlap, up to the number of walkers
 //! and fill buffers. These are granted in program order, but from when they are needed
-//! (`resource_slots.rs`).
+//! (`walkers.rs`).
 
 use super::access_generator::PatternAccess;
 use super::caches::CACHE_LINE_BYTES;

@@ -1,4 +1,4 @@
-//! Two levels of TLB for data.
+//! Two levels of TLB for data, and the groups of neighbouring pages that one entry can hold.
 
 use super::lru::SetShape;
 use super::processor::MmuError;

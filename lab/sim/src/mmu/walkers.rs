@@ -67,7 +67,13 @@ impl PageWalkers {
     }
 }
 
-/// A number of slots, and the work in them.
+/// A scarce resource of a core, page walkers or fill buffers: a number of slots, each busy with one
+/// thing at a time.
+///
+/// Accesses come in program order, but their needs do not come in order of time. An access that
+/// depends on another one's data walks and loads long after the next that does not. So a slot is
+/// taken only from the start of its work, and is free for other accesses until then. Their work may
+/// last longer than that; then there is one slot more for a while.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceSlots<T> {
     count: usize,

@@ -1,4 +1,4 @@
-//! Reader of a trace's accesses, in order.
+//! Detects a trace's format, opens it, and reads its accesses in order. Reads recordings too.
 
 use super::champsim::ChampSimReader;
 use super::text::{LineParser, ParsedLine, TraceLine, TraceLineReader, excerpt, trace_read_error};

@@ -1,4 +1,4 @@
-//! Lines of a stream, one at a time.
+//! Lines of a stream, one at a time, and numbers in them.
 
 use super::{Result, TraceError, TracePosition};
 use std::io::{BufRead, Read};

@@ -1,4 +1,4 @@
-//! Which regions are promoted first.
+//! What a manager sees and promotes, and what translation costs programs.
 
 use super::common::{
     HOT_AT_THE_TOP, RANDOM, SEQUENTIAL, accessing, engine, fragmented, only, ran, run, sample,

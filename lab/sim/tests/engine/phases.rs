@@ -1,4 +1,4 @@
-//! What phases of filling and freeing do, and the figures of a run.
+//! What phases of filling and freeing do, and the figures of one run and of many.
 
 use super::common::{HOT_AT_THE_TOP, accessing, fragmented, parse, program, ran, run, small};
 use super::support::{process, workload};

@@ -1,4 +1,4 @@
-//! Programs on fewer cores than they have threads.
+//! Programs that share cores or memory of which there is too little.
 
 use super::common::{parse, ran, run, small};
 use super::support::{process, workload};

@@ -1,4 +1,4 @@
-//! What each system does at a page fault, and its cost.
+//! What each system does at a page fault, and its cost. FreeBSD reserves memory there.
 
 use super::common::*;
 use hawkeye_sim::PageBits;

@@ -1,4 +1,4 @@
-//! What happens when memory runs out.
+//! What happens when memory runs out, and what the kernel's threads do.
 
 use super::common::*;
 use hawkeye_sim::PageBits;

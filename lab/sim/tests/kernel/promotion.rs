@@ -1,4 +1,4 @@
-//! Regions become huge, are split, and give their zero pages back.
+//! Regions become huge, are split, and give their zero pages back; compaction makes room.
 
 use super::common::*;
 use hawkeye_policy::PageOrder;

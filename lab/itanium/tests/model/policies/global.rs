@@ -1,4 +1,4 @@
-//! Sizes that programs and administrators choose.
+//! Sizes that programs and administrators choose, and HP-UX's heaps.
 
 use super::*;
 use hawkeye_itanium::mmu::WalkerMode;

@@ -1,4 +1,5 @@
-//! Pages that grow by copying, and memory that the kernel moves for them.
+//! Pages that grow by copying or in reservations, memory that the kernel moves for them, and TLB
+//! entries with sub-blocks.
 
 use super::*;
 use hawkeye_itanium::kernel::InitialFragmentation;

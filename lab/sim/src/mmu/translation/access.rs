@@ -1,4 +1,4 @@
-//! One access of a program.
+//! One access of a program, and the result of a batch.
 
 use super::mappings::Mappings;
 use super::sizes::{LeafSize, RegionTranslation};

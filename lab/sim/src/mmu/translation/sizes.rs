@@ -1,4 +1,4 @@
-//! Sizes of pages and of TLB entries.
+//! Sizes of pages and of TLB entries, and how a region is mapped.
 
 use super::super::tlb::{TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};

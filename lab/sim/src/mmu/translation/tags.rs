@@ -125,7 +125,9 @@ fn size_of(tag: u32) -> EntrySize {
     EntrySize::from_bits(tag)
 }
 
-/// Keys in order of use: the last ones of a growing row.
+/// Keys in order of use: the last ones of a growing row. Exact least-recently-used replacement,
+/// optimised for more misses than hits: a miss writes one slot, and the key's last bits usually
+/// suffice to recognise it.
 #[derive(Clone, Debug)]
 pub(in crate::mmu) struct RecentKeys {
     row: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Page walks.
+//! Page walks, of the host's tables too.
 
 use super::super::NestedCaches;
 use super::mappings::Mappings;
