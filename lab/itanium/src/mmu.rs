@@ -1,13 +1,14 @@
 //! The memory management unit of Itanium 2, data side: two levels of TLB, region ids, pinned
 //! entries, and the hardware page-table walker in its two forms (thesis, chapter 3).
 
-mod costs;
 mod processor;
 mod regions;
 mod tlb;
 
-pub use costs::{EventCosts, ItaniumCounters, RX2600_COSTS};
-pub use processor::{HashTableFill, ItaniumProcessorSpec, MADISON, TlbReplacement, WalkerMode};
+pub use processor::{
+    EventCosts, HashTableFill, ItaniumCounters, ItaniumProcessorSpec, MADISON, RX2600_COSTS,
+    TlbReplacement, WalkerMode,
+};
 pub use regions::{Pte, RegionRegisters};
 pub use tlb::{HashedPageTable, Tlb, TlbEntry};
 

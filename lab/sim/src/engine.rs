@@ -48,7 +48,6 @@ mod area_layout;
 mod clock;
 mod coverage;
 mod figures;
-mod fill_phases;
 mod filler;
 mod guests;
 mod history;

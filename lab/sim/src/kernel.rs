@@ -37,8 +37,6 @@ mod page_moves;
 mod promotion;
 mod reclaim;
 mod region;
-mod reservations;
-mod sized_faults;
 mod space;
 mod state;
 mod swap;

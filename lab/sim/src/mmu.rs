@@ -52,13 +52,11 @@
 //! The plain one is the oracle, with no code of the fast one. `agree.rs` compares the fast one with
 //! it, `exact.rs` with the exact one. The fast and the exact one share TLBs and walk caches.
 
-mod access_generator;
 mod caches;
 mod counters;
 mod lru;
 mod memory;
 mod pattern;
-pub(crate) mod permutation;
 mod pipeline;
 pub mod presets;
 mod processor;

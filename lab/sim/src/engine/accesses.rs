@@ -7,9 +7,8 @@
 use super::area_layout::AreaLayout;
 use crate::bits::PageBits;
 use crate::mmu::CACHE_LINE_BYTES;
-use crate::mmu::permutation::Permutation;
 use crate::mmu::translation::Access;
-use crate::rng::SimulationRng;
+use crate::rng::{Permutation, SimulationRng};
 use crate::workloads::{AccessStream, StreamPattern};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use rand_distr::{Distribution, Poisson, Zipf};

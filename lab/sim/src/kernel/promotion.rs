@@ -1,9 +1,9 @@
 //! Promotion: maps regions by larger pages, by a decision from outside.
 
 use super::costs::times;
+use super::fault_mapping::block_around;
 use super::reclaim::regions_around;
 use super::region::{RegionMapping, huge_run};
-use super::sized_faults::block_around;
 use super::space::RegionId;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;

@@ -9,10 +9,10 @@
 //! and fill buffers. These are granted in program order, but from when they are needed
 //! (`walkers.rs`).
 
-use super::access_generator::PatternAccess;
 use super::caches::CACHE_LINE_BYTES;
 use super::counters::CoreCounters;
 use super::memory::MemoryModel;
+use super::pattern::PatternAccess;
 use super::processor::ProcessorSpec;
 use super::tlb::{TlbGroupCondition, TlbLookup, TlbPageGroup, TwoLevelTlb};
 use super::translation::{AccessBitMask, EntrySize, LeafSize};

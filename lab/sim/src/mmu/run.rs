@@ -1,8 +1,7 @@
 //! A program on a core: its time, its counters and the access bits of its pages.
 
-use super::access_generator::AccessGenerator;
 use super::counters::CoreCounters;
-use super::pattern::AccessPattern;
+use super::pattern::{AccessGenerator, AccessPattern};
 use super::pipeline::{AccessBits, Pipeline};
 use super::processor::{MmuError, ProcessorSpec};
 use super::translation::LeafSize;

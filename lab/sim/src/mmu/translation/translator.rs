@@ -5,7 +5,6 @@
 //! batch goes through one stage after the other. Each stage has its tables in the cache and
 //! predictable branches, and the result equals that of access by access.
 
-mod batch_entry;
 mod stages;
 
 use super::access::{Access, BatchResult};

@@ -39,7 +39,7 @@ impl UpperEntryCaches {
     }
 
     /// The same for many walks, level by level: which walks access a cache depends only on the
-    /// caches below it. Skips what [`few_serial_keys`](Self::in_turn) covers.
+    /// caches below it. Skips what [`few_serial_keys`](Self::few_serial_keys) covers.
     #[inline(never)]
     pub(super) fn first_levels(
         &mut self,
