@@ -201,12 +201,8 @@ pub struct SimulationJob<'a> {
     pub setup: SimulationSetup,
 }
 
-/// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs.
-pub fn simulate_all(jobs: &[SimulationJob], threads: usize) -> Result<Vec<SimulationResult>> {
-    simulate_each(jobs, threads, &|_| {})
-}
-
-/// Like [`simulate_all`]; the thread that ends a job calls `done` with the job's index.
+/// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs, or the error
+/// of the first one that failed. The thread that ends a job calls `done` with the job's index.
 pub fn simulate_each(
     jobs: &[SimulationJob],
     threads: usize,

@@ -29,7 +29,7 @@ pub struct SimulatedSystem {
     pub policy: &'static str,
     /// For Ingens: share of a region that must be in use, in per cent.
     utilisation_percent: Option<f64>,
-    zeroes_ahead: bool,
+    pub(crate) zeroes_ahead: bool,
     /// Promotions can have any size of which the processor has TLB entries, not only huge pages.
     many_sizes: bool,
     /// Memory can be prefaulted, not zeroed in advance, as on kernels without a zeroing thread.
@@ -214,11 +214,6 @@ pub fn by_name(name: &str) -> Result<SimulatedSystem, UnknownSystem> {
 }
 
 impl SimulatedSystem {
-    /// The thread that zeroes free memory, if the system has one.
-    pub fn background_zeroing_spec(&self) -> Option<ZeroingSpec> {
-        self.zeroes_ahead.then(ZeroingSpec::default)
-    }
-
     /// Sizes that promotions can have on a processor.
     pub fn promotable_sizes(&self, processor: &ProcessorSpec) -> PageOrders {
         if self.many_sizes {

@@ -1,6 +1,7 @@
 //! `mmap`, `munmap`, `mprotect`, `mremap`, `fork` and `exit`.
 
 use super::frames::HugePagePool;
+use super::policies::PageSizePolicy;
 use super::{ItaniumMachine, MappingBacking, PageMapping};
 use crate::address::{REGION_LIMIT, offset_of};
 use crate::error::{ItaniumError, Result};
@@ -52,7 +53,7 @@ impl ItaniumMachine {
         let pages = base.pages(bytes);
         let address = base.address_of(first);
         if !space.is_free(first, pages) {
-            return Err(ItaniumError::Occupied { process, address });
+            return Err(ItaniumError::Occupied(process, address));
         }
         // Memory for page tables may be short: then nothing is mapped.
         self.set_page_sizes_in_entries(process, first, pages, backing)?;
@@ -97,7 +98,7 @@ impl ItaniumMachine {
     pub(super) fn has_sizes_at_map(&self, backing: MappingBacking) -> bool {
         backing == MappingBacking::Anonymous
             && self.orders().has_large()
-            && self.rules().sizes_at_map()
+            && *self.rules() == PageSizePolicy::Cover
     }
 
     /// Unmaps everything in a range.
@@ -199,10 +200,10 @@ impl ItaniumMachine {
     ) -> Result<(u64, u64)> {
         let (first, pages) = self.page_range(address, bytes)?;
         match self.space(process)?.first_unmapped(first, pages) {
-            Some(page) => Err(ItaniumError::NotMapped {
+            Some(page) => Err(ItaniumError::NotMapped(
                 process,
-                address: self.base().address_of(page),
-            }),
+                self.base().address_of(page),
+            )),
             None => Ok((first, pages)),
         }
     }
@@ -264,7 +265,7 @@ impl ItaniumMachine {
         let space = self.space(process)?;
         let found = space.mapping_of(first);
         let whole = found.filter(|(start, it)| first + old_pages <= start + it.pages);
-        let (start, mapping) = whole.ok_or(ItaniumError::NotMapped { process, address })?;
+        let (start, mapping) = whole.ok_or(ItaniumError::NotMapped(process, address))?;
         let of = |pages| PageMapping { pages, ..mapping };
         if new_pages <= old_pages {
             let tail = base.address_of(first + new_pages);

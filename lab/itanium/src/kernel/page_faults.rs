@@ -13,10 +13,10 @@ impl ItaniumMachine {
         let page = self.base().page_of(address);
         let space = self.space(process)?;
         let Some((_, mapping)) = space.mapping_of(page) else {
-            return Err(ItaniumError::NotMapped { process, address });
+            return Err(ItaniumError::NotMapped(process, address));
         };
         if write && !mapping.writable {
-            return Err(ItaniumError::ReadOnly { process, address });
+            return Err(ItaniumError::ReadOnly(process, address));
         }
         let entry = space.table.entry(page);
         self.counters.page_faults += 1;

@@ -322,11 +322,6 @@ impl PageSizePolicy {
         }
     }
 
-    /// Whether `mmap` writes sizes into entries.
-    pub(super) fn sizes_at_map(&self) -> bool {
-        *self == Self::Cover
-    }
-
     pub(super) fn pool_settings(&self) -> Option<PoolSettings> {
         let (order, pages, own_region) = match *self {
             Self::HugeTlb { order, pages } => (order, pages, true),

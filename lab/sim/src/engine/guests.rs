@@ -135,13 +135,6 @@ impl GuestMachine {
         self.space.is_some()
     }
 
-    /// All that runs in it waits for its host for this time.
-    pub(in crate::engine) fn hold_up_programs(&mut self, locked: Duration) {
-        for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
-            program.stall_for(locked);
-        }
-    }
-
     /// Its host remapped a region of its own, which is a pageblock of the guest's memory.
     pub(in crate::engine) fn record_host_remap(&mut self, region: RegionAddr) {
         self.stale = true;

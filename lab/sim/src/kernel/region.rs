@@ -258,8 +258,8 @@ impl RegionMapping {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegionTable {
     regions: BTreeMap<u64, Box<RegionMapping>>,
-    /// Regions that were touched for the first time and not reported yet.
-    created: Vec<u64>,
+    /// Regions that were touched for the first time since reclaim listed them; some may be gone.
+    pub(super) created: Vec<u64>,
 }
 
 impl RegionTable {
@@ -277,11 +277,6 @@ impl RegionTable {
             self.created.push(region);
             Box::new(RegionMapping::new())
         })
-    }
-
-    /// Regions first touched since the last call, in that order; some may be gone.
-    pub(crate) fn take_created_regions(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.created)
     }
 
     pub(crate) fn remove(&mut self, region: u64) {

@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 40;
 /// A kernel at work; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct SimulatedKernel {
-    pub(super) memory: PhysicalMemory,
+    pub(crate) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
     pub(crate) faults: FaultPolicy,
     pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,

@@ -234,7 +234,7 @@ impl SimulatedKernel {
     pub(crate) fn list_touched_regions(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
         for space in self.spaces.values_mut() {
-            for region in space.table.take_created_regions() {
+            for region in std::mem::take(&mut space.table.created) {
                 let Some(found) = space.table.get_mut(region) else {
                     continue;
                 };

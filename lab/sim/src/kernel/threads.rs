@@ -4,7 +4,6 @@ use super::costs::times;
 use super::fault_mapping::RECLAIM_BATCH;
 use super::space::RegionId;
 use super::{Result, SimulatedKernel, SpaceId};
-use crate::memory::FrameTouch;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -97,12 +96,6 @@ impl SimulatedKernel {
         self.threads.zeroing = spec;
     }
 
-    /// Zeroes all free memory, as the thread does on a long-idle machine. Charges no thread.
-    pub fn zero_free_memory(&mut self) {
-        self.memory.zero_free(u64::MAX);
-        self.debug_check();
-    }
-
     /// Starts or stops same-page merging.
     pub fn set_merging(&mut self, spec: Option<SamePageMergingSpec>) {
         self.threads.merging = spec;
@@ -176,17 +169,6 @@ impl SimulatedKernel {
 // scan first reaches it; KSM waits until it has not changed from one scan to the next.
 
 impl SimulatedKernel {
-    /// For a guest: starts to record which of its frames are handed out and zeroed.
-    pub fn record_frame_touches(&mut self) {
-        self.memory.record_touches();
-    }
-
-    /// For a guest: what happened to its frames since the last call. Its host treats that as
-    /// accesses to the address space that holds the guest's memory, frame by page.
-    pub fn take_frame_touches(&mut self) -> Vec<FrameTouch> {
-        self.memory.take_touches()
-    }
-
     /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it).
     pub fn set_mergeable(&mut self, space: SpaceId, mergeable: bool) -> Result<()> {
         self.space_mut(space)?.mergeable = mergeable;

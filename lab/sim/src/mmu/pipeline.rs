@@ -250,7 +250,7 @@ pub(crate) const WORDS: usize = PAGES_PER_REGION as usize / u64::BITS as usize;
 #[derive(Clone, Debug)]
 pub(crate) struct AccessBits {
     size: LeafSize,
-    mark: AccessBitMask,
+    pub(crate) mark: AccessBitMask,
     bits: Vec<u64>,
 }
 
@@ -263,10 +263,6 @@ impl AccessBits {
             mark: AccessBitMask::SINGLE,
             bits: vec![u64::MAX; pages as usize / u64::BITS as usize + 1],
         }
-    }
-
-    pub(crate) fn set_bit_mask(&mut self, mark: AccessBitMask) {
-        self.mark = mark;
     }
 
     /// Sets the bit of the page at `offset`; true if it was clear.

@@ -64,9 +64,7 @@ impl PatternRun {
     /// none of such pages. A remainder at the end of the memory counts as a whole group. In a
     /// virtual machine a TLB holds a group as one entry if the host's pages are at least as large.
     pub fn in_groups(mut self, processor: &ProcessorSpec) -> Self {
-        let mark;
-        (self.pipeline, mark) = self.pipeline.in_groups(processor);
-        self.bits.set_bit_mask(mark);
+        (self.pipeline, self.bits.mark) = self.pipeline.in_groups(processor);
         self
     }
 

@@ -60,7 +60,7 @@ impl Engine {
             return;
         };
         let inside = &mut guest.machine.kernel;
-        let touched = inside.take_frame_touches().into_iter().map(|touch| {
+        let touched = inside.memory.take_touches().into_iter().map(|touch| {
             let access = match touch.content {
                 FrameContent::Dirty => PageAccess::Write,
                 FrameContent::Zeroed => PageAccess::WriteZeros,

@@ -68,10 +68,6 @@ impl FirstLevelTlb {
     }
 }
 
-fn is_giant(page: &MissedPage) -> bool {
-    page.state().entry_size() == EntrySize::Giant
-}
-
 fn one_size(pages: &[MissedPage], kind: UniformKind) -> Option<EntrySize> {
     match kind {
         Some((state, _)) => Some(state.entry_size()),
@@ -130,7 +126,7 @@ impl SecondLevelTlb {
             (Some(size), None) if size.leaf() == LeafSize::Huge && all_ways => {
                 self.shared.retain_missed(misses, orders, move |_| size)
             }
-            (None, None) if all_ways && !misses.iter().any(is_giant) => {
+            (None, None) if all_ways && !misses.iter().any(|m| own(*m) == EntrySize::Giant) => {
                 self.shared.retain_missed(misses, orders, own)
             }
             _ => retain_missed(misses, |miss| self.access(miss.page(), own(miss), orders)),
