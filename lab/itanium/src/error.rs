@@ -12,21 +12,11 @@ pub enum ItaniumError {
     #[error("process {0} does not exist or has ended")]
     Process(u32),
     /// Nothing is mapped at an address, or a range is mapped only in part.
-    #[error("process {process} has no mapping at {address:#x}")]
-    NotMapped {
-        /// The process.
-        process: u32,
-        /// First byte that isn't mapped.
-        address: u64,
-    },
+    #[error("process {0} has no mapping at {1:#x}")]
+    NotMapped(u32, u64),
     /// Something is mapped there already.
-    #[error("process {process} already has a mapping in the range from {address:#x}")]
-    Occupied {
-        /// The process.
-        process: u32,
-        /// First byte of the requested mapping.
-        address: u64,
-    },
+    #[error("process {0} already has a mapping in the range from {1:#x}")]
+    Occupied(u32, u64),
     /// A range that does not lie within one region.
     #[error(
         "invalid range of {bytes} bytes at {address:#x}: it must be whole pages in the first 2^36 bytes of a region"
@@ -38,13 +28,8 @@ pub enum ItaniumError {
         bytes: u64,
     },
     /// A write to read-only memory.
-    #[error("process {process} cannot write to {address:#x}: its mapping is read-only")]
-    ReadOnly {
-        /// The process.
-        process: u32,
-        /// The address.
-        address: u64,
-    },
+    #[error("process {0} cannot write to {1:#x}: its mapping is read-only")]
+    ReadOnly(u32, u64),
     /// No frame is free.
     #[error("out of memory for process {0}")]
     OutOfMemory(u32),

@@ -20,30 +20,20 @@
 //! - Nothing is swapped or reclaimed.
 //! - Reads of untouched pages get memory as writes do (Linux would map its page of zeros).
 
-mod buddy;
 mod compaction;
-mod first_touch;
-mod fork;
-mod fragmentation;
 mod frames;
-mod heaps;
 mod invariants;
-mod miss_counts;
-mod mmap;
-mod mremap;
+mod mapping_calls;
 mod page_faults;
-mod page_table;
 pub mod policies;
 mod promotion;
 mod reservations;
 mod space;
-mod split;
 mod statistics;
 mod tlb_misses;
 
-pub use fragmentation::InitialFragmentation;
-pub use page_table::PageTable;
-pub use space::{MappingBacking, PageMapping, ProcessSpace};
+pub use frames::InitialFragmentation;
+pub use space::{MappingBacking, PageMapping, PageTable, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
 use crate::address::{BasePage, OrderSet};
@@ -51,12 +41,11 @@ use crate::error::{ItaniumError, Result};
 use crate::mmu::{
     ItaniumCounters, ItaniumProcessorSpec, MADISON, Mmu, RegionRegisters, WalkerMode,
 };
-use buddy::BuddyAllocator;
 use compaction::CompactionRequests;
-use frames::HugePagePool;
-use miss_counts::{MissCounts, ReferenceWindow};
-use policies::{Cover, PageSizePolicy};
+use frames::{BuddyAllocator, HugePagePool};
+use policies::PageSizePolicy;
 use reservations::Reservations;
+use statistics::{MissCounts, ReferenceWindow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
@@ -96,7 +85,7 @@ impl KernelSettings {
             vm_align_bytes: 0,
             copy_on_write: CopyOnWrite::Demote,
             memory_bytes: 2 << 30,
-            policy: PageSizePolicy::Cover(Cover),
+            policy: PageSizePolicy::Cover,
         }
     }
 
@@ -178,9 +167,6 @@ pub struct ItaniumMachine {
 impl ItaniumMachine {
     /// A machine without processes. The seed determines random choices: those of hardware, and the
     /// place of other memory.
-    ///
-    /// # Errors
-    /// Invalid settings.
     pub fn new(setup: MachineSettings, seed: u64) -> Result<Self> {
         let kernel = setup.kernel;
         let pinned = setup.walker.pinned() + setup.fake_pinned;
@@ -194,7 +180,7 @@ impl ItaniumMachine {
         let frames = kernel.memory_bytes >> kernel.base.shift();
         let fits = (1..=1 << 31).contains(&frames);
         ItaniumError::unless(fits, "memory", "1 to 2^31 pages")?;
-        let rules = kernel.policy.rules();
+        let rules = kernel.policy;
         rules.check(&kernel)?;
         let pool = rules
             .pool_settings()
@@ -250,9 +236,6 @@ impl ItaniumMachine {
     }
 
     /// Memory of a process.
-    ///
-    /// # Errors
-    /// No process has this number.
     #[inline]
     pub fn space(&self, process: u32) -> Result<&ProcessSpace> {
         let space = self.spaces.get(process as usize).and_then(Option::as_ref);
@@ -268,9 +251,6 @@ impl ItaniumMachine {
     }
 
     /// Starts a process with nothing mapped and returns its number.
-    ///
-    /// # Errors
-    /// There are no more region ids.
     pub fn spawn(&mut self) -> Result<u32> {
         let registers = self.next_context()?;
         self.spaces
@@ -294,8 +274,8 @@ impl ItaniumMachine {
     }
 
     #[inline]
-    fn rules(&self) -> &dyn policies::PageSizeRules {
-        self.setup.kernel.policy.rules()
+    fn rules(&self) -> &PageSizePolicy {
+        &self.setup.kernel.policy
     }
 
     fn next_context(&mut self) -> Result<RegionRegisters> {

@@ -1,21 +1,16 @@
 //! The memory management unit of Itanium 2, data side: two levels of TLB, region ids, pinned
 //! entries, and the hardware page-table walker in its two forms (thesis, chapter 3).
 
-mod costs;
-mod counters;
-mod hash_table;
 mod processor;
-mod pte;
 mod regions;
 mod tlb;
 
-pub use costs::{EventCosts, RX2600_COSTS};
-pub use counters::ItaniumCounters;
-pub use hash_table::HashedPageTable;
-pub use processor::{HashTableFill, ItaniumProcessorSpec, MADISON, TlbReplacement, WalkerMode};
-pub use pte::Pte;
-pub use regions::RegionRegisters;
-pub use tlb::{Tlb, TlbEntry};
+pub use processor::{
+    EventCosts, HashTableFill, ItaniumCounters, ItaniumProcessorSpec, MADISON, RX2600_COSTS,
+    TlbReplacement, WalkerMode,
+};
+pub use regions::{Pte, RegionRegisters};
+pub use tlb::{HashedPageTable, Tlb, TlbEntry};
 
 use super::address::{BasePage, offset_of};
 use super::error::Result;
@@ -52,9 +47,6 @@ pub struct Mmu {
 
 impl Mmu {
     /// A unit with pinned entries only, `pinned` of them. The seed is for random replacement.
-    ///
-    /// # Errors
-    /// Unsupported sizes.
     pub fn new(
         processor: &ItaniumProcessorSpec,
         base: BasePage,
@@ -84,9 +76,6 @@ impl Mmu {
 
     /// Translates an address from the TLBs or by the hardware walker. `entry_of` reads the
     /// page-table entry of the address; it is called where the short format's walker would read.
-    ///
-    /// # Errors
-    /// A miss that the kernel has to fill.
     pub fn translate(
         &mut self,
         registers: &RegionRegisters,

@@ -48,7 +48,7 @@ impl WorkloadMappings {
         let mappings = self.0.get(process as usize);
         let found = mappings.and_then(|all| *all.get(mapping as usize)?);
         let address = 0;
-        found.ok_or(ItaniumError::NotMapped { process, address })
+        found.ok_or(ItaniumError::NotMapped(process, address))
     }
 }
 

@@ -1,21 +1,13 @@
 //! The thesis' programs, as mappings and touches. They do not depend on the system: a mapping has a
 //! number, wherever the kernel puts it. The only page sizes are those in the program's own code.
 
-mod contention;
-mod linear;
-mod mcf;
-mod sparse;
-mod tlbcover;
-mod transpose;
-mod vortex;
+mod microbenchmarks;
+mod spec_programs;
 
-pub use contention::ContentionWorkload;
-pub use linear::LinearWorkload;
-pub use mcf::McfWorkload;
-pub use sparse::SparseWorkload;
-pub use tlbcover::TlbcoverWorkload;
-pub use transpose::TransposeWorkload;
-pub use vortex::VortexWorkload;
+pub use microbenchmarks::{
+    ContentionWorkload, LinearWorkload, SparseWorkload, TlbcoverWorkload, TransposeWorkload,
+};
+pub use spec_programs::{McfWorkload, VortexWorkload};
 
 use super::Result;
 use super::kernel::MappingBacking;
@@ -109,9 +101,6 @@ pub enum ThesisWorkload {
 
 impl ThesisWorkload {
     /// Plays the program's events. The same seed gives the same events.
-    ///
-    /// # Errors
-    /// The error of the sink.
     pub fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         match self {
             Self::Sparse(workload) => workload.emit_events(sink),

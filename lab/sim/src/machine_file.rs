@@ -61,9 +61,6 @@ impl MachineFile {
     }
 
     /// Serializes the machine as TOML.
-    ///
-    /// # Errors
-    /// None for finite figures.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string_pretty(self)
     }

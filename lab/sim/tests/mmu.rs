@@ -2,7 +2,7 @@
 
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CoreCounters, HugePageGain, L1Tlb, LatencyShape, MmuError, NEOVERSE_V2,
+    AccessPattern, CoreCounters, HugePageGain, L1TlbSpec, LatencyShape, MmuError, NEOVERSE_V2,
     PROCESSORS, PatternRun, ProcessorSpec, SKYLAKE, SetShape, ZEN_4,
 };
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn counters_are_consistent_on_every_processor() -> TestResult {
                 assert!(active <= pending * rounded, "{what}");
                 let walkers = f64::from(processor.walkers);
                 // A walk that is placed before one that starts later may last into it
-                // (`resource_slots.rs`); hence the tolerance.
+                // (`walkers.rs`); hence the tolerance.
                 assert!(pending <= 1.1 * walkers * active, "{what}");
                 let at_best = c.instructions as f64 / f64::from(processor.width);
                 assert!(c.cycles >= at_best, "{what}");
@@ -346,7 +346,7 @@ fn what_cant_be_simulated_is_refused() {
     let sentence = "pattern: instructions must be 1 or more, not 0";
     assert_eq!(refused, Err(sentence.to_owned()));
     let odd = ProcessorSpec {
-        l1_tlb: L1Tlb::Shared(SetShape::new(7, 2)),
+        l1_tlb: L1TlbSpec::Shared(SetShape::new(7, 2)),
         ..SKYLAKE
     };
     let refused = new(&odd, AccessPattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());

@@ -178,7 +178,7 @@ impl ReserveProcess {
 impl Drop for ReserveProcess {
     fn drop(&mut self) {
         kill_helper(self.pid);
-        self.shared.unmap();
+        self.shared.unmap_self();
     }
 }
 

@@ -9,7 +9,7 @@ use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CacheLevelSpec, CacheReplacement, L2Tlb, LatencyShape, MemorySpec, MmuError,
+    AccessPattern, CacheLevelSpec, CacheReplacement, L2TlbSpec, LatencyShape, MemorySpec, MmuError,
     PatternRun, ProcessorSpec, SetShape, presets,
 };
 
@@ -241,7 +241,7 @@ fn set_tlb(made: &mut ProcessorSpec, walks: &WalkCosts) {
     let preset = made.l2_tlb;
     let shape = SetShape::new(walks.tlb_pages, preset.shape.ways);
     if shape.sets().is_some() {
-        made.l2_tlb = L2Tlb { shape, ..preset };
+        made.l2_tlb = L2TlbSpec { shape, ..preset };
     }
 }
 

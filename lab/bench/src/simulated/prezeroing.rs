@@ -39,7 +39,7 @@ impl KernelAndModel {
         of as f64 * 100.0 / self.pages.max(1) as f64
     }
 
-    fn with(self, other: Self) -> Self {
+    fn plus(self, other: Self) -> Self {
         Self {
             pages: self.pages + other.pages,
             kernel: self.kernel + other.kernel,
@@ -98,7 +98,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
         }
     }
     for (pages, steps) in [("huge", huge), ("base", base)] {
-        if let Some(sum) = steps.into_iter().reduce(KernelAndModel::with) {
+        if let Some(sum) = steps.into_iter().reduce(KernelAndModel::plus) {
             let what = format!("{pages} pages, all steps: served zeroed");
             row(&mut report, what, sum);
         }

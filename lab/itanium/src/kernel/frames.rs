@@ -1,10 +1,12 @@
-//! Allocation and release of frames.
+//! Frames: allocation and release, and memory that no simulated process owns.
 
+use super::ItaniumMachine;
 use super::policies::PoolSettings;
-use super::{BuddyAllocator, ItaniumMachine};
 use crate::address::REGION_BITS;
-use crate::error::{ItaniumError, Result};
+use crate::error::{Contradiction, ItaniumError, Result};
 use crate::mmu::RegionRegisters;
+use hawkeye_sim::rng::SimulationRng;
+use std::collections::BTreeSet;
 
 /// The region of mappings on pool pages, if the pool has a region (`RGN_HPAGE`, `asm-ia64/page.h`).
 const POOL_REGION: usize = 4;
@@ -19,9 +21,6 @@ pub(super) struct HugePagePool {
 
 impl HugePagePool {
     /// Sets the pool aside at the end of `frames` frames.
-    ///
-    /// # Errors
-    /// The pool takes more than half of memory.
     pub(super) fn new(settings: PoolSettings, frames: u32) -> Result<Self> {
         let size = u64::from(settings.pages) << settings.order;
         let fits = size <= u64::from(frames / 2);
@@ -138,5 +137,223 @@ impl ItaniumMachine {
             let blocks = buddy.blocks();
             blocks.map(move |(block, order)| (first + block, order))
         })
+    }
+}
+
+/// Blocks of free memory in which other memory holds one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitialFragmentation {
+    /// Order of the blocks. If all are broken, no larger block is free.
+    pub order: u8,
+    /// Share of blocks that are broken, in per cent.
+    pub broken_percent: u32,
+    /// Share of the broken blocks in which that page can be moved, in per cent.
+    pub movable_percent: u32,
+}
+
+impl InitialFragmentation {
+    /// No page of this order or more is available, and moving pages does not help.
+    pub const fn complete(order: u8) -> Self {
+        Self {
+            order,
+            broken_percent: 100,
+            movable_percent: 0,
+        }
+    }
+}
+
+impl ItaniumMachine {
+    /// Takes the first frame of the broken blocks, which the seed selects.
+    pub(super) fn fragment(&mut self, how: InitialFragmentation, seed: u64) {
+        let mut rng = SimulationRng::new(seed, 0xf4a6);
+        for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
+            let broken = rng.draw_below(100) < how.broken_percent.into();
+            let movable = rng.draw_below(100) < how.movable_percent.into();
+            if !broken || !self.buddy.take_free_frame(block) {
+                continue;
+            }
+            if movable {
+                self.movable.insert(block);
+            } else {
+                self.held += 1;
+            }
+        }
+    }
+}
+
+// Frames: a buddy system with as many orders as the processor has page sizes.
+//
+// The allocator of the x86 simulation ([`hawkeye_sim::memory`]) hands out at most 4 MiB. It takes
+// them from pageblocks of 2 MiB of 4 KiB frames, which it sorts by content. Here a block can have
+// 4 GiB, and the allocator records only that it is free. The thesis leaves allocation to the
+// kernel as it is (section 5.6).
+
+/// Orders of blocks: up to 2^20 frames, 4 GiB of 4 KiB each.
+const ORDERS: u8 = 21;
+
+#[derive(Clone, Debug)]
+pub(super) struct BuddyAllocator {
+    /// First frames of free blocks, by order.
+    free: Vec<BTreeSet<u32>>,
+    frames: u32,
+    free_frames: u32,
+}
+
+impl BuddyAllocator {
+    pub(super) fn new(frames: u32) -> Self {
+        let mut buddy = Self {
+            free: vec![BTreeSet::new(); ORDERS.into()],
+            frames,
+            free_frames: 0,
+        };
+        buddy.free(0, frames);
+        buddy
+    }
+
+    pub(super) fn free_frames(&self) -> u32 {
+        self.free_frames
+    }
+
+    pub(super) fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Takes the lowest of the smallest free blocks that hold 2^order aligned frames.
+    pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
+        let (found, block) = (order..ORDERS)
+            .find_map(|larger| Some((larger, self.free[usize::from(larger)].pop_first()?)))?;
+        for rest in order..found {
+            self.insert_free_block(block + (1 << rest), rest);
+        }
+        self.free_frames -= 1 << order;
+        Some(block)
+    }
+
+    /// Takes one frame, if it is free.
+    pub(super) fn take_free_frame(&mut self, frame: u32) -> bool {
+        let held = (0..ORDERS).find(|order| {
+            let block = frame & !((1 << order) - 1);
+            self.free[usize::from(*order)].remove(&block)
+        });
+        let Some(order) = held else {
+            return false;
+        };
+        // The rest of the block, in halves around the frame.
+        for half in 0..order {
+            let pair = frame & !((1 << (half + 1)) - 1);
+            let upper = frame & (1 << half) != 0;
+            self.insert_free_block(if upper { pair } else { pair + (1 << half) }, half);
+        }
+        self.free_frames -= 1;
+        true
+    }
+
+    /// Frees neighbouring frames; blocks merge with their free buddies.
+    pub(super) fn free(&mut self, first: u32, count: u32) {
+        let end = first + count;
+        let mut at = first;
+        while at < end {
+            let aligned = at.trailing_zeros();
+            let fits = (end - at).ilog2();
+            let order = aligned.min(fits).min(u32::from(ORDERS) - 1) as u8;
+            self.merge_freed_block(at, order);
+            at += 1 << order;
+        }
+        self.free_frames += count;
+    }
+
+    fn merge_freed_block(&mut self, mut block: u32, mut order: u8) {
+        while order + 1 < ORDERS {
+            let buddy = block ^ 1 << order;
+            if !self.free[usize::from(order)].remove(&buddy) {
+                break;
+            }
+            block = block.min(buddy);
+            order += 1;
+        }
+        self.insert_free_block(block, order);
+    }
+
+    fn insert_free_block(&mut self, block: u32, order: u8) {
+        self.free[usize::from(order)].insert(block);
+    }
+
+    /// Free blocks: first frame and order.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u8)> {
+        let by_order = self.free.iter().zip(0..);
+        by_order.flat_map(|(blocks, order)| blocks.iter().map(move |block| (*block, order)))
+    }
+
+    /// Blocks must be aligned, disjoint and merged, and the number of free frames right.
+    pub(super) fn check(&self) -> Result<(), Contradiction> {
+        let must = Contradiction::unless;
+        let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
+        sorted.sort_unstable();
+        let mut end = 0;
+        let mut total = 0;
+        for (block, order) in &sorted {
+            let size = 1 << order;
+            let placed = block % size == 0 && *block >= end && block + size <= self.frames;
+            must(placed, "a free block is misplaced", *block)?;
+            let buddy = (block ^ size, *order);
+            let merged = order + 1 == ORDERS || sorted.binary_search(&buddy).is_err();
+            must(merged, "a free block has not merged with its buddy", *block)?;
+            end = block + size;
+            total += size;
+        }
+        must(
+            total == self.free_frames,
+            "free frames are counted wrong",
+            0u32,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_are_allocated_once_and_free_blocks_merge(
+            frames in 1u32..5000,
+            steps in proptest::collection::vec((0u8..3, 0u8..9, 0u32..5000), 1..200),
+        ) {
+            let mut buddy = BuddyAllocator::new(frames);
+            let mut owned: BTreeSet<u32> = BTreeSet::new();
+            let mut blocks: Vec<(u32, u32)> = Vec::new();
+            for (what, order, number) in steps {
+                match what {
+                    0 => {
+                        let size = 1u32 << order;
+                        let free = |b: u32| (b..b + size).all(|f| f < frames && !owned.contains(&f));
+                        let any = (0..frames).step_by(size as usize).any(free);
+                        let got = buddy.allocate(order);
+                        prop_assert_eq!(got.is_some(), any);
+                        if let Some(block) = got {
+                            prop_assert!(block % size == 0 && free(block));
+                            owned.extend(block..block + size);
+                            blocks.push((block, size));
+                        }
+                    }
+                    1 => {
+                        let frame = number % frames;
+                        prop_assert_eq!(buddy.take_free_frame(frame), owned.insert(frame));
+                        if !blocks.iter().any(|(b, c)| (*b..b + c).contains(&frame)) {
+                            blocks.push((frame, 1));
+                        }
+                    }
+                    _ if !blocks.is_empty() => {
+                        let (block, count) = blocks.swap_remove(number as usize % blocks.len());
+                        buddy.free(block, count);
+                        owned.retain(|frame| !(block..block + count).contains(frame));
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(buddy.check(), Ok(()));
+                prop_assert_eq!(buddy.free_frames() as usize, frames as usize - owned.len());
+            }
+        }
     }
 }

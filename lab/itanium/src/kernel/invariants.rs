@@ -17,9 +17,6 @@ impl ItaniumMachine {
     /// - No frame is both free and owned.
     /// - Every translation in the TLB and in the hash table matches the page table.
     /// - Misses add up.
-    ///
-    /// # Errors
-    /// The first contradiction found.
     pub fn check(&self) -> CheckOutcome {
         self.check_frames()?;
         self.check_translations()?;

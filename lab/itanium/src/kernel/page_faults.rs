@@ -1,7 +1,9 @@
-//! Page faults: first touches and copies on write.
+//! Page faults: first touches, with memory from the source that a policy chooses, and copies on
+//! write.
 
-use super::policies::FrameSource;
-use super::{CopyOnWrite, ItaniumMachine};
+use super::policies::{ExtentLimit, FirstTouchRequest, FrameSource};
+use super::{CopyOnWrite, ItaniumMachine, MappingBacking, PageMapping};
+use crate::address::REGION_BITS;
 use crate::error::{ItaniumError, Result};
 use crate::mmu::Pte;
 
@@ -11,10 +13,10 @@ impl ItaniumMachine {
         let page = self.base().page_of(address);
         let space = self.space(process)?;
         let Some((_, mapping)) = space.mapping_of(page) else {
-            return Err(ItaniumError::NotMapped { process, address });
+            return Err(ItaniumError::NotMapped(process, address));
         };
         if write && !mapping.writable {
-            return Err(ItaniumError::ReadOnly { process, address });
+            return Err(ItaniumError::ReadOnly(process, address));
         }
         let entry = space.table.entry(page);
         self.counters.page_faults += 1;
@@ -136,5 +138,149 @@ impl ItaniumMachine {
             }
         }
         Ok(())
+    }
+}
+
+impl ItaniumMachine {
+    /// The policy's source of memory for a touch in a mapping. Files have base pages only.
+    pub(super) fn frame_source(&self, mapping: &PageMapping) -> FrameSource {
+        if mapping.backing == MappingBacking::File {
+            return FrameSource::AsSized;
+        }
+        self.rules().first_touch(&FirstTouchRequest {
+            preferred: mapping.preferred,
+            largest: self.orders().largest_order(0, u64::MAX, u8::MAX),
+            free_percent: self.free_percent(),
+        })
+    }
+
+    /// Allocates from a source, or a base page where the source has nothing.
+    pub(super) fn supply_page(&mut self, process: u32, page: u64, supply: FrameSource) -> Result {
+        let out_of_memory = ItaniumError::OutOfMemory(process);
+        let (first, order, frame) = match supply {
+            FrameSource::AsSized => (page, 0, None),
+            FrameSource::Page { order, within } => self.whole_page(process, page, order, within)?,
+            FrameSource::Pool { or_base } => match self.allocate_pool_page(process, page)? {
+                (_, _, None) if !or_base => return Err(out_of_memory),
+                found => found,
+            },
+            FrameSource::Reserve {
+                order,
+                within,
+                preempt,
+            } => {
+                let (_, order) = self.largest_extent(process, page, order, within)?;
+                (
+                    page,
+                    0,
+                    self.take_reserved_frame(process, page, order, preempt),
+                )
+            }
+        };
+        let (first, order, frame) = match frame {
+            Some(frame) => (first, order, frame),
+            None => (page, 0, self.allocate(0).ok_or(out_of_memory)?),
+        };
+        if let Err(error) = self.add_leaves(process, first, 1 << order) {
+            (frame..frame + (1 << order)).for_each(|frame| self.release_frame(frame));
+            return Err(error);
+        }
+        let mapping = self.space(process)?.mapping_of(page);
+        let writable = mapping.is_some_and(|(_, mapping)| mapping.writable);
+        self.fill_page(process, first, Pte::present(frame, order, writable))
+    }
+
+    /// Finds a page around `page`: first page, order (at most this one), and frame if it has one.
+    fn whole_page(
+        &mut self,
+        process: u32,
+        page: u64,
+        wanted: u8,
+        within: ExtentLimit,
+    ) -> Result<(u64, u8, Option<u32>)> {
+        let (_, mut order) = self.largest_extent(process, page, wanted, within)?;
+        loop {
+            let first = page & !((1 << order) - 1);
+            let frame = self.allocate(order);
+            if frame.is_some() || order == 0 {
+                return Ok((first, order, frame));
+            }
+            self.record_failed_request(order);
+            order = self.orders().next_lower(order);
+        }
+    }
+
+    fn allocate_pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
+        let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
+        let (first, order) = self.largest_extent(process, page, wanted, ExtentLimit::Mapping)?;
+        let pool = self.pool.as_mut().filter(|_| order == wanted);
+        let frame = pool.and_then(|pool| pool.allocate());
+        if frame.is_none() && order == wanted {
+            self.statistics.failed.add(order);
+        }
+        Ok((first, order, frame))
+    }
+
+    /// Finds the largest page of at most this order around `page` that has no memory and stays
+    /// within its limits: first page and order (one of the kernel's, any for reservations).
+    pub(super) fn largest_extent(
+        &self,
+        process: u32,
+        page: u64,
+        wanted: u8,
+        within: ExtentLimit,
+    ) -> Result<(u64, u8)> {
+        let space = self.space(process)?;
+        let limits = match within {
+            ExtentLimit::Mapping => space
+                .mapping_of(page)
+                .map(|(first, it)| first..first + it.pages),
+            ExtentLimit::Neighbours => space.neighbours(page),
+            ExtentLimit::Anything => Some(0..u64::MAX),
+        };
+        let limits = limits.unwrap_or(page..page + 1);
+        let mut order = match within {
+            ExtentLimit::Anything => wanted,
+            _ => self.orders().largest_order(0, u64::MAX, wanted),
+        };
+        while order > 0 {
+            let count = 1 << order;
+            let first = page & !(count - 1);
+            let mut pages = first..first + count;
+            if limits.start <= first
+                && first + count <= limits.end
+                && !self
+                    .reservations
+                    .overlaps_reservation(process, first, count)
+                && pages.all(|page| space.table.get(page).is_none())
+            {
+                return Ok((first, order));
+            }
+            order = self.orders().next_lower(order);
+        }
+        Ok((page, 0))
+    }
+
+    pub(super) fn add_leaves(&mut self, process: u32, first: u64, pages: u64) -> Result {
+        let leaf = 1 << self.base().table_shift();
+        let mut page = first;
+        while page < first + pages {
+            self.ensure_leaf(process, page)?;
+            page = (page / leaf + 1) * leaf;
+        }
+        // The hardware's walker reads the entry at the place of a base page of its region.
+        let walked = self.walker_entry_page(process, first)?;
+        self.ensure_leaf(process, walked)
+    }
+
+    /// The page with the entry that the hardware's walker reads for `page`. In a region with a
+    /// larger preferred page size, entries are numbered by that size (`htlbpage_to_page`,
+    /// `asm-ia64/page.h`).
+    pub(super) fn walker_entry_page(&self, process: u32, page: u64) -> Result<u64> {
+        let base = self.base();
+        let registers = &self.space(process)?.registers;
+        let order = registers.preferred_order(base.address_of(page));
+        let region = base.page_of(1 << REGION_BITS);
+        Ok(page / region * region + ((page % region) >> order))
     }
 }

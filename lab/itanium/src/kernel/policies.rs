@@ -4,28 +4,10 @@
 //! The machine's [`PageSizeAdvice`](crate::PageSizeAdvice) holds the page sizes that programs and
 //! their administrators ask for. Each policy states whether it uses them.
 
-mod cover;
-mod hp_ux;
-mod huge_tlb;
-mod irix;
-mod navarro;
-mod romer;
-mod solaris;
-mod talluri;
-mod winwood;
-
-pub use cover::Cover;
-pub use hp_ux::HpUx;
-pub use huge_tlb::HugeTlb;
-pub use irix::Irix;
-pub use navarro::Navarro;
-pub use romer::{ApproxOnline, Asap};
-pub use solaris::Solaris;
-pub use talluri::{HalfReferenced, PageReservation};
-pub use winwood::Winwood;
-
 use super::KernelSettings;
+use crate::address::BasePage;
 use crate::error::{ItaniumError, Result};
+use crate::mmu::{EventCosts, WalkerMode};
 use serde::Serialize;
 
 /// Classes of policies in the thesis (section 2.4).
@@ -44,78 +26,127 @@ pub enum PolicyClass {
 /// A kernel's policy, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSizePolicy {
-    /// The policy of the thesis, and of Shimizu and Takatori.
-    Cover(Cover),
-    /// Linux's pool of huge pages.
-    HugeTlb(HugeTlb),
-    /// A page size for each mapping, from a zone for such pages only.
-    Winwood(Winwood),
-    /// A preferred page size for each mapping.
-    Solaris(Solaris),
-    /// A page size for each program, and heaps that grow.
-    HpUx(HpUx),
-    /// A page size for each mapping, and a daemon that frees larger blocks.
-    Irix(Irix),
-    /// Reservations.
-    Navarro(Navarro),
-    /// Promotion as soon as all of a page has memory.
-    Asap(Asap),
-    /// Promotion by counting misses.
-    ApproxOnline(ApproxOnline),
-    /// Two sizes, by the share of pages that were referred to.
-    HalfReferenced(HalfReferenced),
-    /// Blocks of base pages that lie together, for a TLB with sub-blocks.
-    PageReservation(PageReservation),
-}
-
-impl PageSizePolicy {
-    /// The policy's class in the thesis.
-    pub fn class(&self) -> PolicyClass {
-        match self {
-            Self::HugeTlb(_) | Self::Winwood(_) | Self::Solaris(_) => PolicyClass::Global,
-            Self::Cover(_) | Self::HpUx(_) => PolicyClass::Static,
-            Self::Irix(_)
-            | Self::Navarro(_)
-            | Self::Asap(_)
-            | Self::ApproxOnline(_)
-            | Self::HalfReferenced(_)
-            | Self::PageReservation(_) => PolicyClass::Dynamic,
-        }
-    }
-
-    /// The policy's decisions.
-    pub fn rules(&self) -> &dyn PageSizeRules {
-        match self {
-            Self::Cover(rules) => rules,
-            Self::HugeTlb(rules) => rules,
-            Self::Winwood(rules) => rules,
-            Self::Solaris(rules) => rules,
-            Self::HpUx(rules) => rules,
-            Self::Irix(rules) => rules,
-            Self::Navarro(rules) => rules,
-            Self::Asap(rules) => rules,
-            Self::ApproxOnline(rules) => rules,
-            Self::HalfReferenced(rules) => rules,
-            Self::PageReservation(rules) => rules,
-        }
-    }
+    /// The thesis' own policy (section 5.5.4): the rule of N. Shimizu and K. Takatori's patches
+    /// (2003) on Itanium. `mmap` covers a mapping by the largest pages that are aligned and fit.
+    /// Each page gets its memory at its first touch, or is divided.
+    Cover,
+    /// HugeTLB (thesis, sections 2.4.1 and 3.5). The administrator has pages of one size set aside
+    /// when the machine starts, and programs request them by name. Mappings on them lie in a region
+    /// of their own, with that page size in its region register. The hardware's walker therefore
+    /// fills them as it does base pages elsewhere. Such mappings have no other memory: a program
+    /// that touches more than the pool has is killed.
+    HugeTlb {
+        /// Order of the pool's pages. 256 MiB each is Itanium's default (section 3.5.3).
+        order: u8,
+        /// Number of pages (`nr_hugepages`).
+        pages: u32,
+    },
+    /// S. Winwood, Y. Shuf and H. Franke, "Multiple Page Size Support in the Linux Kernel" (Ottawa
+    /// Linux Symposium, 2002), as in the thesis' section 2.4.1. A program sets the page size of a
+    /// mapping (`madvise`). Such pages come from a zone that nothing else uses. There is one size,
+    /// as in the paper on x86 (4 MiB). The thesis does not state what happens where the zone is
+    /// empty, or at the ends of a mapping; chosen: base pages.
+    Winwood {
+        /// Order of the zone's pages.
+        order: u8,
+        /// Number of its pages.
+        pages: u32,
+    },
+    /// Solaris 9's MPSS (thesis, section 2.4.1): `ppgsz(1)`, `mpss.so.1(1)` and `memcntl(2)`. A
+    /// program, or its administrator, prefers a page size for a mapping. The kernel tries that size
+    /// at the first touch, and then smaller ones. The thesis puts this among the global policies,
+    /// beside Solaris' older shared memory.
+    Solaris,
+    /// I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple
+    /// Pagesize Support in HP-UX" (USENIX 1998), as in the thesis' section 2.4.2. A hint in a
+    /// program's file (`chatr +pd`) is the page size of all its mappings, unless memory is short.
+    /// Heaps that keep growing get larger pages without a hint, and more than they request.
+    ///
+    /// The thesis does not state when a heap gets larger pages, nor when memory is short. Both are
+    /// chosen, in [`HP_UX`](Self::HP_UX).
+    HpUx {
+        /// The largest order that the kernel chooses by itself (`vps_ceiling`).
+        ceiling: u8,
+        /// Growths after which a heap's order goes up, and further growths for each further order.
+        growths: u32,
+        /// With less free memory, in per cent, pages are one size smaller.
+        short_percent: u8,
+    },
+    /// N. Ganapathy and C. Schimmel, "General Purpose Operating System Support for Multiple Page
+    /// Sizes" (USENIX 1998): IRIX 6.4, as in the thesis' section 2.4.3. Policy modules set page
+    /// sizes for ranges of addresses. The first touch tries the size of its range, then smaller
+    /// ones. A daemon moves pages to free blocks for requests that failed.
+    Irix(CompactionSettings),
+    /// J. Navarro, S. Iyer, P. Druschel and A. Cox, "Practical, transparent operating system
+    /// support for superpages" (OSDI 2002), with all available page sizes; as in the thesis'
+    /// section 2.4.3. The first touch reserves memory for the largest page that is aligned, lies in
+    /// the mapping, and overlaps no other reservation. Base pages get their places in it as they
+    /// are touched. Pages grow, size by size, as all of the next larger one has memory. If memory
+    /// is short, the kernel gives up the reservation with the longest time since its last page. It
+    /// also gives up reservations that a call cuts.
+    ///
+    /// Left out: demotion of pages that are no longer used, or written to for the first time (there
+    /// are no access and dirty bits here).
+    Navarro {
+        /// The largest order that is reserved; `None` for all orders that the kernel may use.
+        limit: Option<u8>,
+        /// The authors' contiguity daemon, if it runs; the same as that of IRIX.
+        daemon: Option<CompactionSettings>,
+    },
+    /// T. Romer, W. Ohlrich, A. Karlin and B. Bershad, "Reducing TLB and Memory Overhead Using
+    /// Online Superpage Promotion" (ISCA 1995), as in the thesis' section 2.3.2. The kernel makes a
+    /// larger page by copying as soon as all of it has memory.
+    Asap,
+    /// The same authors' policy by counting misses. A miss counts for each larger page around it of
+    /// which another part is in the TLB: that page would have prevented the miss. The kernel makes
+    /// a page, by copying, when its misses have cost as much as the copy. The problem is that of
+    /// when to buy skis. Their third policy, `online`, takes "multiple thousands of cycles" for
+    /// each miss; it is left out, as there.
+    ///
+    /// The kernel must see misses: those that a hardware walker fills do not count.
+    ApproxOnline {
+        /// Counted misses for each base page that would be copied.
+        misses_per_page: u32,
+    },
+    /// M. Talluri, S. Kong, M. Hill and D. Patterson, "Tradeoffs in Supporting Two Page Sizes"
+    /// (ISCA 1992), which the thesis cites without its rule (section 2.2): a page is large while at
+    /// least half of it is being referred to. This rule is for traces and "may not reflect a real
+    /// operating system's policy" (abstract), because no kernel sees references. Here, observing
+    /// references costs nothing.
+    ///
+    /// The paper's sizes were 4 and 32 KiB; Itanium lacks the latter. The window is chosen.
+    HalfReferenced {
+        /// The large order.
+        order: u8,
+        /// References in a window.
+        references: u64,
+    },
+    /// M. Talluri and M. Hill, "Surpassing the TLB Performance of Superpages with Less Operating
+    /// System Support" (ASPLOS 1994), cited in the thesis' section 2.4: page reservation. The first
+    /// touch of a block of addresses reserves an aligned block of memory, and base pages get their
+    /// places in it. One entry of a TLB with sub-blocks
+    /// ([`crate::mmu::ItaniumProcessorSpec::sub_block_order`]) thus holds them all. Nothing is
+    /// promoted. The kernel gives up reservations where memory is short.
+    PageReservation {
+        /// Order of a block, equal to that of the TLB's sub-blocks.
+        order: u8,
+    },
 }
 
 /// A first touch: what a policy gets about the page and its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstTouchRequest {
-    /// The order that its mapping should have: as advised, or as [`PageSizeRules::heap_order`]
+#[derive(Clone, Copy)]
+pub(super) struct FirstTouchRequest {
+    /// The order that its mapping should have: as advised, or as [`PageSizePolicy::heap_order`]
     /// decided. 0 without either.
-    pub preferred: u8,
+    pub(super) preferred: u8,
     /// The largest order that the kernel may use.
-    pub largest: u8,
-    /// Free memory, in per cent.
-    pub free_percent: u64,
+    pub(super) largest: u8,
+    pub(super) free_percent: u64,
 }
 
 /// How far a page or a reservation may reach around the page that is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtentLimit {
+pub(super) enum ExtentLimit {
     /// Over pages of its mapping.
     Mapping,
     /// Over pages of mappings of the same kind, side by side.
@@ -127,37 +158,26 @@ pub enum ExtentLimit {
 /// Source of memory for a page at its first touch. Orders are upper limits: the kernel takes the
 /// next smaller one where an order does not fit around the page or is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameSource {
+pub(super) enum FrameSource {
     /// A page of the size that `mmap` wrote into its entry.
     AsSized,
     /// A page of this order, whole.
-    Page {
-        /// Largest order of the page.
-        order: u8,
-        /// Addresses that it may extend over.
-        within: ExtentLimit,
-    },
-    /// A page from the pool, of the pool's order.
-    Pool {
-        /// With an empty pool, or where such a page does not fit, the program gets a base page. If
-        /// false, the program gets no memory.
-        or_base: bool,
-    },
-    /// This page only. Memory for the pages around it is reserved.
+    Page { order: u8, within: ExtentLimit },
+    /// A page from the pool, of the pool's order. Where there is none, or it does not fit, the
+    /// program gets a base page, or with `or_base` false no memory.
+    Pool { or_base: bool },
+    /// This page only. Memory for the pages around it is reserved. With `preempt`, the kernel gives
+    /// up another reservation if that makes room.
     Reserve {
-        /// Largest order of the reservation.
         order: u8,
-        /// Addresses that it may extend over.
         within: ExtentLimit,
-        /// The kernel gives up another reservation if that makes room.
         preempt: bool,
     },
 }
 
 /// What the kernel does with base pages when all of a larger page has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FullBlockAction {
-    /// The base pages stay.
+pub(super) enum FullBlockAction {
     Stay,
     /// They become one page in place, if that memory was reserved for them.
     Join,
@@ -166,24 +186,22 @@ pub enum FullBlockAction {
 }
 
 /// Memory set aside when the machine starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolSettings {
-    /// Order of its pages.
-    pub order: u8,
-    /// Number of its pages.
-    pub pages: u32,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoolSettings {
+    pub(super) order: u8,
+    pub(super) pages: u32,
     /// Mappings on them lie in a region of addresses of their own, for which the hardware's walker
     /// takes this page size.
-    pub own_region: bool,
+    pub(super) own_region: bool,
 }
 
 /// Growth of a heap: mappings that the kernel put one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeapGrowth {
+pub(super) struct HeapGrowth {
     /// Order of the heap so far.
-    pub preferred: u8,
+    pub(super) preferred: u8,
     /// Number of growths by less than the heap had.
-    pub growths: u32,
+    pub(super) growths: u32,
 }
 
 /// Work of a daemon that moves pages to free larger blocks.
@@ -200,8 +218,17 @@ pub struct CompactionSettings {
 }
 
 impl CompactionSettings {
+    /// The thesis describes IRIX's daemon only by "varying levels of aggression depending on the
+    /// current contiguity requirements"; its numbers are chosen.
+    pub const IRIX: Self = Self {
+        every_faults: 64,
+        mild_failures: 8,
+        mild_percent: 13,
+        strong_percent: 50,
+    };
+
     /// The largest number of frames that it moves to free a block of `frames` frames.
-    pub fn most_moved(&self, failures: u64, frames: u64) -> u64 {
+    pub(super) fn most_moved(&self, failures: u64, frames: u64) -> u64 {
         let mild = failures <= u64::from(self.mild_failures);
         let percent = if mild {
             self.mild_percent
@@ -210,85 +237,202 @@ impl CompactionSettings {
         };
         frames * u64::from(percent) / 100
     }
+
+    fn check(&self) -> Result {
+        let what = "the page faults between two passes of the daemon";
+        ItaniumError::unless(self.every_faults > 0, what, "at least 1")?;
+        let fits = self.mild_percent <= self.strong_percent && self.strong_percent <= 100;
+        let what = "the share of a block that the daemon moves";
+        ItaniumError::unless(fits, what, "0 to 100 %, and no less under stronger demand")
+    }
 }
 
-/// Decisions of a system. They do not depend on frames, entries or TLBs.
-pub trait PageSizeRules {
-    /// Source of memory for a first touch.
-    fn first_touch(&self, _touch: &FirstTouchRequest) -> FrameSource {
-        FrameSource::AsSized
+impl PageSizePolicy {
+    /// HP-UX with at most four base pages (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4 KiB
+    /// pages).
+    pub const HP_UX: Self = Self::HpUx {
+        ceiling: 2,
+        growths: 4,
+        short_percent: 5,
+    };
+
+    /// [`ApproxOnline`](Self::ApproxOnline) with the threshold at which the misses have cost as
+    /// much as the promotion, or `percent` per cent of that. At 100 per cent the total is at most
+    /// twice the best possible cost (`threshold` = cost of promotion / cost of a miss). Fang et al.
+    /// (HPCA 2001; thesis, section 2.3.2) found low thresholds better on processors that execute
+    /// several instructions at a time.
+    pub fn ski_rental(
+        costs: &EventCosts,
+        walker: WalkerMode,
+        base: BasePage,
+        percent: u32,
+    ) -> Self {
+        let copy = costs.copied_byte * base.bytes() as f64;
+        let misses = copy / costs.software_miss_cycles(walker) * f64::from(percent) / 100.0;
+        Self::ApproxOnline {
+            misses_per_page: misses.round().clamp(1.0, f64::from(u32::MAX)) as u32,
+        }
     }
 
-    /// Whether `mmap` writes sizes into entries.
-    fn sizes_at_map(&self) -> bool {
-        false
+    /// The policy's class in the thesis.
+    pub fn class(&self) -> PolicyClass {
+        match self {
+            Self::HugeTlb { .. } | Self::Winwood { .. } | Self::Solaris => PolicyClass::Global,
+            Self::Cover | Self::HpUx { .. } => PolicyClass::Static,
+            Self::Irix(_)
+            | Self::Navarro { .. }
+            | Self::Asap
+            | Self::ApproxOnline { .. }
+            | Self::HalfReferenced { .. }
+            | Self::PageReservation { .. } => PolicyClass::Dynamic,
+        }
     }
 
-    /// Memory that it sets aside at the start.
-    fn pool_settings(&self) -> Option<PoolSettings> {
-        None
+    pub(super) fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
+        let within = ExtentLimit::Mapping;
+        match *self {
+            Self::HugeTlb { order, .. } if touch.preferred == order => {
+                FrameSource::Pool { or_base: false }
+            }
+            Self::Winwood { order, .. } if touch.preferred == order => {
+                FrameSource::Pool { or_base: true }
+            }
+            Self::Solaris | Self::Irix(_) => FrameSource::Page {
+                order: touch.preferred,
+                within,
+            },
+            Self::HpUx { short_percent, .. } => {
+                let short = touch.free_percent < u64::from(short_percent);
+                FrameSource::Page {
+                    order: touch.preferred.saturating_sub(short.into()),
+                    within: ExtentLimit::Neighbours,
+                }
+            }
+            Self::Navarro { limit, .. } => FrameSource::Reserve {
+                order: limit.unwrap_or(touch.largest),
+                within,
+                preempt: true,
+            },
+            Self::PageReservation { order } => FrameSource::Reserve {
+                order,
+                within: ExtentLimit::Anything,
+                preempt: false,
+            },
+            _ => FrameSource::AsSized,
+        }
+    }
+
+    pub(super) fn pool_settings(&self) -> Option<PoolSettings> {
+        let (order, pages, own_region) = match *self {
+            Self::HugeTlb { order, pages } => (order, pages, true),
+            Self::Winwood { order, pages } => (order, pages, false),
+            _ => return None,
+        };
+        Some(PoolSettings {
+            order,
+            pages,
+            own_region,
+        })
     }
 
     /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
     /// kernel maps more than requested, up to a whole page of that order.
-    fn heap_order(&self, _heap: &HeapGrowth) -> Option<u8> {
-        None
+    pub(super) fn heap_order(&self, heap: &HeapGrowth) -> Option<u8> {
+        let Self::HpUx {
+            ceiling, growths, ..
+        } = *self
+        else {
+            return None;
+        };
+        let earned = u64::from(heap.growths / growths.max(1)).min(u8::MAX.into()) as u8;
+        Some(heap.preferred.max(earned.min(ceiling)))
     }
 
-    /// What the kernel does when all of a larger page has memory.
-    fn full_block_action(&self) -> FullBlockAction {
-        FullBlockAction::Stay
+    pub(super) fn full_block_action(&self) -> FullBlockAction {
+        match self {
+            Self::Navarro { .. } => FullBlockAction::Join,
+            Self::Asap => FullBlockAction::Copy,
+            _ => FullBlockAction::Stay,
+        }
     }
 
     /// Number of misses, which a page of this order would have prevented, after which the kernel
     /// makes it. `None` if the policy does not count misses.
-    fn promotion_threshold(&self, _order: u8) -> Option<u64> {
-        None
+    pub(super) fn promotion_threshold(&self, order: u8) -> Option<u64> {
+        match self {
+            Self::ApproxOnline { misses_per_page } => Some(u64::from(*misses_per_page) << order),
+            _ => None,
+        }
     }
 
     /// Number of references between two decisions by [`Self::should_be_large`], and the order of
     /// the large pages. `None` if the policy does not use references.
-    fn reference_window(&self) -> Option<(u64, u8)> {
-        None
+    pub(super) fn reference_window(&self) -> Option<(u64, u8)> {
+        match *self {
+            Self::HalfReferenced { order, references } => Some((references, order)),
+            _ => None,
+        }
     }
 
     /// Whether a page of `pages` base pages, `referred` of them in a window, should be large.
-    fn should_be_large(&self, _referred: u64, _pages: u64) -> bool {
-        false
+    pub(super) fn should_be_large(&self, referred: u64, pages: u64) -> bool {
+        2 * referred >= pages
     }
 
     /// Settings of its daemon that frees larger blocks.
-    fn compaction_daemon(&self) -> Option<CompactionSettings> {
-        None
+    pub(super) fn compaction_daemon(&self) -> Option<CompactionSettings> {
+        match *self {
+            Self::Irix(daemon) => Some(daemon),
+            Self::Navarro { daemon, .. } => daemon,
+            _ => None,
+        }
     }
 
     /// Checks that its settings fit the kernel's.
-    ///
-    /// # Errors
-    /// The settings do not fit.
-    fn check(&self, _settings: &KernelSettings) -> Result {
-        Ok(())
-    }
-}
-
-fn check_large_order(order: u8, settings: &KernelSettings, what: &'static str) -> Result {
-    let fits = order > 0 && settings.orders.contains(order);
-    check_setting(
-        fits,
-        what,
-        "one of the kernel's page sizes above its base page",
-    )
-}
-
-fn check_setting(right: bool, what: &'static str, allowed: &'static str) -> Result {
-    ItaniumError::unless(right, what, allowed)
-}
-
-fn from_pool(touch: &FirstTouchRequest, order: u8, or_base: bool) -> FrameSource {
-    if touch.preferred == order {
-        FrameSource::Pool { or_base }
-    } else {
-        FrameSource::AsSized
+    pub(super) fn check(&self, settings: &KernelSettings) -> Result {
+        let must = ItaniumError::unless;
+        let large = |order: u8, what| {
+            let fits = order > 0 && settings.orders.contains(order);
+            let allowed = "one of the kernel's page sizes above its base page";
+            must(fits, what, allowed)
+        };
+        let some = |number: u64, what| must(number > 0, what, "at least 1");
+        match *self {
+            Self::Cover | Self::Solaris | Self::Asap => Ok(()),
+            Self::HugeTlb { order, pages } => {
+                large(order, "the page size of the pool")?;
+                some(pages.into(), "the number of pages in the pool")
+            }
+            Self::Winwood { order, pages } => {
+                large(order, "the page size of the zone")?;
+                some(pages.into(), "the number of pages in the zone")
+            }
+            Self::HpUx {
+                ceiling,
+                growths,
+                short_percent,
+            } => {
+                large(ceiling, "the largest page size of heaps")?;
+                let what = "the growths before a larger page size of a heap";
+                some(growths.into(), what)?;
+                let what = "the share of free memory below which pages are smaller";
+                must(short_percent <= 100, what, "0 to 100 %")
+            }
+            Self::Irix(daemon) => daemon.check(),
+            Self::Navarro { daemon, .. } => daemon.map_or(Ok(()), |daemon| daemon.check()),
+            Self::ApproxOnline { misses_per_page } => {
+                let what = "the misses for each base page before a promotion";
+                some(misses_per_page.into(), what)
+            }
+            Self::HalfReferenced { order, references } => {
+                large(order, "the large page size")?;
+                some(references, "the number of references in a window")
+            }
+            Self::PageReservation { order } => {
+                let fits = (1..=8).contains(&order);
+                must(fits, "the order of a block of pages", "1 to 8")
+            }
+        }
     }
 }
 
@@ -306,8 +450,8 @@ mod tests {
 
     #[test]
     fn only_mappings_of_the_pools_order_get_its_pages() {
-        let huge = HugeTlb { order: 8, pages: 1 };
-        let zone = Winwood { order: 8, pages: 1 };
+        let huge = PageSizePolicy::HugeTlb { order: 8, pages: 1 };
+        let zone = PageSizePolicy::Winwood { order: 8, pages: 1 };
         for (preferred, asked) in [(0, false), (6, false), (8, true)] {
             let touch = touch(preferred, 50);
             let pool = |or_base| FrameSource::Pool { or_base };
@@ -325,7 +469,7 @@ mod tests {
 
     #[test]
     fn heaps_get_a_larger_order_after_every_few_growths() {
-        let hp_ux = HpUx::default();
+        let hp_ux = PageSizePolicy::HP_UX;
         let grown = |preferred, growths| hp_ux.heap_order(&HeapGrowth { preferred, growths });
         let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
         assert_eq!(orders, [0, 0, 1, 1, 2, 2].map(Some));
@@ -340,7 +484,7 @@ mod tests {
 
     #[test]
     fn the_daemon_moves_more_as_more_requests_fail() {
-        let daemon = Irix::default().daemon;
+        let daemon = CompactionSettings::IRIX;
         let most = [1, 8, 9, 1000].map(|failures| daemon.most_moved(failures, 256));
         assert_eq!(most, [33, 33, 128, 128]);
     }
@@ -348,7 +492,7 @@ mod tests {
     #[test]
     fn navarro_reserves_up_to_the_limit() {
         let order = |limit| {
-            let navarro = Navarro {
+            let navarro = PageSizePolicy::Navarro {
                 limit,
                 daemon: None,
             };
@@ -362,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_page_with_half_referenced_is_large() {
-        let rule = HalfReferenced {
+        let rule = PageSizePolicy::HalfReferenced {
             order: 2,
             references: 1,
         };

@@ -1,11 +1,9 @@
-//! A fully associative TLB with entries of any page size.
-
-mod index;
+//! A fully associative TLB with entries of any page size, and the long format: a hash table of
+//! translations, one for all processes.
 
 use super::TlbReplacement;
 use crate::error::{ItaniumError, Result};
 use hawkeye_sim::rng::SimulationRng;
-use index::SlotIndex;
 
 /// A translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -336,6 +334,113 @@ impl Tlb {
         if *size == 0 {
             self.present &= !(1 << entry.shift);
         }
+    }
+}
+
+const BUCKETS: usize = 512;
+const SLOTS: usize = 256;
+/// End of a chain: TLBs have at most 255 slots.
+const END: u8 = u8::MAX;
+
+/// The hardware compares with all entries at once; this index uses short hash chains.
+#[derive(Clone, Debug)]
+struct SlotIndex {
+    first: [u8; BUCKETS],
+    next: [u8; SLOTS],
+}
+
+impl SlotIndex {
+    fn new() -> Self {
+        Self {
+            first: [END; BUCKETS],
+            next: [END; SLOTS],
+        }
+    }
+
+    #[inline]
+    fn find(&self, rid: u32, page: u64, shift: u32, same: impl Fn(u8) -> bool) -> Option<u8> {
+        let mut slot = self.first[bucket(rid, page, shift)];
+        while slot != END {
+            if same(slot) {
+                return Some(slot);
+            }
+            slot = self.next[usize::from(slot)];
+        }
+        None
+    }
+
+    fn add(&mut self, rid: u32, page: u64, shift: u32, slot: u8) {
+        let first = &mut self.first[bucket(rid, page, shift)];
+        self.next[usize::from(slot)] = *first;
+        *first = slot;
+    }
+
+    fn remove(&mut self, rid: u32, page: u64, shift: u32, slot: u8) {
+        let after = self.next[usize::from(slot)];
+        let mut link = &mut self.first[bucket(rid, page, shift)];
+        while *link != slot && *link != END {
+            link = &mut self.next[usize::from(*link)];
+        }
+        if *link == slot {
+            *link = after;
+        }
+    }
+}
+
+#[inline]
+fn bucket(rid: u32, page: u64, shift: u32) -> usize {
+    let key = page ^ u64::from(rid) << 40 ^ u64::from(shift) << 34;
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKETS.ilog2())) as usize
+}
+
+/// The table. Collisions are not chained: the kernel overwrites the entry (`VHPT_INSERT` of the
+/// patches for the long format), and the walker reads one entry only.
+#[derive(Clone, Debug)]
+pub struct HashedPageTable {
+    /// Each with the base page, in its region, under which it is entered.
+    entries: Vec<Option<(u64, TlbEntry)>>,
+}
+
+impl HashedPageTable {
+    /// An empty table. The number of entries is a power of two.
+    pub fn new(entries: u32) -> Self {
+        Self {
+            entries: vec![None; entries as usize],
+        }
+    }
+
+    /// Index of the entry for a base page of a region (thesis, section 3.4).
+    fn index(&self, rid: u32, page: u64) -> usize {
+        (page ^ u64::from(rid)) as usize & (self.entries.len() - 1)
+    }
+
+    /// The translation that the walker finds for a base page.
+    pub fn find(&self, rid: u32, page: u64) -> Option<TlbEntry> {
+        let (entered, translation) = self.entries[self.index(rid, page)]?;
+        (translation.rid == rid && entered == page).then_some(translation)
+    }
+
+    /// Enters a translation under a base page. Returns true if that removed another page's
+    /// translation.
+    pub fn enter(&mut self, page: u64, translation: TlbEntry) -> bool {
+        let index = self.index(translation.rid, page);
+        let before = self.entries[index].replace((page, translation));
+        before.is_some_and(|(other, it)| (it.rid, other) != (translation.rid, page))
+    }
+
+    /// Makes the entry of a base page invalid, of whichever process it is: the kernel does not
+    /// check that (`flush_vhpt_page`).
+    pub fn invalidate(&mut self, rid: u32, page: u64) {
+        let index = self.index(rid, page);
+        self.entries[index] = None;
+    }
+
+    /// All translations in the table.
+    pub fn translations(&self) -> impl Iterator<Item = TlbEntry> {
+        self.entries
+            .iter()
+            .flatten()
+            .map(|(_, translation)| *translation)
     }
 }
 

@@ -3,11 +3,8 @@
 
 mod classes;
 mod global;
-mod heaps;
 mod promotion;
 mod random;
-mod reservations;
-mod sub_blocks;
 
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::PageSizePolicy;

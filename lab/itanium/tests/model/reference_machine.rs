@@ -37,7 +37,7 @@ struct ReferenceProcess {
     pages: BTreeMap<u64, ReferencePage>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReferenceMachine {
     setup: MachineSettings,
     orders: Vec<u8>,
@@ -64,13 +64,7 @@ impl ReferenceMachine {
         Self {
             orders: orders.collect(),
             setup,
-            processes: Vec::new(),
-            contexts: 0,
-            numbers: 0,
-            tlb: Vec::new(),
-            l1: Vec::new(),
-            hash: BTreeMap::new(),
-            counters: ItaniumCounters::default(),
+            ..Self::default()
         }
     }
 

@@ -7,9 +7,9 @@ use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
 use super::program_run::SampleSettings;
 use super::zeroing_neighbour::ZeroingNeighbour;
-use crate::kernel::SimulatedKernel;
+use crate::kernel::{SimulatedKernel, ZeroingSpec};
 use crate::mmu::TlbPageGroups;
-use crate::setup::SimulationSetup;
+use crate::simulate::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
@@ -42,9 +42,6 @@ const TICKS_PER_S: f64 = 100.0;
 
 impl Engine {
     /// A machine after boot under a system, and programs that start when the workload says.
-    ///
-    /// # Errors
-    /// The machine or one of its programs can't be built.
     pub fn new(
         setup: &SimulationSetup,
         system: &SimulatedSystem,
@@ -84,17 +81,17 @@ impl Engine {
         let value = setup.sample.to_string();
         require(fits, "accesses in a sample", "64 to 100 million", value)?;
         let fault_ahead = setup.fault_ahead && system.fills_ahead;
-        let zeroing = system.background_zeroing_spec().filter(|_| !fault_ahead);
+        let zeroing = (system.zeroes_ahead && !fault_ahead).then(ZeroingSpec::default);
         let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
         kernel.set_zeroing(setup.tuning.overridden_zeroing(zeroing));
         if setup.zeroed_before && zeroing.is_some() {
-            kernel.zero_free_memory();
+            kernel.memory.zero_free(u64::MAX);
         }
         if hosted {
             // Recording starts here: frames that a guest zeroed before are ones that its host never
             // gave it.
-            kernel.record_frame_touches();
+            kernel.memory.record_touches();
         }
         if setup.fragmented > 0.0 {
             kernel.fragment_free_memory(setup.fragmented, setup.seed);

@@ -87,9 +87,6 @@ impl SimulatedKernel {
     }
 
     /// The same for some pages of one region, all of which must be mapped.
-    ///
-    /// # Errors
-    /// As [`touch`](Self::touch).
     pub fn touch_pages(
         &mut self,
         space: SpaceId,

@@ -1,6 +1,5 @@
-//! The buddy system: free lists by content and order.
-
-mod lists;
+//! The buddy system: free lists by content and order, zeroing in advance (paper, section 3.1), and
+//! the watermarks of free memory.
 
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_pieces};
@@ -351,5 +350,220 @@ impl PhysicalMemory {
     }
 }
 
+impl PhysicalMemory {
+    pub(in crate::memory) fn zeroed_frames_in(&self, block: u32) -> PageBits {
+        match self.blocks.get(block as usize) {
+            Some(PageblockState::Free { zeroes, .. }) => *zeroes,
+            Some(PageblockState::Parts(parts)) => parts.zero,
+            Some(PageblockState::Owned(_)) | None => PageBits::EMPTY,
+        }
+    }
+
+    pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> FrameContent {
+        let zeroed = self.zeroed_frames_in(block).full();
+        FrameContent::zeroed_if(
+            zeroed && (order == HUGE_ORDER || self.zeroed_frames_in(block + 1).full()),
+        )
+    }
+
+    pub(in crate::memory) fn add_free_pageblock(&mut self, block: u32, order: u8) {
+        let content = self.whole_content(block, order);
+        let last = block + u32::from(order > HUGE_ORDER);
+        for member in block..=last {
+            if let PageblockState::Free { order: of, .. } = &mut self.blocks[member as usize] {
+                *of = order;
+            }
+        }
+        let list = &mut self.lists[content.index()][usize::from(order)];
+        list.count += 1;
+        list.blocks.insert(block);
+    }
+
+    pub(in crate::memory) fn remove_free_pageblock(&mut self, block: u32) {
+        let PageblockState::Free { order, .. } = self.blocks[block as usize] else {
+            return;
+        };
+        let content = self.whole_content(block, order);
+        let list = &mut self.lists[content.index()][usize::from(order)];
+        list.count -= 1;
+        list.blocks.remove(&block);
+    }
+
+    pub(in crate::memory) fn add_free_part(&mut self, block: u32, offset: u16, order: u8) {
+        let parts = self.parts_in_block_mut(block);
+        let content = parts.content(offset, order);
+        let part = FreeBlock {
+            offset,
+            order,
+            content,
+        };
+        // The tree is slow beside the rest: it changes with a pageblock's first and last part.
+        let first = parts.free_block_heads(order, content).is_empty();
+        parts.set_head(part, true);
+        let list = &mut self.lists[content.index()][usize::from(order)];
+        list.count += 1;
+        if first {
+            list.blocks.insert(block);
+        }
+    }
+
+    pub(in crate::memory) fn remove_free_part(&mut self, block: u32, part: FreeBlock) {
+        let parts = self.parts_in_block_mut(block);
+        parts.set_head(part, false);
+        let last = parts.free_block_heads(part.order, part.content).is_empty();
+        let list = &mut self.lists[part.content.index()][usize::from(part.order)];
+        list.count -= 1;
+        if last {
+            list.blocks.remove(&block);
+        }
+    }
+
+    pub(in crate::memory) fn parts_in_block(&self, block: u32) -> Option<&PartialPageblock> {
+        match self.blocks.get(block as usize)? {
+            PageblockState::Parts(parts) => Some(parts),
+            PageblockState::Free { .. } | PageblockState::Owned(_) => None,
+        }
+    }
+
+    /// A pageblock in parts. One that was allocated as a whole is put in parts.
+    pub(in crate::memory) fn parts_in_block_mut(&mut self, block: u32) -> &mut PartialPageblock {
+        let state = &mut self.blocks[block as usize];
+        if let PageblockState::Owned(owner) = *state {
+            *state = PageblockState::Parts(Box::new(PartialPageblock::all_owned(owner)));
+        }
+        match state {
+            PageblockState::Parts(parts) => parts,
+            PageblockState::Free { .. } | PageblockState::Owned(_) => {
+                unreachable!("a free pageblock is broken up before its frames are taken")
+            }
+        }
+    }
+}
+
+/// Free frames at which something happens (`mm/page_alloc.c`, `__setup_per_zone_wmarks`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneWatermarks {
+    /// No program gets a frame if fewer would remain free; it has to reclaim some itself.
+    pub min: u64,
+    /// Below it kswapd starts to reclaim.
+    pub low: u64,
+    /// At it kswapd stops.
+    pub high: u64,
+}
+
+/// Largest `min_free_kbytes` (`init_per_zone_wmark_min`: 64 MiB until Linux 5.8, 256 MiB since).
+const MOST_MIN_KIB: u64 = 65_536;
+const LEAST_MIN_KIB: u64 = 128;
+
+impl ZoneWatermarks {
+    /// Linux's watermarks for this number of frames. `min_free_kbytes` is the square root of 16
+    /// times memory in KiB. The low watermark is one step above that, and the high one two steps. A
+    /// step is a quarter of `min_free_kbytes`, or a thousandth of memory if that is more
+    /// (`watermark_scale_factor`).
+    pub fn of_frames(frames: u64) -> Self {
+        let kib = frames * 4;
+        let min = (kib * 16).isqrt().clamp(LEAST_MIN_KIB, MOST_MIN_KIB) / 4;
+        // A machine of a few MiB must still have memory to hand out.
+        let min = min.min(frames / 8);
+        let step = (min / 4).max(frames / 1000);
+        Self {
+            min,
+            low: min + step,
+            high: min + 2 * step,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+/// The result of a round of zeroing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZeroingResult {
+    /// Frames that were zeroed.
+    pub frames: u64,
+    /// Whether no dirty free frame is left.
+    pub all_done: bool,
+}
+
+impl PhysicalMemory {
+    /// Zeroes up to `most` free frames. The largest free blocks come first, because they make huge
+    /// pages. A block moves to the zeroed lists when all of it is zero.
+    pub fn zero_free(&mut self, most: u64) -> ZeroingResult {
+        let mut left = most;
+        while left > 0 {
+            let Some((block, order)) = self.dirtiest_free_block() else {
+                return ZeroingResult {
+                    frames: most - left,
+                    all_done: true,
+                };
+            };
+            left -= if order >= HUGE_ORDER {
+                self.zero_free_pageblock(block, order, left)
+            } else {
+                self.zero_free_part(block, order, left)
+            };
+        }
+        ZeroingResult {
+            frames: most,
+            all_done: self.dirtiest_free_block().is_none(),
+        }
+    }
+
+    fn dirtiest_free_block(&self) -> Option<(u32, u8)> {
+        let lists = &self.lists[FrameContent::Dirty.index()];
+        let orders = (0..ORDERS).rev();
+        orders
+            .filter_map(|order| Some((*lists[usize::from(order)].blocks.first()?, order)))
+            .next()
+    }
+
+    fn zero_free_pageblock(&mut self, block: u32, order: u8, most: u64) -> u64 {
+        self.remove_free_pageblock(block);
+        let mut left = most;
+        for member in block..=block + u32::from(order > HUGE_ORDER) {
+            let before = self.zeroed_frames_in(member);
+            let dirty = PageBits::FULL.minus(before);
+            let now = lowest_pages(dirty, left);
+            left -= u64::from(now.count());
+            if let PageblockState::Free { zeroes, .. } = &mut self.blocks[member as usize] {
+                *zeroes = before.or(now);
+            }
+            self.record_zeroed(member, now);
+        }
+        self.add_free_pageblock(block, order);
+        self.zeroed += most - left;
+        most - left
+    }
+
+    fn zero_free_part(&mut self, block: u32, order: u8, most: u64) -> u64 {
+        let Some(part) = self
+            .parts_in_block(block)
+            .and_then(|p| p.first_free_block(order, FrameContent::Dirty))
+        else {
+            return most;
+        };
+        let FreeBlock { offset, .. } = part;
+        self.remove_free_part(block, part);
+        let parts = self.parts_in_block_mut(block);
+        let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
+        let now = lowest_pages(dirty, most);
+        parts.set_zero(now);
+        self.add_free_part(block, offset, order);
+        self.record_zeroed(block, now);
+        let zeroed = u64::from(now.count());
+        self.zeroed += zeroed;
+        zeroed
+    }
+}
+
+fn lowest_pages(pages: PageBits, most: u64) -> PageBits {
+    let mut left = most;
+    let mut found = PageBits::EMPTY;
+    for (first, count) in pages.each_run() {
+        let taken = u64::from(count).min(left);
+        found = found.or(PageBits::range(first, taken as u16));
+        left -= taken;
+    }
+    found
+}

@@ -9,12 +9,12 @@
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
 use super::caches::{CacheLevelSpec, CacheReplacement};
-use super::group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
-use super::latency::LatencyShape;
 use super::lru::SetShape;
-use super::memory::MemorySpec;
+use super::memory::{LatencyShape, MemorySpec};
 use super::processor::ProcessorSpec;
-use super::tlb::{GiantPages, L1Tlb, L2Tlb};
+use super::tlb::{
+    GiantPages, L1TlbSpec, L2TlbSpec, TlbGroupCondition, TlbPageGroup, TlbPageGroups,
+};
 use super::walk::{NestedCaches, WalkCacheSizes};
 
 const KIB: u64 = 1 << 10;
@@ -52,8 +52,8 @@ const fn l2_tlb(
     huge_ways: u32,
     giant: GiantPages,
     hit_cycles: u32,
-) -> L2Tlb {
-    L2Tlb {
+) -> L2TlbSpec {
+    L2TlbSpec {
         shape: SetShape::new(entries, ways),
         large: None,
         huge_ways,
@@ -72,8 +72,8 @@ const fn group(order: u32, condition: TlbGroupCondition, in_l1: bool) -> Option<
 
 // Intel. None of these holds neighbouring pages in one entry.
 
-const fn intel_l1_tlb(base: SetShape, giant_entries: u32) -> L1Tlb {
-    L1Tlb::Split {
+const fn intel_l1_tlb(base: SetShape, giant_entries: u32) -> L1TlbSpec {
+    L1TlbSpec::Split {
         base,
         huge: SetShape::new(32, 4),
         giant: SetShape::fully_associative(giant_entries),
@@ -204,7 +204,7 @@ pub const ZEN_4: ProcessorSpec = ProcessorSpec {
     ghz: 3.7,
     width: 6,
     reorder_buffer: 320,
-    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(72)),
+    l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(72)),
     l2_tlb: l2_tlb(3072, 24, 24, GiantPages::AsHuge, 7),
     groups: TlbPageGroups {
         base: group(2, TlbGroupCondition::Contiguous, true),
@@ -235,7 +235,7 @@ pub const ZEN_5: ProcessorSpec = ProcessorSpec {
              Optimization Guide for the Zen 5 Microarchitecture (58455)",
     width: 8,
     reorder_buffer: 448,
-    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(96)),
+    l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(96)),
     l2_tlb: l2_tlb(4096, 16, 16, GiantPages::Nowhere, ZEN_4.l2_tlb.hit_cycles),
     memory: MemorySpec {
         caches: caches([48 * KIB, MIB, 32 * MIB], [12, 16, 16], [4, 14, 50]),
@@ -271,7 +271,7 @@ pub const NEOVERSE_V2: ProcessorSpec = ProcessorSpec {
     ghz: 3.1,
     width: 8,
     reorder_buffer: 320,
-    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(48)),
+    l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(48)),
     l2_tlb: l2_tlb(2048, 8, 8, GiantPages::Among { ways: 8 }, 5),
     groups: TlbPageGroups {
         base: group(4, TlbGroupCondition::Marked, true),
@@ -327,8 +327,8 @@ pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
     ghz: 3.0,
     width: 6,
     reorder_buffer: 160,
-    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(48)),
-    l2_tlb: L2Tlb {
+    l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(48)),
+    l2_tlb: L2TlbSpec {
         shape: SetShape::new(2048, 32),
         large: Some(SetShape::fully_associative(16)),
         huge_ways: 32,

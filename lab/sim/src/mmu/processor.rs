@@ -1,13 +1,12 @@
 //! A processor, as data.
 
-use super::error::MmuError;
-use super::group::{TlbPageGroup, TlbPageGroups};
 use super::lru::SetShape;
 use super::memory::MemorySpec;
-use super::tlb::{GiantPages, L1Tlb, L2Tlb};
+use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec, TlbPageGroup, TlbPageGroups};
 use super::walk::{NestedCaches, WalkCacheSizes};
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// One core and its private resources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,9 +26,9 @@ pub struct ProcessorSpec {
     /// counts only those that write a register, which are fewer.
     pub reorder_buffer: u32,
     /// First-level TLB for data.
-    pub l1_tlb: L1Tlb,
+    pub l1_tlb: L1TlbSpec,
     /// Second-level TLB.
-    pub l2_tlb: L2Tlb,
+    pub l2_tlb: L2TlbSpec,
     /// Neighbouring pages that one entry of its TLBs can hold.
     #[serde(default)]
     pub groups: TlbPageGroups,
@@ -64,8 +63,8 @@ impl ProcessorSpec {
     pub(crate) fn check(&self) -> Result<(), MmuError> {
         let shape = |shape: SetShape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
         let l1_tlb = match self.l1_tlb {
-            L1Tlb::Split { base, huge, giant } => shape(base) && shape(huge) && shape(giant),
-            L1Tlb::Shared(shared) => shape(shared),
+            L1TlbSpec::Split { base, huge, giant } => shape(base) && shape(huge) && shape(giant),
+            L1TlbSpec::Shared(shared) => shape(shared),
         };
         let sets = "a power of two of whole sets";
         let huge_ways = 1..=self.l2_tlb.shape.ways;
@@ -121,6 +120,37 @@ impl ProcessorSpec {
         require(brought, part, "at least 0 and finite")?;
         self.groups.check(self.name)
     }
+}
+
+/// A processor, an access pattern or a footprint that can't be simulated.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum MmuError {
+    /// A footprint that is no number of whole regions, or too large.
+    #[error("memory must be 1 or more whole regions of 2 MiB and at most 1 TiB, not {bytes} bytes")]
+    Footprint {
+        /// The footprint.
+        bytes: u64,
+    },
+    /// An access pattern with a value out of range.
+    #[error("pattern: {parameter} must be {allowed}, not {value}")]
+    Pattern {
+        /// Which value.
+        parameter: &'static str,
+        /// The values it can have, worded to follow "must be".
+        allowed: &'static str,
+        /// The value it was given.
+        value: f64,
+    },
+    /// A processor that can't be built.
+    #[error("processor {processor}: {part} must be {allowed}")]
+    Processor {
+        /// Its name.
+        processor: &'static str,
+        /// Which part of it.
+        part: &'static str,
+        /// What it can be, worded to follow "must be".
+        allowed: &'static str,
+    },
 }
 
 #[cfg(test)]

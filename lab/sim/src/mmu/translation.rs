@@ -22,7 +22,7 @@
 //! assert_eq!((done.accesses, done.fault), (2, None));
 //! assert_eq!(mappings.accessed(region)[0], 0b11);
 //! assert_eq!(core.counters().walks(), 2);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), Box<dyn std::mappings::Error>>(())
 //! ```
 //!
 //! # The model
@@ -67,35 +67,25 @@
 
 mod access;
 mod associative;
-mod batch_result;
-mod chunk_tables;
 mod counters;
-mod error;
-mod guest;
-mod key_cache;
 mod mappings;
 mod missed_pages;
 mod page_walk_caches;
-mod recent_keys;
 mod sizes;
 mod spec;
-mod state;
 mod table_caches;
 mod tags;
 mod tlb;
 mod translator;
 mod walker;
 
-pub use access::Access;
+pub use access::{Access, AccessFault, BatchResult};
 pub use associative::FullyAssociativeLru;
-pub use batch_result::{AccessFault, BatchResult};
 pub use counters::TranslationCounters;
-pub use error::MappingError;
-pub(super) use key_cache::KeyCache;
 pub(crate) use mappings::AccessBitMask;
-pub use mappings::Mappings;
+pub use mappings::{MappingError, Mappings};
 pub(super) use missed_pages::MAX_LEVELS;
-pub(super) use page_walk_caches::UpperEntryCaches;
+pub(super) use page_walk_caches::{KeyCache, UpperEntryCaches};
 pub(crate) use sizes::EntryOrders;
 pub use sizes::{EntrySize, LeafSize};
 pub use spec::{PageTableLevels, PageTableSetup, ProgramWork, TranslatorSpec};

@@ -2,10 +2,7 @@
 
 mod agreement;
 mod common;
-mod compaction;
 mod faults;
-mod freebsd;
 mod pressure;
 mod promotion;
 mod sizes;
-mod threads;

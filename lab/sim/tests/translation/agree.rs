@@ -8,7 +8,7 @@ use hawkeye_sim::mmu::translation::{
     Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    GiantPages, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS, ProcessorSpec, SetShape,
+    GiantPages, HASWELL, L1TlbSpec, L2TlbSpec, NestedCaches, PROCESSORS, ProcessorSpec, SetShape,
     TlbGroupCondition, TlbPageGroup, TlbPageGroups, WalkCacheSizes,
 };
 use proptest::prelude::*;
@@ -17,12 +17,12 @@ use proptest::prelude::*;
 const TINY: ProcessorSpec = ProcessorSpec {
     name: "tiny",
     source: "none",
-    l1_tlb: L1Tlb::Split {
+    l1_tlb: L1TlbSpec::Split {
         base: SetShape::new(8, 2),
         huge: SetShape::new(4, 1),
         giant: SetShape::new(2, 2),
     },
-    l2_tlb: L2Tlb {
+    l2_tlb: L2TlbSpec {
         shape: SetShape::new(16, 4),
         large: None,
         huge_ways: 2,

@@ -5,8 +5,8 @@ use hawkeye_sim::mmu::translation::{
     Access, LeafSize, PageTableLevels, PageTableSetup, ProgramWork, Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    CacheLevelSpec, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, ProcessorSpec, SKYLAKE,
-    SetShape, WalkCacheSizes,
+    CacheLevelSpec, GiantPages, L1TlbSpec, L2TlbSpec, MmuError, NestedCaches, ProcessorSpec,
+    SKYLAKE, SetShape, WalkCacheSizes,
 };
 
 const PAGE: u64 = 4096;
@@ -143,7 +143,7 @@ fn lines_that_the_second_level_lost_are_in_the_last() -> TestResult {
 
 #[test]
 fn hits_cost_nothing_or_the_second_levels_time() -> TestResult {
-    let tlb = L2Tlb {
+    let tlb = L2TlbSpec {
         shape: SetShape::new(1536, 12),
         large: None,
         huge_ways: 12,
@@ -151,7 +151,7 @@ fn hits_cost_nothing_or_the_second_levels_time() -> TestResult {
         hit_cycles: 7,
     };
     let processor = ProcessorSpec {
-        l1_tlb: L1Tlb::Split {
+        l1_tlb: L1TlbSpec::Split {
             base: SetShape::new(4, 1),
             huge: SetShape::new(1, 1),
             giant: SetShape::new(1, 1),

@@ -7,7 +7,7 @@ mod walks;
 use hawkeye_sim::mmu::translation::{
     EntrySize, LeafSize, ProgramWork, TranslationCounters as Counters, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{GiantPages, L1Tlb, TlbGroupCondition, TlbPageGroup};
+use hawkeye_sim::mmu::{GiantPages, L1TlbSpec, TlbGroupCondition, TlbPageGroup};
 use lists::{PlainEntry, PlainLru, PlainTlb};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,8 +66,10 @@ impl PlainTranslator {
     pub fn new(spec: &TranslatorSpec) -> Self {
         let processor = &spec.processor;
         let (l1, l1_is_shared) = match processor.l1_tlb {
-            L1Tlb::Split { base, huge, giant } => ([base, huge, giant].map(PlainTlb::new), false),
-            L1Tlb::Shared(shape) => ([shape; 3].map(PlainTlb::new), true),
+            L1TlbSpec::Split { base, huge, giant } => {
+                ([base, huge, giant].map(PlainTlb::new), false)
+            }
+            L1TlbSpec::Shared(shape) => ([shape; 3].map(PlainTlb::new), true),
         };
         let upper = |c: hawkeye_sim::mmu::WalkCacheSizes| [c.pde, c.pdpte, c.pml4e];
         let nested = processor.nested;

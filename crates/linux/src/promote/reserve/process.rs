@@ -60,13 +60,13 @@ pub(super) struct SharedState {
 impl SharedState {
     pub(super) fn map() -> Result<&'static Self, Errno> {
         let start = map_anonymous(size_of::<Self>(), libc::MAP_SHARED).ok_or_else(Errno::last)?;
-        // SAFETY: it is aligned to a page, large enough, and all zeros are valid atomics. `unmap`
-        // is called once, by the drop of the only owner of the reference.
+        // SAFETY: it is aligned to a page, large enough, and all zeros are valid atomics.
+        // `unmap_self` is called once, by the drop of the only owner of the reference.
         Ok(unsafe { start.cast::<Self>().as_ref() })
     }
 
     /// Ends the use of this reference.
-    pub(super) fn unmap(&'static self) {
+    pub(super) fn unmap_self(&'static self) {
         let start = ptr::from_ref(self).cast_mut().cast();
         // SAFETY: mapped by `map`, and its owner is being dropped.
         unsafe { libc::munmap(start, size_of::<Self>()) };

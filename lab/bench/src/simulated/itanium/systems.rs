@@ -3,10 +3,7 @@
 
 use hawkeye_itanium::PageSizeAdvice;
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::{
-    ApproxOnline, Asap, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation,
-    PageSizePolicy, Solaris, Winwood,
-};
+use hawkeye_itanium::kernel::policies::{CompactionSettings, PageSizePolicy};
 use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
 
 /// A system on a workload.
@@ -56,63 +53,55 @@ impl ThesisSystem {
     }
 
     /// The thesis' own rule.
-    pub const THESIS: Self = Self::of("thesis", PageSizePolicy::Cover(Cover));
+    pub const THESIS: Self = Self::of("thesis", PageSizePolicy::Cover);
 
     /// Reservations up to an order; without a limit, up to all orders.
     pub fn navarro(name: &'static str, limit: Option<u8>) -> Self {
-        let daemon = Some(Irix::default().daemon);
-        Self::of(name, PageSizePolicy::Navarro(Navarro { limit, daemon }))
+        let daemon = Some(CompactionSettings::IRIX);
+        Self::of(name, PageSizePolicy::Navarro { limit, daemon })
     }
 
     /// Counts misses, up to `percent` per cent of a page's cost.
     pub fn approx_online(name: &'static str, percent: u32) -> Self {
-        let rules =
-            ApproxOnline::ski_rental(&RX2600_COSTS, WalkerMode::None, BasePage::Kib16, percent);
-        Self::of(name, PageSizePolicy::ApproxOnline(rules))
+        let costs = &RX2600_COSTS;
+        let policy = PageSizePolicy::ski_rental(costs, WalkerMode::None, BasePage::Kib16, percent);
+        Self::of(name, policy)
     }
 
     /// A zone of large pages.
     pub fn winwood(told: ThesisAdvice) -> Self {
         let (order, pages) = (told.order(), told.pages);
-        Self::with_advice(
-            "Winwood",
-            PageSizePolicy::Winwood(Winwood { order, pages }),
-            told,
-        )
+        Self::with_advice("Winwood", PageSizePolicy::Winwood { order, pages }, told)
     }
 
     /// A pool of large pages.
     pub fn huge_tlb(told: ThesisAdvice) -> Self {
         let (order, pages) = (told.order(), told.pages);
-        Self::with_advice(
-            "HugeTLB",
-            PageSizePolicy::HugeTlb(HugeTlb { order, pages }),
-            told,
-        )
+        Self::with_advice("HugeTLB", PageSizePolicy::HugeTlb { order, pages }, told)
     }
 
     /// All systems that do not change the walker.
     pub fn all(told: ThesisAdvice) -> Vec<Self> {
-        let half = HalfReferenced {
+        let half = PageSizePolicy::HalfReferenced {
             order: 2,
             references: 1_000_000,
         };
         vec![
             Self::huge_tlb(told),
             Self::winwood(told),
-            Self::with_advice("Solaris MPSS", PageSizePolicy::Solaris(Solaris), told),
+            Self::with_advice("Solaris MPSS", PageSizePolicy::Solaris, told),
             Self::THESIS,
-            Self::of("HP-UX", PageSizePolicy::HpUx(HpUx::default())),
-            Self::with_advice("HP-UX, hint", PageSizePolicy::HpUx(HpUx::default()), told),
-            Self::with_advice("IRIX", PageSizePolicy::Irix(Irix::default()), told),
+            Self::of("HP-UX", PageSizePolicy::HP_UX),
+            Self::with_advice("HP-UX, hint", PageSizePolicy::HP_UX, told),
+            Self::with_advice("IRIX", PageSizePolicy::Irix(CompactionSettings::IRIX), told),
             Self::navarro("Navarro", None),
-            Self::of("Romer, asap", PageSizePolicy::Asap(Asap)),
-            Self::of("half-referenced", PageSizePolicy::HalfReferenced(half)),
+            Self::of("Romer, asap", PageSizePolicy::Asap),
+            Self::of("half-referenced", half),
             Self {
                 sub_block_order: 4,
                 ..Self::of(
                     "Talluri and Hill",
-                    PageSizePolicy::PageReservation(PageReservation { order: 4 }),
+                    PageSizePolicy::PageReservation { order: 4 },
                 )
             },
         ]

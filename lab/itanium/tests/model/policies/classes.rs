@@ -1,40 +1,37 @@
 //! The classes of the policies in the thesis (section 2.4).
 
 use super::*;
-use hawkeye_itanium::kernel::policies::{
-    ApproxOnline, Asap, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation,
-    PolicyClass, Solaris, Winwood,
-};
+use hawkeye_itanium::kernel::policies::{CompactionSettings, PolicyClass};
 use hawkeye_itanium::mmu::TlbReplacement;
 use hawkeye_itanium::workloads::{ThesisWorkload, VortexWorkload};
 use hawkeye_itanium::{RunFigures, simulate};
 
 pub fn all() -> Vec<PageSizePolicy> {
-    let daemon = Some(Irix::default().daemon);
+    let daemon = Some(CompactionSettings::IRIX);
     vec![
-        PageSizePolicy::HugeTlb(HugeTlb {
+        PageSizePolicy::HugeTlb {
             order: 2,
             pages: 640,
-        }),
-        PageSizePolicy::Winwood(Winwood {
+        },
+        PageSizePolicy::Winwood {
             order: 2,
             pages: 640,
-        }),
-        PageSizePolicy::Solaris(Solaris),
-        PageSizePolicy::Cover(Cover),
-        PageSizePolicy::HpUx(HpUx::default()),
-        PageSizePolicy::Irix(Irix::default()),
-        PageSizePolicy::Navarro(Navarro {
+        },
+        PageSizePolicy::Solaris,
+        PageSizePolicy::Cover,
+        PageSizePolicy::HP_UX,
+        PageSizePolicy::Irix(CompactionSettings::IRIX),
+        PageSizePolicy::Navarro {
             limit: None,
             daemon,
-        }),
-        PageSizePolicy::Asap(Asap),
-        PageSizePolicy::ApproxOnline(ApproxOnline { misses_per_page: 1 }),
-        PageSizePolicy::HalfReferenced(HalfReferenced {
+        },
+        PageSizePolicy::Asap,
+        PageSizePolicy::ApproxOnline { misses_per_page: 1 },
+        PageSizePolicy::HalfReferenced {
             order: 2,
             references: 100_000,
-        }),
-        PageSizePolicy::PageReservation(PageReservation { order: 4 }),
+        },
+        PageSizePolicy::PageReservation { order: 4 },
     ]
 }
 

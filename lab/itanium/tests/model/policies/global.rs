@@ -1,10 +1,9 @@
-//! Sizes that programs and administrators choose.
+//! Sizes that programs and administrators choose, and HP-UX's heaps.
 
 use super::*;
-use hawkeye_itanium::kernel::policies::{HugeTlb, Solaris, Winwood};
 use hawkeye_itanium::mmu::WalkerMode;
 
-const HUGE: PageSizePolicy = PageSizePolicy::HugeTlb(HugeTlb { order: 8, pages: 2 });
+const HUGE: PageSizePolicy = PageSizePolicy::HugeTlb { order: 8, pages: 2 };
 
 #[test]
 fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
@@ -66,7 +65,7 @@ fn an_empty_pool_gives_no_other_page() {
 
 #[test]
 fn an_empty_zone_gives_base_pages() {
-    let zone = PageSizePolicy::Winwood(Winwood { order: 6, pages: 1 });
+    let zone = PageSizePolicy::Winwood { order: 6, pages: 1 };
     let mut machine = machine(zone, |setup| setup.advice = advice(MIB, MIB));
     map(&mut machine, Some(AT + MIB - 64 * KIB), 3 * MIB);
     // No whole page of the zone fits around this one in the mapping.
@@ -84,7 +83,7 @@ fn an_empty_zone_gives_base_pages() {
 
 #[test]
 fn a_preferred_size_is_the_largest_that_is_tried() {
-    let mut machine = machine(PageSizePolicy::Solaris(Solaris), |setup| {
+    let mut machine = machine(PageSizePolicy::Solaris, |setup| {
         setup.advice = advice(MIB, MIB);
     });
     map(&mut machine, Some(AT + 768 * KIB), 4 * MIB);
@@ -96,17 +95,79 @@ fn a_preferred_size_is_the_largest_that_is_tried() {
 
 #[test]
 fn invalid_pools_are_refused() {
-    let huge = |order, pages| setup(PageSizePolicy::HugeTlb(HugeTlb { order, pages }));
+    let huge = |order, pages| setup(PageSizePolicy::HugeTlb { order, pages });
     assert!(refused(huge(3, 1)) && refused(huge(0, 1)) && refused(huge(8, 0)));
     // More than half of memory.
     assert!(refused(huge(14, 5)) && !refused(huge(14, 4)));
-    let zone = |order, pages| setup(PageSizePolicy::Winwood(Winwood { order, pages }));
+    let zone = |order, pages| setup(PageSizePolicy::Winwood { order, pages });
     assert!(refused(zone(5, 1)) && refused(zone(6, 0)));
     for page_bytes in [0, 4 * KIB, 48 * KIB] {
         let setup = MachineSettings {
             advice: advice(0, page_bytes),
-            ..setup(PageSizePolicy::Solaris(Solaris))
+            ..setup(PageSizePolicy::Solaris)
         };
         assert!(refused(setup), "{page_bytes}");
     }
+}
+
+fn hp_ux(change: impl FnOnce(&mut MachineSettings)) -> ItaniumMachine {
+    machine(PageSizePolicy::HP_UX, change)
+}
+
+#[test]
+fn a_growing_heap_gets_larger_pages_and_surplus_memory() {
+    let mut machine = hp_ux(|_| ());
+    let mut touched = Vec::new();
+    for _ in 0..40 {
+        let at = map(&mut machine, None, 2 * PAGE);
+        write(&mut machine, pages(at, 2 * PAGE));
+        touched.push(at);
+    }
+    let orders: Vec<_> = touched
+        .iter()
+        .map(|at| order(&machine, *at).unwrap())
+        .collect();
+    assert_eq!(orders[0], 0);
+    // Larger pages come later, in steps and no further than the ceiling.
+    assert!(orders.is_sorted() && orders[39] == 2, "{orders:?}");
+    // Two blocks share a page, so the second needs no fault.
+    assert!(machine.counters().page_faults < 2 * 40 - 20);
+    // Each block is freed as it was mapped.
+    for at in touched {
+        machine.munmap(P, at, 2 * PAGE).unwrap();
+        machine.check().unwrap();
+    }
+}
+
+#[test]
+fn a_hint_sets_the_size_of_all_mappings() {
+    let mut machine = hp_ux(|setup| setup.advice = advice(0, MIB));
+    let at = map(&mut machine, None, 3 * MIB);
+    write(&mut machine, [at.next_multiple_of(MIB)]);
+    assert_eq!(order(&machine, at.next_multiple_of(MIB)), Some(6));
+}
+
+#[test]
+fn short_memory_makes_pages_smaller() {
+    let mut machine = hp_ux(|setup| {
+        setup.advice = advice(0, MIB);
+        setup.kernel.memory_bytes = 64 * MIB;
+    });
+    map(&mut machine, Some(AT), 63 * MIB);
+    write(&mut machine, pages(AT, 62 * MIB));
+    assert_eq!(order(&machine, AT), Some(6));
+    // Less than 5 % of 64 MiB.
+    assert_eq!(order(&machine, AT + 62 * MIB - PAGE), Some(4));
+}
+
+#[test]
+fn invalid_settings_are_refused() {
+    let hp_ux = |ceiling, growths, short_percent| {
+        refused(setup(PageSizePolicy::HpUx {
+            ceiling,
+            growths,
+            short_percent,
+        }))
+    };
+    assert!(!hp_ux(2, 4, 5) && hp_ux(1, 4, 5) && hp_ux(2, 0, 5) && hp_ux(2, 4, 101));
 }

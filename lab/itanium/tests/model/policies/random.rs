@@ -5,9 +5,7 @@ use super::*;
 use crate::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use crate::large;
 use hawkeye_itanium::kernel::InitialFragmentation;
-use hawkeye_itanium::kernel::policies::{
-    ApproxOnline, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation, Winwood,
-};
+use hawkeye_itanium::kernel::policies::CompactionSettings;
 use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON};
 use proptest::prelude::*;
 
@@ -20,34 +18,30 @@ fn policies() -> impl Strategy<Value = PageSizePolicy> {
         1u64..60,
     );
     any.prop_map(|(policy, order, flag, references)| {
-        let mut daemon = Irix::default().daemon;
+        let mut daemon = CompactionSettings::IRIX;
         daemon.every_faults = 3;
         match policy {
-            PageSizePolicy::HugeTlb(_) => PageSizePolicy::HugeTlb(HugeTlb { order: 4, pages: 6 }),
-            PageSizePolicy::Winwood(_) => PageSizePolicy::Winwood(Winwood { order: 4, pages: 6 }),
-            PageSizePolicy::HpUx(_) => PageSizePolicy::HpUx(HpUx {
+            PageSizePolicy::HugeTlb { .. } => PageSizePolicy::HugeTlb { order: 4, pages: 6 },
+            PageSizePolicy::Winwood { .. } => PageSizePolicy::Winwood { order: 4, pages: 6 },
+            PageSizePolicy::HpUx { .. } => PageSizePolicy::HpUx {
                 ceiling: 4,
                 growths: 2,
                 short_percent: 20,
-            }),
-            PageSizePolicy::Irix(_) => PageSizePolicy::Irix(Irix { daemon }),
-            PageSizePolicy::Navarro(_) => PageSizePolicy::Navarro(Navarro {
+            },
+            PageSizePolicy::Irix(_) => PageSizePolicy::Irix(daemon),
+            PageSizePolicy::Navarro { .. } => PageSizePolicy::Navarro {
                 limit: (references % 2 == 0).then_some(order),
                 daemon: flag.then_some(daemon),
-            }),
-            PageSizePolicy::ApproxOnline(_) => PageSizePolicy::ApproxOnline(ApproxOnline {
+            },
+            PageSizePolicy::ApproxOnline { .. } => PageSizePolicy::ApproxOnline {
                 misses_per_page: u32::from(order.min(3)),
-            }),
-            PageSizePolicy::HalfReferenced(_) => PageSizePolicy::HalfReferenced(HalfReferenced {
+            },
+            PageSizePolicy::HalfReferenced { .. } => PageSizePolicy::HalfReferenced {
                 order: 2,
                 references,
-            }),
-            PageSizePolicy::PageReservation(_) => {
-                PageSizePolicy::PageReservation(PageReservation { order })
-            }
-            PageSizePolicy::Cover(_) | PageSizePolicy::Solaris(_) | PageSizePolicy::Asap(_) => {
-                policy
-            }
+            },
+            PageSizePolicy::PageReservation { .. } => PageSizePolicy::PageReservation { order },
+            PageSizePolicy::Cover | PageSizePolicy::Solaris | PageSizePolicy::Asap => policy,
         }
     })
 }
@@ -135,7 +129,7 @@ fn the_random_calls_cause_every_kind_of_event() {
             let statistics = machine.statistics();
             let pool = matches!(
                 setup.kernel.policy,
-                PageSizePolicy::HugeTlb(_) | PageSizePolicy::Winwood(_)
+                PageSizePolicy::HugeTlb { .. } | PageSizePolicy::Winwood { .. }
             );
             [
                 large(&statistics.promoted),

@@ -69,9 +69,6 @@ impl SharedEngine {
     }
 
     /// The results so far.
-    ///
-    /// # Errors
-    /// The error that stopped it, if it could not go on.
     pub fn figures(&self) -> Result<EngineFigures, EngineError> {
         self.host.borrow().figures_or_error()
     }

@@ -1,10 +1,9 @@
 //! The TLBs of a core.
 
-use super::chunk_tables::ChunkTables;
-use super::missed_pages::{MissedPage, UniformKind, retain_missed};
+use super::missed_pages::{ChunkTables, MissedPage, UniformKind, retain_missed};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use super::tags::TlbEntries;
-use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
+use crate::mmu::{GiantPages, L1TlbSpec, L2TlbSpec};
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
@@ -14,12 +13,12 @@ pub(in crate::mmu) enum FirstLevelTlb {
 }
 
 impl FirstLevelTlb {
-    pub(in crate::mmu) fn new(tlb: L1Tlb) -> Self {
+    pub(in crate::mmu) fn new(tlb: L1TlbSpec) -> Self {
         match tlb {
-            L1Tlb::Split { base, huge, giant } => {
+            L1TlbSpec::Split { base, huge, giant } => {
                 Self::Split([base, huge, giant].map(TlbEntries::new))
             }
-            L1Tlb::Shared(shape) => Self::Shared(TlbEntries::new(shape)),
+            L1TlbSpec::Shared(shape) => Self::Shared(TlbEntries::new(shape)),
         }
     }
 
@@ -69,10 +68,6 @@ impl FirstLevelTlb {
     }
 }
 
-fn is_giant(page: &MissedPage) -> bool {
-    page.state().entry_size() == EntrySize::Giant
-}
-
 fn one_size(pages: &[MissedPage], kind: UniformKind) -> Option<EntrySize> {
     match kind {
         Some((state, _)) => Some(state.entry_size()),
@@ -86,7 +81,7 @@ fn one_size(pages: &[MissedPage], kind: UniformKind) -> Option<EntrySize> {
 
 #[derive(Clone, Debug)]
 pub(in crate::mmu) struct SecondLevelTlb {
-    spec: L2Tlb,
+    spec: L2TlbSpec,
     shared: TlbEntries,
     /// For pages of 1 GiB, if they have their own.
     giant: Option<TlbEntries>,
@@ -95,7 +90,7 @@ pub(in crate::mmu) struct SecondLevelTlb {
 }
 
 impl SecondLevelTlb {
-    pub(in crate::mmu) fn new(spec: L2Tlb) -> Self {
+    pub(in crate::mmu) fn new(spec: L2TlbSpec) -> Self {
         let giant = match spec.giant {
             GiantPages::Own(shape) => Some(TlbEntries::new(shape)),
             _ => None,
@@ -131,7 +126,7 @@ impl SecondLevelTlb {
             (Some(size), None) if size.leaf() == LeafSize::Huge && all_ways => {
                 self.shared.retain_missed(misses, orders, move |_| size)
             }
-            (None, None) if all_ways && !misses.iter().any(is_giant) => {
+            (None, None) if all_ways && !misses.iter().any(|m| own(*m) == EntrySize::Giant) => {
                 self.shared.retain_missed(misses, orders, own)
             }
             _ => retain_missed(misses, |miss| self.access(miss.page(), own(miss), orders)),

@@ -5,11 +5,9 @@
 //! batch goes through one stage after the other. Each stage has its tables in the cache and
 //! predictable branches, and the result equals that of access by access.
 
-mod batch_entry;
 mod stages;
 
-use super::access::Access;
-use super::batch_result::BatchResult;
+use super::access::{Access, BatchResult};
 use super::counters::TranslationCounters;
 use super::mappings::Mappings;
 use super::missed_pages::{BATCH, LastEntryHits, MAX_WALKS, MissedPage};
@@ -17,7 +15,7 @@ use super::sizes::{EntryOrders, EntrySize};
 use super::spec::{ProgramWork, TranslatorSpec};
 use super::tlb::{FirstLevelTlb, SecondLevelTlb, is_in};
 use super::walker::Walker;
-use crate::mmu::{L1Tlb, MmuError, SetShape};
+use crate::mmu::{L1TlbSpec, MmuError, SetShape};
 use std::ops::Range;
 
 /// One core: its TLBs, its walker and its counters.
@@ -57,8 +55,8 @@ impl Translator {
             ));
         }
         let base = match processor.l1_tlb {
-            L1Tlb::Split { base, .. } => base,
-            L1Tlb::Shared(shape) => shape,
+            L1TlbSpec::Split { base, .. } => base,
+            L1TlbSpec::Shared(shape) => shape,
         };
         // The set must give the bits that a tag has no room for.
         let few_sets = |shape: SetShape| shape.sets().unwrap_or(0) < 4;

@@ -1,10 +1,9 @@
 //! Changes of mappings.
 
 use super::{FULL, Mappings, WORDS, is_set, set, words};
-use crate::mmu::translation::chunk_tables::{CHUNK_BYTES, REGIONS_PER_CHUNK};
-use crate::mmu::translation::error::{MappingError, Result};
-use crate::mmu::translation::sizes::{EntrySize, LeafSize};
-use crate::mmu::translation::state::RegionTranslation;
+use crate::mmu::translation::mappings::{MappingError, Result};
+use crate::mmu::translation::missed_pages::{CHUNK_BYTES, REGIONS_PER_CHUNK};
+use crate::mmu::translation::sizes::{EntrySize, LeafSize, RegionTranslation};
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
@@ -12,18 +11,12 @@ impl Mappings {
     /// Maps base pages of a region, a bit for each of its 512 pages, the first lowest. All become
     /// writable. Pages that were not present get their access bit set, as at a fault, and are in no
     /// group ([`set_groups`](Self::set_groups)). Parts mapped by a larger page stay as they are.
-    ///
-    /// # Errors
-    /// See [`MappingError`].
     pub fn map_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, false)
     }
 
     /// Maps base pages of a region read-only: the zero page, or copy-on-write. Within a larger
     /// page, all of it becomes read-only until it is mapped anew.
-    ///
-    /// # Errors
-    /// See [`MappingError`].
     pub fn map_protected(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, true)
     }
@@ -84,9 +77,6 @@ impl Mappings {
     }
 
     /// Maps a region by a writable, accessed huge page, in place of base pages.
-    ///
-    /// # Errors
-    /// See [`MappingError`].
     pub fn map_huge(&mut self, region: RegionAddr) -> Result<()> {
         let index = self.ensure_region(region.start())?;
         let state = self.states[index];
@@ -128,9 +118,6 @@ impl Mappings {
     }
 
     /// Unmaps everything in the 1 GiB that holds `address`.
-    ///
-    /// # Errors
-    /// See [`MappingError`].
     pub fn unmap_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.chunk_regions(address)?;
         for state in &mut self.states[regions] {
@@ -145,9 +132,6 @@ impl Mappings {
     /// gets a smaller size, the others keep 2 MiB. Groups of base pages cover the whole region.
     /// Cores must drop their host translations
     /// ([`Translator::invalidate_host`](crate::mmu::translation::Translator::invalidate_host)).
-    ///
-    /// # Errors
-    /// See [`MappingError`].
     pub fn set_host_page_size(
         &mut self,
         region: RegionAddr,

@@ -1,10 +1,9 @@
 //! Neighbouring pages that one TLB entry can hold.
 
 use super::{Mappings, WORDS, words};
-use crate::mmu::translation::chunk_tables::region_of;
-use crate::mmu::translation::error::Result;
-use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::translation::state::RegionTranslation;
+use crate::mmu::translation::mappings::Result;
+use crate::mmu::translation::missed_pages::region_of;
+use crate::mmu::translation::sizes::{EntrySize, RegionTranslation};
 use crate::mmu::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 
@@ -113,9 +112,6 @@ impl Mappings {
     /// Maps the whole group of regions around this one by huge pages ([`map_huge`](Self::map_huge))
     /// that share one TLB entry. A later change of one of them turns them into single huge pages,
     /// each with its access bit. Without groups of huge pages, it maps one huge page.
-    ///
-    /// # Errors
-    /// See [`MappingError`](crate::mmu::translation::MappingError).
     pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<()> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
         let bytes = regions * HUGE_PAGE_BYTES;

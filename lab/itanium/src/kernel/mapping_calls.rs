@@ -1,6 +1,7 @@
-//! `mmap`, `munmap` and `mprotect`.
+//! `mmap`, `munmap`, `mprotect`, `mremap`, `fork` and `exit`.
 
 use super::frames::HugePagePool;
+use super::policies::PageSizePolicy;
 use super::{ItaniumMachine, MappingBacking, PageMapping};
 use crate::address::{REGION_LIMIT, offset_of};
 use crate::error::{ItaniumError, Result};
@@ -52,7 +53,7 @@ impl ItaniumMachine {
         let pages = base.pages(bytes);
         let address = base.address_of(first);
         if !space.is_free(first, pages) {
-            return Err(ItaniumError::Occupied { process, address });
+            return Err(ItaniumError::Occupied(process, address));
         }
         // Memory for page tables may be short: then nothing is mapped.
         self.set_page_sizes_in_entries(process, first, pages, backing)?;
@@ -97,7 +98,7 @@ impl ItaniumMachine {
     pub(super) fn has_sizes_at_map(&self, backing: MappingBacking) -> bool {
         backing == MappingBacking::Anonymous
             && self.orders().has_large()
-            && self.rules().sizes_at_map()
+            && *self.rules() == PageSizePolicy::Cover
     }
 
     /// Unmaps everything in a range.
@@ -199,10 +200,10 @@ impl ItaniumMachine {
     ) -> Result<(u64, u64)> {
         let (first, pages) = self.page_range(address, bytes)?;
         match self.space(process)?.first_unmapped(first, pages) {
-            Some(page) => Err(ItaniumError::NotMapped {
+            Some(page) => Err(ItaniumError::NotMapped(
                 process,
-                address: self.base().address_of(page),
-            }),
+                self.base().address_of(page),
+            )),
             None => Ok((first, pages)),
         }
     }
@@ -236,5 +237,160 @@ impl ItaniumMachine {
     /// Whether a page is in the pool's region, which holds whole pages of the pool only.
     pub(super) fn is_unsplittable(&self, page: u64) -> bool {
         self.in_pool_region(self.base().address_of(page))
+    }
+}
+
+impl ItaniumMachine {
+    /// Makes a part of a mapping longer or shorter, in place if there is room and elsewhere if not.
+    /// Returns its first byte.
+    ///
+    /// # Errors
+    /// No such process; invalid ranges; not all of it in one mapping; no room, or no memory for
+    /// page tables.
+    pub fn mremap(
+        &mut self,
+        process: u32,
+        address: u64,
+        old_bytes: u64,
+        new_bytes: u64,
+    ) -> Result<u64> {
+        let base = self.base();
+        let (first, old_pages) = self.page_range(address, old_bytes)?;
+        if self.is_unsplittable(first) {
+            // As on Linux, which refuses this for hugetlb pages.
+            let bytes = old_bytes;
+            return Err(ItaniumError::Range { address, bytes });
+        }
+        let (_, new_pages) = self.page_range(0, new_bytes)?;
+        let space = self.space(process)?;
+        let found = space.mapping_of(first);
+        let whole = found.filter(|(start, it)| first + old_pages <= start + it.pages);
+        let (start, mapping) = whole.ok_or(ItaniumError::NotMapped(process, address))?;
+        let of = |pages| PageMapping { pages, ..mapping };
+        if new_pages <= old_pages {
+            let tail = base.address_of(first + new_pages);
+            if new_pages < old_pages {
+                self.munmap(process, tail, base.address_of(old_pages - new_pages))?;
+            }
+            return Ok(address);
+        }
+        let end = first + old_pages;
+        let more = new_pages - old_pages;
+        let in_region = offset_of(base.address_of(end)) + base.address_of(more) <= REGION_LIMIT;
+        if end == start + mapping.pages && in_region && space.is_free(end, more) {
+            self.set_page_sizes_in_entries(process, end, more, mapping.backing)?;
+            let longer = of(mapping.pages + more);
+            self.space_mut(process)?.mappings.insert(start, longer);
+            return Ok(address);
+        }
+        let align = base.pages(self.setup.kernel.vm_align_bytes);
+        let to = space.find_free_range(base, new_pages, align);
+        let to = to.ok_or(ItaniumError::NoRoom(process))?;
+        // Memory first: without it, the call must change nothing.
+        let entries = if self.has_sizes_at_map(mapping.backing) {
+            new_pages
+        } else {
+            old_pages
+        };
+        self.add_leaves(process, to, entries)?;
+        let purge = self.purge_of_pages(process, first, old_pages, true)?;
+        self.release_reservations(process, first, old_pages);
+        self.split_at_ends(process, first, old_pages)?;
+        self.move_entries(process, first, to, old_pages)?;
+        let space = self.space_mut(process)?;
+        space.mappings.remove(&first);
+        space.mappings.insert(to, of(new_pages));
+        space.forget_heap_surplus(first, old_pages);
+        self.set_page_sizes_in_entries(process, to + old_pages, more, mapping.backing)?;
+        self.purge_translations(purge)?;
+        Ok(base.address_of(to))
+    }
+
+    /// Memory stays, so a page keeps its size only if its new place is aligned as its memory is.
+    fn move_entries(&mut self, process: u32, from: u64, to: u64, count: u64) -> Result {
+        let orders = self.orders();
+        let mut done = 0;
+        while done < count {
+            let Some(entry) = self.space(process)?.table.get(from + done) else {
+                done += 1;
+                continue;
+            };
+            let pages = 1 << entry.order;
+            let mut at = 0;
+            while at < pages {
+                let place = to + done + at;
+                let alignment = if entry.present {
+                    place | (u64::from(entry.frame) + at)
+                } else {
+                    place
+                };
+                let order = orders.largest_order(alignment, pages - at, entry.order);
+                for page in done + at..done + at + (1 << order) {
+                    self.ensure_leaf(process, to + page)?;
+                    let table = &mut self.space_mut(process)?.table;
+                    let kept = table.get(from + page).map(|kept| Pte { order, ..kept });
+                    table.set(to + page, kept);
+                    table.set(from + page, None);
+                }
+                if order < entry.order && at == 0 {
+                    self.statistics.demoted.add(entry.order);
+                }
+                at += 1 << order;
+            }
+            done += pages;
+        }
+        Ok(())
+    }
+}
+
+impl ItaniumMachine {
+    /// Copies a process and returns the copy's number. Both share all memory until one writes. The
+    /// parent's translations that allow writes must go. The parent therefore gets new region ids,
+    /// as on Linux (`flush_tlb_mm`, `asm-ia64/tlbflush.h`).
+    ///
+    /// # Errors
+    /// No such process; no memory for page tables; no region ids.
+    pub fn fork(&mut self, parent: u32) -> Result<u32> {
+        let space = self.space(parent)?;
+        let leaves = space.table.frames().count();
+        if leaves > self.available_frames() as usize {
+            return Err(ItaniumError::OutOfMemory(parent));
+        }
+        let entries: Vec<(u64, Pte)> = space.table.entries().collect();
+        let (mappings, heap) = (space.mappings.clone(), space.heap);
+        self.space_mut(parent)?.registers = self.next_context()?;
+        let child = self.spawn()?;
+        let copy = self.space_mut(child)?;
+        copy.mappings = mappings;
+        copy.heap = heap;
+        for (page, entry) in entries {
+            self.ensure_leaf(child, page)?;
+            let both = Pte {
+                writable: false,
+                ..entry
+            };
+            if entry.present {
+                *self.shared.entry(entry.frame).or_default() += 1;
+            }
+            self.space_mut(parent)?.table.set(page, Some(both));
+            self.space_mut(child)?.table.set(page, Some(both));
+        }
+        self.update_peak_use();
+        Ok(child)
+    }
+
+    /// Ends a process. Its translations stay in the TLB and the hash table until others need the
+    /// room, because no process gets its region ids again.
+    pub fn exit(&mut self, process: u32) -> Result {
+        let space = self.spaces.get_mut(process as usize).and_then(Option::take);
+        let space = space.ok_or(ItaniumError::Process(process))?;
+        self.release_reservations(process, 0, u64::MAX);
+        for (_, entry) in space.table.entries().filter(|(_, entry)| entry.present) {
+            self.release_frame(entry.frame);
+        }
+        for frame in space.table.frames() {
+            self.buddy.free(frame, 1);
+        }
+        Ok(())
     }
 }
