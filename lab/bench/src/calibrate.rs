@@ -95,7 +95,7 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let walks = walk_costs::measure()?;
     let here = processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
-    let costs = costs::costs_from_measurements(processor.memory.latency_ns, &mut notes)?;
+    let costs = costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
     Ok(CalibratedMachine {
         machine: MachineFile { costs, processor },
         like: here.like,

@@ -13,7 +13,7 @@ fn ns(value: f64) -> u64 {
 
 /// The costs, with defaults for what could not be measured. A fault and a collapse are measured as
 /// a whole; the cost of zeroing and copying is subtracted.
-pub(super) fn costs_from_measurements(
+pub(super) fn measure_kernel_costs(
     memory_ns: f64,
     notes: &mut CostRecorder,
 ) -> BenchResult<KernelCosts> {

@@ -69,7 +69,8 @@ impl Compare {
             .into_iter()
             .map(|run| RunResult::without_parameter(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
-        self.output
-            .output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
+        self.output.output_results(&entries, &entries, || {
+            run_plots::comparison_figure(&entries)
+        })
     }
 }

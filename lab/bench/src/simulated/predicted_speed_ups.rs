@@ -119,7 +119,7 @@ pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     let mut shared = vec![here.with_shared_cache(&cache_sharing::measure()?)];
     let mut seen = Vec::new();
     for case in &CASES {
-        seen.push((case, measure(program, case)?));
+        seen.push((case, measure_predicted_program(program, case)?));
         shared.push(here.with_shared_cache(&cache_sharing::measure()?));
     }
     let here = average_cache_sharing(here, &shared);
@@ -175,7 +175,7 @@ pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     Ok(report)
 }
 
-fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
+fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
     let start = |words, mib, pages| {
         let words = format!("{words} --mib {mib} --pages {pages}");
         start_reader(program, &words)
