@@ -86,9 +86,6 @@ impl CostRecorder {
 
 /// Measures everything: it takes some tens of seconds and up to 5 GiB of memory. It changes no
 /// setting of the machine.
-///
-/// # Errors
-/// Memory or huge pages can't be allocated.
 pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
     let core = caches::measure()?;
@@ -107,9 +104,6 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
 
 /// Measures the processor alone. The result is kept: later calls in this process return the same
 /// one.
-///
-/// # Errors
-/// The same as those of `calibrate`.
 pub fn processor() -> BenchResult<CalibratedProcessor> {
     static MEASURED: OnceLock<CalibratedProcessor> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
@@ -123,9 +117,6 @@ pub fn processor() -> BenchResult<CalibratedProcessor> {
 
 impl CalibratedMachine {
     /// The file for the simulator, with the measured figures as comments.
-    ///
-    /// # Errors
-    /// None for finite figures.
     pub fn to_file(&self) -> BenchResult<String> {
         let mut text = "# Costs of work on one machine, measured by `hawkeye-lab calibrate`, for `hawkeye-lab sim --costs`.\n#\n\
             # Measured: the median of several turns (minimum - maximum).\n"

@@ -69,7 +69,6 @@ impl HeadlineSizes {
     };
 }
 
-/// Each program under the four arms in turn, round after round.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.short_or_long(HeadlineSizes::QUICK, HeadlineSizes::FULL);
     let programs = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];

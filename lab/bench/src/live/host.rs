@@ -159,9 +159,6 @@ impl BenchHost {
     }
 
     /// Starts a workload that stays on one core.
-    ///
-    /// # Errors
-    /// It can't be started there.
     pub fn start_on(&self, core: usize, words: &str) -> BenchResult<WorkloadProcess> {
         let cores = CoreSet::of(&[core]);
         let cores = cores.ok_or_else(|| impossible!("this machine has no core {core}"))?;

@@ -28,7 +28,6 @@ struct RedisBloatSizes {
     short: Option<Duration>,
 }
 
-/// Runs three servers with 700,000 values each.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = RedisBloatSizes {
         keys: scale.short_or_long(30_000, 700_000),

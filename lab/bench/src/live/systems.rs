@@ -7,6 +7,7 @@ use crate::live::prelude::*;
 use hawkeye_linux::KernelBackend;
 use hawkeye_manager::Journal;
 pub use khugepaged::KhugepagedPace;
+pub(super) use khugepaged::set_allowed_bloat;
 use std::thread::ScopedJoinHandle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl LiveSystem {
             _ => "madvise",
         };
         KhugepagedPace::Resting.apply_pace(host)?;
-        khugepaged::set_allowed_bloat(host, self.policy().is_some())?;
+        set_allowed_bloat(host, self.policy().is_some(), true)?;
         host.set_enabled(at_faults)
     }
 

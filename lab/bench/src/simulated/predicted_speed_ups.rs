@@ -110,9 +110,6 @@ struct MeasuredNs {
 }
 
 /// Measures, predicts and compares. `program` accepts the arguments `workload NAME ...`.
-///
-/// # Errors
-/// Memory can't be allocated, or programs can't be started.
 pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::processor()?;
     let mut report = LiveReport::new("this-machine");

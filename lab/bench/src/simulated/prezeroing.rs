@@ -49,9 +49,6 @@ impl KernelAndModel {
 }
 
 /// Replays a kernel's recording and compares. `text` is the output of `trace`.
-///
-/// # Errors
-/// The text is not such a recording.
 pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
     let recording = TraceRecording::parse(text).map_err(BenchError::Impossible)?;
     let start = &recording.start;

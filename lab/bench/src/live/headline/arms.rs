@@ -1,11 +1,10 @@
 //! The ways to get huge pages that are compared, as users have them.
 
 use super::outcome::ArmOutcome;
-use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::launch::{is_manager, process_name};
 use crate::live::programs::packages::product_program;
-use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder};
+use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder, without_streams};
 use crate::live::systems::KhugepagedPace;
 use hawkeye_linux::processes::process::{cpu_time, descendants};
 use nix::sys::signal::{Signal, kill};
@@ -69,9 +68,9 @@ impl Arm {
             }),
             Self::Daemon => host.without_lease(|host| {
                 let daemon = RunningDaemon::start()?;
-                let (begun, before) = (Instant::now(), cpu_of_family(daemon.pid()));
+                let (begun, before) = (Instant::now(), cpu_of_family(daemon.process.id()));
                 let mut outcome = work(host, Vec::new())?;
-                let cpu = cpu_of_family(daemon.pid()).saturating_sub(before);
+                let cpu = cpu_of_family(daemon.process.id()).saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
                 Ok(outcome)
             }),
@@ -94,37 +93,18 @@ impl RunningDaemon {
         let product = product_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        without_streams(&mut command);
         hawkeye_linux::stop::unblock_signals(&mut command);
-        let process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
-        let answers = poll_for_answer(AT_MOST, || {
+        let mut process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
+        process.wait_until_listening("the daemon", AT_MOST, || {
             let mut status = Command::new(&product);
-            status
-                .arg("status")
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            let status = status
-                .status()
-                .map_err(BenchError::program_error("hawkeye status"))?;
-            Ok(status.success().then_some(()))
+            let asked = without_streams(status.arg("status")).status();
+            asked.is_ok_and(|status| status.success())
         })?;
-        if answers.is_none() {
-            bail!(
-                "the daemon did not answer `hawkeye status` within {} s",
-                AT_MOST.as_secs()
-            );
-        }
         Ok(Self {
             process,
             _folder: folder,
         })
-    }
-
-    fn pid(&self) -> u32 {
-        self.process.id()
     }
 }
 

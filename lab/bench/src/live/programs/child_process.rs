@@ -23,7 +23,7 @@ impl RunningProcess {
     ///
     /// # Errors
     /// The server has ended, or does not listen within `at_most`.
-    pub(super) fn wait_until_listening(
+    pub(in crate::live) fn wait_until_listening(
         &mut self,
         name: &str,
         at_most: Duration,
@@ -66,6 +66,13 @@ impl Drop for RunningProcess {
         let _ = self.signal(self.ended_by);
         let _ = self.child.wait();
     }
+}
+
+pub(in crate::live) fn without_streams(command: &mut Command) -> &mut Command {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
 }
 
 pub(in crate::live) fn command_output(command: &mut Command) -> BenchResult<Output> {

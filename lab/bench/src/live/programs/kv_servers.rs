@@ -1,6 +1,6 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
-use super::child_process::RunningProcess;
+use super::child_process::{RunningProcess, without_streams};
 use super::client_server_cores::ClientServerCores;
 use super::launch::{self, program_command};
 use super::protocol_program::ProtocolProgram;
@@ -102,10 +102,7 @@ fn start_server(
 }
 
 pub(in crate::live) fn prepare_for_background(command: &mut Command) {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    without_streams(command);
     hawkeye_linux::stop::unblock_signals(command);
     end_with_parent_thread(command);
 }

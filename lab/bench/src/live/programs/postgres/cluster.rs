@@ -1,7 +1,7 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{RunningProcess, successful_output};
+use crate::live::programs::child_process::{RunningProcess, successful_output, without_streams};
 use crate::live::programs::client_server_cores::ClientServerCores;
 use crate::live::programs::{launch, packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
@@ -178,10 +178,8 @@ fn with_environment(mut command: Command, folder: &Path) -> Command {
         .current_dir(folder)
         .env("PGHOST", folder)
         .env("PGUSER", USER)
-        .env("PGDATABASE", USER)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .env("PGDATABASE", USER);
+    without_streams(&mut command);
     command
 }
 
