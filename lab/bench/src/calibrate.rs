@@ -57,20 +57,25 @@ struct CostRecorder {
 }
 
 impl CostRecorder {
+    /// Returns the median.
     fn add_measured_cost(
         &mut self,
         what: impl Into<String>,
         unit: &'static str,
         spread: MedianAndRange,
-    ) -> MedianAndRange {
+    ) -> f64 {
         let what = what.into();
         self.figures.push(MeasuredCost { what, unit, spread });
-        spread
+        spread.median
+    }
+
+    fn add_ns(&mut self, what: impl Into<String>, spread: MedianAndRange) -> f64 {
+        self.add_measured_cost(what, "ns", spread)
     }
 
     fn add_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
-            Ok(spread) => Some(self.add_measured_cost(what, "ns", spread).median),
+            Ok(spread) => Some(self.add_ns(what, spread)),
             Err(error) => {
                 self.add_unmeasured_cost(what, &error.to_string());
                 None

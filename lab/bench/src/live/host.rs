@@ -102,8 +102,7 @@ impl BenchHost {
         }
     }
 
-    /// A new set of the kernel interfaces that managing uses.
-    pub fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
+    pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
         let mut means = self.lease()?.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
@@ -115,13 +114,11 @@ impl BenchHost {
         Ok(self.settings()?.set(&path, value)?)
     }
 
-    /// Sets a setting by its path until the experiments end.
-    pub fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
+    pub(crate) fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
         Ok(self.settings()?.set(path, value)?)
     }
 
-    /// Restores a setting.
-    pub fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
+    pub(crate) fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
         Ok(self.settings()?.put_back(path)?)
     }
 
@@ -148,13 +145,12 @@ impl BenchHost {
         Ok(self.settings()?.set(&enabled_file(), value)?)
     }
 
-    /// The program that starts workloads.
-    pub fn workload_program(&self) -> &Path {
+    pub(crate) fn workload_program(&self) -> &Path {
         &self.program
     }
 
     /// Starts a workload, given as on the command line.
-    pub fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
+    pub(crate) fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
         Ok(WorkloadProcess::spawn_command(self.command(words))?)
     }
 

@@ -72,9 +72,7 @@ fn run_short_of_memory(
         let promoter = system.start_promoter(host)?;
         let promoting = promoter.promote(server.pid(), PromoterPace::Own, short, || false)?;
         if system.policy().is_some() {
-            report
-                .managing
-                .add_manager_run(promoting.cpu, promoting.wall);
+            report.managing.add_manager_run(&promoting);
         }
     }
     report.note(format!(

@@ -125,9 +125,7 @@ impl Promoter<'_> {
         });
         let promoting = promoting?;
         if managed {
-            report
-                .managing
-                .add_manager_run(promoting.cpu, promoting.wall);
+            report.managing.add_manager_run(&promoting);
         }
         Ok((done, promoting))
     }

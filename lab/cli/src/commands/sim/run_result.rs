@@ -1,10 +1,11 @@
 //! One run of many.
 
 use super::machine::threads;
-use super::progress;
 use anyhow::Result;
 use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_each};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use std::time::Duration;
 
 /// A run, with the value of the varied parameter.
 #[derive(Serialize)]
@@ -39,8 +40,25 @@ pub fn simulate_jobs(
     jobs: &[SimulationJob],
     at_a_time: Option<usize>,
 ) -> Result<Vec<SimulationResult>> {
-    let bar = progress::progress_bar(jobs.len());
+    let bar = progress_bar(jobs.len());
     let done = simulate_each(jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
     bar.finish_and_clear();
     Ok(done?)
+}
+
+/// A progress bar over `runs` runs, on standard error if that is a terminal. For a single run it shows only activity.
+pub fn progress_bar(runs: usize) -> ProgressBar {
+    // The library hides it if standard error is no terminal.
+    let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::stderr());
+    let template = if runs == 1 {
+        "{spinner} simulating, {elapsed}"
+    } else {
+        "{bar:40} {pos} of {len} runs, {elapsed}, {eta} left"
+    };
+    // If the template is invalid, the default style will do.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
