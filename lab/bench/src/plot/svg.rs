@@ -192,22 +192,15 @@ fn draw_lines(
 
 fn draw_mark(canvas: &SvgArea, (x, y): (i32, i32), look: LineStyle) -> Result<(), PlotError> {
     let (edge, full) = (look.colour.stroke_width(2), look.colour.filled());
-    let r = MARK_SIZE;
+    let (r, hollow) = (MARK_SIZE, [WHITE.filled(), edge]);
     match look.mark {
         MarkShape::Disc => canvas.draw(&Circle::new((x, y), r, full)),
-        MarkShape::Ring => {
-            canvas
-                .draw(&Circle::new((x, y), r, WHITE.filled()))
-                .map_err(drawing_error)?;
-            canvas.draw(&Circle::new((x, y), r, edge))
-        }
-        MarkShape::Square => {
-            let corners = [(x - r, y - r), (x + r, y + r)];
-            canvas
-                .draw(&Rectangle::new(corners, WHITE.filled()))
-                .map_err(drawing_error)?;
-            canvas.draw(&Rectangle::new(corners, edge))
-        }
+        MarkShape::Ring => hollow
+            .into_iter()
+            .try_for_each(|style| canvas.draw(&Circle::new((x, y), r, style))),
+        MarkShape::Square => hollow.into_iter().try_for_each(|style| {
+            canvas.draw(&Rectangle::new([(x - r, y - r), (x + r, y + r)], style))
+        }),
         MarkShape::Triangle => canvas.draw(&TriangleMarker::new((x, y), r + 2, full)),
         MarkShape::Cross => canvas.draw(&Cross::new((x, y), r, edge)),
     }

@@ -68,9 +68,9 @@ impl Arm {
             }),
             Self::Daemon => host.without_lease(|host| {
                 let daemon = RunningDaemon::start()?;
-                let (begun, before) = (Instant::now(), cpu_of_family(daemon.process.id()));
+                let (begun, before) = (Instant::now(), cpu_of_family(daemon.process.child.id()));
                 let mut outcome = work(host, Vec::new())?;
-                let cpu = cpu_of_family(daemon.process.id()).saturating_sub(before);
+                let cpu = cpu_of_family(daemon.process.child.id()).saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
                 Ok(outcome)
             }),

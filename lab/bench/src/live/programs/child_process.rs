@@ -3,12 +3,11 @@
 use crate::error::{BenchError, BenchResult, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub(in crate::live) struct RunningProcess {
-    child: Child,
+    pub(in crate::live) child: Child,
     ended_by: Signal,
 }
 
@@ -30,7 +29,7 @@ impl RunningProcess {
         mut listens: impl FnMut() -> bool,
     ) -> BenchResult<()> {
         let listening = poll_for_answer(at_most, || {
-            if let Ok(Some(status)) = self.try_wait() {
+            if let Ok(Some(status)) = self.child.try_wait() {
                 bail!("{name} ended before it listened: {status}");
             }
             Ok(listens().then_some(()))
@@ -43,20 +42,6 @@ impl RunningProcess {
 
     pub(in crate::live) fn signal(&self, signal: Signal) -> nix::Result<()> {
         kill(Pid::from_raw(self.child.id() as i32), signal)
-    }
-}
-
-impl Deref for RunningProcess {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.child
-    }
-}
-
-impl DerefMut for RunningProcess {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.child
     }
 }
 

@@ -95,7 +95,7 @@ fn start_server(
     let socket = folder.path().join("socket");
     process.wait_until_listening(&name, START, || UnixStream::connect(&socket).is_ok())?;
     if let Some(cores) = cores {
-        cores.restrict_launched_server(process.id())?;
+        cores.restrict_launched_server(process.child.id())?;
     }
     client.arg("--socket").arg(&socket);
     ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)

@@ -2,7 +2,9 @@
 
 use super::machine::threads;
 use anyhow::Result;
-use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_each};
+use hawkeye_sim::systems::SimulatedSystem;
+use hawkeye_sim::workloads::WorkloadSpec;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::time::Duration;
@@ -35,13 +37,22 @@ impl RunResult {
     }
 }
 
-/// Runs all jobs, `at_a_time` in parallel; by default one per core.
-pub fn simulate_jobs(
-    jobs: &[SimulationJob],
+/// Runs each workload on each system, `at_a_time` in parallel; by default one per core.
+pub fn simulate_on_systems<'a>(
+    workloads: impl IntoIterator<Item = (&'a WorkloadSpec, SimulationSetup)>,
+    systems: &[SimulatedSystem],
     at_a_time: Option<usize>,
 ) -> Result<Vec<SimulationResult>> {
+    let jobs = workloads.into_iter().flat_map(|(workload, setup)| {
+        systems.iter().map(move |system| SimulationJob {
+            system: *system,
+            workload,
+            setup,
+        })
+    });
+    let jobs: Vec<SimulationJob> = jobs.collect();
     let bar = progress_bar(jobs.len());
-    let done = simulate_each(jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
+    let done = simulate_each(&jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
     bar.finish_and_clear();
     Ok(done?)
 }

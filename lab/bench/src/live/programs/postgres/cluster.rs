@@ -63,7 +63,7 @@ impl PostgresCluster {
     pub(super) fn restart(&mut self, buffers_mib: u64) -> BenchResult<()> {
         if let Some(mut server) = self.server.take() {
             // A fast shutdown. Without it unlogged tables would be empty.
-            let ended = server.signal(Signal::SIGINT).is_ok() && server.wait().is_ok();
+            let ended = server.signal(Signal::SIGINT).is_ok() && server.child.wait().is_ok();
             if !ended {
                 bail!("postgres did not end at SIGINT");
             }
@@ -83,7 +83,7 @@ impl PostgresCluster {
         let command = with_environment(command, self.folder.path());
         self.start_server_process(command, launch::end_signal(Signal::SIGQUIT), buffers_mib)?;
         if let (Some(server), Some(cores)) = (&self.server, ClientServerCores::divided()) {
-            cores.restrict_launched_server(server.id())?;
+            cores.restrict_launched_server(server.child.id())?;
         }
         Ok(())
     }
