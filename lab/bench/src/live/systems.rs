@@ -39,9 +39,7 @@ pub enum PromoterPace {
 #[derive(Clone, Debug, Default)]
 pub struct PromoterRun {
     pub promoted: u64,
-    /// CPU time of the promoter.
     pub cpu: Duration,
-    /// How long it worked.
     pub wall: Duration,
 }
 

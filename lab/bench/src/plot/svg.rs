@@ -1,9 +1,8 @@
 //! Draws figures.
 
-use super::axis::Axis;
+use super::axis::{Axis, short_number, ticks};
 use super::bars;
 use super::line_styles::{LineStyle, MarkShape, line_style};
-use super::ticks::{short_number, ticks};
 use super::{PlotContent, PlotError, PlotFigure, PlotLine, PlotPanel};
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -140,9 +139,16 @@ fn draw_lines(
     let top = top(lines
         .iter()
         .flat_map(|line| line.points.iter().map(|(_, y)| *y)));
-    let places = across.labels.iter().map(|(x, _)| *x).collect();
-    let horizontal = Axis::new(across.from, across.to, places);
-    let vertical = Axis::new(0.0, top, ticks(0.0, top, 6));
+    let horizontal = Axis {
+        from: across.from,
+        to: across.to,
+        labelled: across.labels.iter().map(|(x, _)| *x).collect(),
+    };
+    let vertical = Axis {
+        from: 0.0,
+        to: top,
+        labelled: ticks(0.0, top, 6),
+    };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, (FONT, 15))
         .margin(8)

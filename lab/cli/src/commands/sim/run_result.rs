@@ -57,7 +57,8 @@ pub fn simulate_on_systems<'a>(
     Ok(done?)
 }
 
-/// A progress bar over `runs` runs, on standard error if that is a terminal. For a single run it shows only activity.
+/// A progress bar over `runs` runs, on standard error if that is a terminal. For a single run it
+/// shows only activity.
 pub fn progress_bar(runs: usize) -> ProgressBar {
     // The library hides it if standard error is no terminal.
     let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::stderr());
