@@ -63,11 +63,6 @@ impl BenchHost {
         Ok(lease)
     }
 
-    fn lease(&self) -> BenchResult<&MachineLease> {
-        let none = || impossible!("another manager has the machine now");
-        self.lease.as_ref().ok_or_else(none)
-    }
-
     fn settings(&mut self) -> BenchResult<&mut KernelSettingsGuard> {
         let none = || impossible!("another manager has the machine now");
         Ok(self.lease.as_mut().ok_or_else(none)?.settings())
@@ -103,7 +98,8 @@ impl BenchHost {
     }
 
     pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
-        let mut means = self.lease()?.kernel_backend()?;
+        let none = || impossible!("another manager has the machine now");
+        let mut means = self.lease.as_ref().ok_or_else(none)?.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
