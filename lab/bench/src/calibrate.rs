@@ -57,20 +57,25 @@ struct CostRecorder {
 }
 
 impl CostRecorder {
+    /// Returns the median.
     fn add_measured_cost(
         &mut self,
         what: impl Into<String>,
         unit: &'static str,
         spread: MedianAndRange,
-    ) -> MedianAndRange {
+    ) -> f64 {
         let what = what.into();
         self.figures.push(MeasuredCost { what, unit, spread });
-        spread
+        spread.median
+    }
+
+    fn add_ns(&mut self, what: impl Into<String>, spread: MedianAndRange) -> f64 {
+        self.add_measured_cost(what, "ns", spread)
     }
 
     fn add_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
-            Ok(spread) => Some(self.add_measured_cost(what, "ns", spread).median),
+            Ok(spread) => Some(self.add_ns(what, spread)),
             Err(error) => {
                 self.add_unmeasured_cost(what, &error.to_string());
                 None
@@ -86,16 +91,13 @@ impl CostRecorder {
 
 /// Measures everything: it takes some tens of seconds and up to 5 GiB of memory. It changes no
 /// setting of the machine.
-///
-/// # Errors
-/// Memory or huge pages can't be allocated.
 pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
     let here = processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
-    let costs = costs::costs_from_measurements(processor.memory.latency_ns, &mut notes)?;
+    let costs = costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
     Ok(CalibratedMachine {
         machine: MachineFile { costs, processor },
         like: here.like,
@@ -107,9 +109,6 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
 
 /// Measures the processor alone. The result is kept: later calls in this process return the same
 /// one.
-///
-/// # Errors
-/// The same as those of `calibrate`.
 pub fn processor() -> BenchResult<CalibratedProcessor> {
     static MEASURED: OnceLock<CalibratedProcessor> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
@@ -123,9 +122,6 @@ pub fn processor() -> BenchResult<CalibratedProcessor> {
 
 impl CalibratedMachine {
     /// The file for the simulator, with the measured figures as comments.
-    ///
-    /// # Errors
-    /// None for finite figures.
     pub fn to_file(&self) -> BenchResult<String> {
         let mut text = "# Costs of work on one machine, measured by `hawkeye-lab calibrate`, for `hawkeye-lab sim --costs`.\n#\n\
             # Measured: the median of several turns (minimum - maximum).\n"

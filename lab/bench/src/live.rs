@@ -63,9 +63,6 @@ pub struct LiveExperiment {
 
 impl LiveExperiment {
     /// Runs it.
-    ///
-    /// # Errors
-    /// This machine can't do it.
     pub fn run(&self, host: &mut BenchHost, scale: Scale) -> BenchResult<LiveReport> {
         let mut report = LiveReport::new(self.name);
         (self.run)(host, scale, &mut report)?;

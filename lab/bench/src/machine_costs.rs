@@ -8,7 +8,7 @@
 //! The first turn of each does not count, because a hypervisor may have to back memory in it. Only
 //! an optimised build gives meaningful figures.
 //!
-//! Each file is about one kind of work; `caches.rs` and `sharing.rs` measure the caches.
+//! Each file is about one kind of work; `caches.rs` and `cache_sharing.rs` measure the caches.
 
 pub mod access_bits;
 pub mod cache_sharing;

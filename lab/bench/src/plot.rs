@@ -5,7 +5,6 @@ mod axis;
 mod bars;
 mod line_styles;
 mod svg;
-mod ticks;
 
 use serde::Serialize;
 use thiserror::Error;

@@ -2,6 +2,6 @@
 
 pub mod itanium;
 pub mod paper;
+pub mod predicted_speed_ups;
 pub mod prezeroing;
 pub(crate) mod small_pages;
-pub mod this_machine;

@@ -44,13 +44,9 @@ pub fn median_error(values: &[f64]) -> f64 {
 /// The median of several turns, and their spread. In nanoseconds, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MedianAndRange {
-    /// The median.
     pub median: f64,
-    /// The minimum.
     pub low: f64,
-    /// The maximum.
     pub high: f64,
-    /// Number of turns.
     pub turns: usize,
 }
 

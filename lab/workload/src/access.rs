@@ -10,7 +10,7 @@ mod zipf;
 use crate::prelude::*;
 use access_patterns::{AccessPattern, HotColdLayout, MemoryPart, RandomReads, StridedReads};
 use chase::PointerChase;
-use read_schedule::{ReadSchedule, ReaderNextStep};
+use read_schedule::ReadSchedule;
 use zipf::ZipfReads;
 
 pub(super) use blocks::blocks;
@@ -137,7 +137,7 @@ fn read_until_end(
         memory.start() + layout.hot.offset as u64,
     )))?;
     let mut pace = ReadSchedule::new(args);
-    while let ReaderNextStep::Read(count) = pace.next_step_after_batch(console)? {
+    while let Some(count) = pace.next_step_after_batch(console)? {
         walk.read(memory, count);
     }
     Ok(())

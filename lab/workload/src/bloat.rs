@@ -102,7 +102,7 @@ fn answer(memory: &mut PatternedMemory, request: WorkloadRequest) -> WorkloadRes
     }
 }
 
-pub(super) fn verify_report(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
+fn verify_report(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
     let verdict = memory.verify();
     let event = WorkloadEvent::Verified {
         checked_bytes: verdict.checked_bytes,
@@ -117,7 +117,10 @@ pub(super) fn verify_report(memory: &PatternedMemory) -> (WorkloadEvent, Workloa
     )
 }
 
-fn report_final_check(memory: &PatternedMemory, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn report_final_check(
+    memory: &PatternedMemory,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     let (event, result) = verify_report(memory);
     console.emit(&event)?;
     result

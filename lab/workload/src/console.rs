@@ -19,15 +19,11 @@ pub(crate) enum ConsoleInput {
 
 #[derive(Debug, Default)]
 pub(crate) struct Console {
+    /// Reading starts with the first wait for input.
     input: Option<Receiver<ConsoleInput>>,
 }
 
 impl Console {
-    /// A console that has not read anything yet: reading starts with the first wait for input.
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     pub(crate) fn emit(&mut self, event: &WorkloadEvent) -> WorkloadResult<()> {
         let mut line = serde_json::to_string(event)
             .map_err(|error| WorkloadError::Output(io::Error::other(error)))?;

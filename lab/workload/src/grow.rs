@@ -1,6 +1,6 @@
 //! A workload that grows into memory it hardly uses: a few pages of each region, at a set speed.
 
-use crate::bloat::{regions, verify_report};
+use crate::bloat::{regions, report_final_check};
 use crate::patterned::PatternedMemory;
 use crate::prelude::*;
 
@@ -42,7 +42,5 @@ pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult<()>
         elapsed_s: begun.elapsed().as_secs_f64(),
         operations: memory.regions() as u64,
     })?;
-    let (event, result) = verify_report(&memory);
-    console.emit(&event)?;
-    result
+    report_final_check(&memory, console)
 }

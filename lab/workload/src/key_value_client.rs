@@ -17,6 +17,7 @@ pub use server_protocol::ServerProtocol;
 
 use crate::prelude::*;
 use connection::{RequestMix, ServerConnection};
+use latency::LatencyClient;
 use nix::sys::prctl::set_timerslack;
 use std::path::PathBuf;
 
@@ -171,7 +172,7 @@ impl KeyValueClient {
     }
 
     fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {
-        let latencies = latency::measure_latencies(&self.socket, self.questions, pace)?;
+        let latencies = LatencyClient::new(&self.socket, self.questions, pace)?.run()?;
         self.questions.keys += latencies.inserted;
         Ok(latencies)
     }

@@ -106,7 +106,7 @@ pub enum WorkloadCommand {
 ///
 /// Nothing else may use standard output meanwhile.
 pub fn run(command: &WorkloadCommand) -> WorkloadResult<()> {
-    let mut console = Console::new();
+    let mut console = Console::default();
     let result = match command {
         WorkloadCommand::HotSpot(args) => access::random(args, access::HOT_MIB, &mut console),
         WorkloadCommand::Random(args) => access::random(args, 0, &mut console),

@@ -1,7 +1,7 @@
 //! A process with far more mapped than there is memory, and the delays of its calls.
 
 use crate::prelude::*;
-use crate::process::read_at_random;
+use crate::process::{fill_memory, read_at_random};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::io;
@@ -39,9 +39,7 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
     let _mapped = map_many_times(args)?;
     let bytes = (args.mib << 20) as usize;
     let own = WorkloadMemory::private(bytes, RequestedPageKind::Base, |memory| {
-        for offset in (0..bytes).step_by(PAGE) {
-            memory.write(offset, offset as u64 | 1);
-        }
+        fill_memory(memory, bytes);
     })?;
     report_ready(console, own.start(), own.bytes() as u64)?;
     // Faults are made in the last region, which stays part of the same mapping.

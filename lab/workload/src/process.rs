@@ -1,6 +1,7 @@
 //! Facts about a workload's own process, and forking.
 
 use crate::prelude::*;
+use hdrhistogram::Histogram;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -79,6 +80,18 @@ pub(crate) fn run_workers<'a, const N: usize>(
         });
         joined.chain([answered]).collect()
     })
+}
+
+/// Writes to each of the first pages.
+pub(crate) fn fill_memory(memory: &mut WorkloadMemory, bytes: usize) {
+    for offset in (0..bytes).step_by(PAGE) {
+        memory.write(offset, offset as u64 | 1);
+    }
+}
+
+/// For nanoseconds, to three decimal digits.
+pub(crate) fn new_time_histogram() -> WorkloadResult<Histogram<u64>> {
+    Histogram::new(3).map_err(WorkloadError::uncountable)
 }
 
 pub(crate) fn read_at_random(memory: &WorkloadMemory, over: &AtomicBool) -> WorkloadResult<()> {

@@ -1,7 +1,7 @@
 //! A program that touches one new page at equal distances, and the time of each page fault.
 
 use crate::prelude::*;
-use crate::process::read_at_random;
+use crate::process::{fill_memory, new_time_histogram, read_at_random};
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
@@ -80,14 +80,10 @@ struct FaultRecorder {
     times: FaultTimes,
 }
 
-/// Decimal digits that the histogram keeps.
-const DIGITS: u8 = 3;
-
 impl FaultRecorder {
     fn new() -> WorkloadResult<Self> {
-        let nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
         Ok(Self {
-            nanoseconds,
+            nanoseconds: new_time_histogram()?,
             times: FaultTimes::default(),
         })
     }
@@ -147,12 +143,6 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
         ],
         answer,
     )
-}
-
-fn fill_memory(memory: &mut WorkloadMemory, bytes: usize) {
-    for offset in (0..bytes).step_by(PAGE) {
-        memory.write(offset, offset as u64 | 1);
-    }
 }
 
 fn fault_until_over(

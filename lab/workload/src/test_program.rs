@@ -8,13 +8,7 @@ use std::path::Path;
 
 /// Arguments of such a program, in place of those of the test harness.
 #[derive(Parser)]
-struct TestProgramArguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
+enum TestProgramArguments {
     #[command(subcommand)]
     Workload(WorkloadCommand),
 }
@@ -23,7 +17,7 @@ enum Command {
 /// workload and ends.
 pub fn run_if_asked() {
     if std::env::args().nth(1).as_deref() == Some("workload") {
-        let Command::Workload(command) = TestProgramArguments::parse().command;
+        let TestProgramArguments::Workload(command) = TestProgramArguments::parse();
         let done = crate::run(&command);
         if let Err(error) = &done {
             eprintln!("hawkeye-workload: {error}");

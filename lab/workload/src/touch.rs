@@ -1,6 +1,7 @@
 //! A workload that touches new memory, and the time of each touch.
 
 use crate::prelude::*;
+use crate::process::new_time_histogram;
 use hdrhistogram::Histogram;
 use std::thread;
 
@@ -51,12 +52,6 @@ pub enum TouchOrder {
     Descending,
     /// Base pages of all regions mixed.
     Random,
-}
-
-/// Histogram of the times of touches, in nanoseconds.
-fn new_time_histogram() -> WorkloadResult<Histogram<u64>> {
-    const DIGITS: u8 = 3;
-    Histogram::new(DIGITS).map_err(WorkloadError::uncountable)
 }
 
 /// Waits for `go`, touches, reports the time, checks its memory and ends.

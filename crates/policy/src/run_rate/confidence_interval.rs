@@ -5,12 +5,37 @@
 //! error of a rate does not follow from the number of touches. The jackknife (J. Tukey, 1958)
 //! computes the estimate again without each of the rounds; the differences show the error.
 
-use super::costs::CpuShare;
 use crate::saturating_cast::ratio_or_zero;
 
 /// Half the width of the interval that holds in nine of ten cases, in standard errors of a normal
 /// distribution.
 pub(super) const NINETY_PERCENT: f64 = 1.645;
+
+/// A share of CPU time, and its errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct CpuShare {
+    /// Best estimate, in per cent.
+    pub(super) percent: f64,
+    /// Standard error of what is added up, in percentage points: costs that may be 0.
+    pub(super) added_error: f64,
+    /// Standard error of a factor, times the estimate: rates, and costs known to be over 0.
+    pub(super) factor_error: f64,
+}
+
+impl CpuShare {
+    /// The sum of shares with independent errors.
+    pub(super) fn sum(shares: impl IntoIterator<Item = Self>) -> Self {
+        shares.into_iter().fold(Self::default(), Self::plus)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            percent: self.percent + other.percent,
+            added_error: self.added_error.hypot(other.added_error),
+            factor_error: self.factor_error.hypot(other.factor_error),
+        }
+    }
+}
 
 /// Standard error by the jackknife, from the estimates that leave out one round each. `None` for
 /// fewer than two rounds.

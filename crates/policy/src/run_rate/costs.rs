@@ -1,6 +1,6 @@
 //! Cost of page walks, and the share of CPU time that a process loses to them.
 
-use super::confidence_interval::NINETY_PERCENT;
+use super::confidence_interval::{CpuShare, NINETY_PERCENT};
 use crate::saturating_cast::ratio_or_zero;
 use serde::{Deserialize, Serialize};
 
@@ -256,32 +256,6 @@ pub(super) struct WalkRates {
     pub(super) streamed_per_s: f64,
     pub(super) strided_per_s: f64,
     pub(super) scattered_per_s: f64,
-}
-
-/// A share of CPU time, and its errors.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct CpuShare {
-    /// Best estimate, in per cent.
-    pub(super) percent: f64,
-    /// Standard error of what is added up, in percentage points: costs that may be 0.
-    pub(super) added_error: f64,
-    /// Standard error of a factor, times the estimate: rates, and costs known to be over 0.
-    pub(super) factor_error: f64,
-}
-
-impl CpuShare {
-    /// The sum of shares with independent errors.
-    pub(super) fn sum(shares: impl IntoIterator<Item = Self>) -> Self {
-        shares.into_iter().fold(Self::default(), Self::plus)
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            percent: self.percent + other.percent,
-            added_error: self.added_error.hypot(other.added_error),
-            factor_error: self.factor_error.hypot(other.factor_error),
-        }
-    }
 }
 
 impl WalkRates {

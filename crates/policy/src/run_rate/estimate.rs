@@ -1,8 +1,10 @@
 //! From touched pages to rates, and from rates to overhead.
 
-use super::confidence_interval::{NINETY_PERCENT, jackknife_error, ninety_percent_interval};
+use super::confidence_interval::{
+    CpuShare, NINETY_PERCENT, jackknife_error, ninety_percent_interval,
+};
 use super::costs::{
-    CpuShare, DistanceCost, FootprintCosts, TouchKind, WalkCosts, WalkRates, tightest_loop_percent,
+    DistanceCost, FootprintCosts, TouchKind, WalkCosts, WalkRates, tightest_loop_percent,
 };
 use super::expected_rates::{TouchCount, expected_rates};
 use super::region_probe_plan::READS_AFTER;

@@ -13,7 +13,7 @@ fn ns(value: f64) -> u64 {
 
 /// The costs, with defaults for what could not be measured. A fault and a collapse are measured as
 /// a whole; the cost of zeroing and copying is subtracted.
-pub(super) fn costs_from_measurements(
+pub(super) fn measure_kernel_costs(
     memory_ns: f64,
     notes: &mut CostRecorder,
 ) -> BenchResult<KernelCosts> {
@@ -32,7 +32,7 @@ pub(super) fn costs_from_measurements(
         "scan a base page that is zero",
     ];
     for (what, spread) in whats.into_iter().zip(copying) {
-        notes.add_measured_cost(what, "ns", spread);
+        notes.add_ns(what, spread);
     }
     let medians = copying.map(|spread| spread.median);
     let [zero_base, past, zero_huge, copy, scan_used, scan_zero] = medians;
@@ -44,23 +44,19 @@ pub(super) fn costs_from_measurements(
     costs.scan_zero_ns = ns(scan_zero);
 
     let what = "fault on a base page, including zeroing";
-    costs.base_fault_ns = ns(notes.add_measured_cost(what, "ns", faults.base).median - zero_base);
+    costs.base_fault_ns = ns(notes.add_ns(what, faults.base) - zero_base);
     let what = "fault on a huge page, including zeroing";
     if let Some(huge) = notes.add_found_cost(what, faults.huge) {
         costs.huge_fault_ns = ns(huge - zero_huge);
     }
-    costs.free_base_ns = ns(notes
-        .add_measured_cost("free a base page", "ns", faults.free_base)
-        .median);
+    costs.free_base_ns = ns(notes.add_ns("free a base page", faults.free_base));
     if let Some(free) = notes.add_found_cost("free a huge page", faults.free_huge) {
         costs.free_huge_ns = ns(free);
     }
     let what = "write to a page that was shared";
-    costs.reuse_fault_ns = ns(notes.add_measured_cost(what, "ns", faults.reuse).median);
+    costs.reuse_fault_ns = ns(notes.add_ns(what, faults.reuse));
     let what = "copy a region's page table for a fork";
-    costs.fork_region_ns = ns(notes
-        .add_measured_cost(what, "ns", faults.fork_region)
-        .median);
+    costs.fork_region_ns = ns(notes.add_ns(what, faults.fork_region));
 
     let what = "remove a translation from another core's TLB";
     if let Some(shoot_down) = notes.add_found_cost(what, shoot_down) {

@@ -80,33 +80,25 @@ pub(super) fn processor_from_measurements(
         source: "hawkeye-lab calibrate",
         ..like
     };
-    made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz).median;
+    made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz);
     for ReadNsByBytes { bytes, ns } in &core.latencies {
-        notes.add_measured_cost(measurement_name("dependent read", *bytes), "ns", *ns);
+        notes.add_ns(measurement_name("dependent read", *bytes), *ns);
     }
     for ReadNsByBytes { bytes, ns } in &core.independent {
-        notes.add_measured_cost(measurement_name("independent read", *bytes), "ns", *ns);
+        notes.add_ns(measurement_name("independent read", *bytes), *ns);
     }
     let sharing = &core.sharing;
-    notes.add_measured_cost(
-        "read of a line that was not read before",
-        "ns",
-        sharing.gone,
-    );
-    notes.add_measured_cost("read of a line that was read once", "ns", sharing.once);
-    notes.add_measured_cost(
-        "read of a line that was read many times",
-        "ns",
-        sharing.kept,
-    );
+    notes.add_ns("read of a line that was not read before", sharing.gone);
+    notes.add_ns("read of a line that was read once", sharing.once);
+    notes.add_ns("read of a line that was read many times", sharing.kept);
     for (ms, ns) in &sharing.later {
-        notes.add_measured_cost(format!("the same, last read {ms} ms ago"), "ns", *ns);
+        notes.add_ns(format!("the same, last read {ms} ms ago"), *ns);
     }
     let what = "read of one line per 4 KiB, 8,192 lines in huge pages";
-    let scattered = notes.add_measured_cost(what, "ns", core.scattered);
-    let together = notes.add_measured_cost("read of 8,192 adjacent lines", "ns", core.together);
+    notes.add_ns(what, core.scattered);
+    notes.add_ns("read of 8,192 adjacent lines", core.together);
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
-    let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
+    let in_pieces = core.scattered.low - core.together.low > 2.0 * second_tlb_ns;
     let hosted_by = in_pieces.then_some(LeafSize::Base);
     // In that case the larger latencies include a hit in the second-level TLB: their blocks have
     // more pages than the first level has entries.
@@ -121,15 +113,15 @@ pub(super) fn processor_from_measurements(
             turns: singles.len(),
         };
         let what = "single reads of memory, middle 80 %";
-        notes.add_measured_cost(what, "ns", spread);
+        notes.add_ns(what, spread);
     }
     let what = "overlapping chains of reads, of 32";
     notes.add_measured_cost(what, "", core.overlap.at_once);
     let what = "instructions executed ahead of a read";
     let reach = notes.add_measured_cost(what, "", core.overlap.reach);
-    made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
+    made.reorder_buffer = reach.round().clamp(1.0, MOST_AHEAD) as u32;
     let stream = notes.add_measured_cost("memory read in order", "GB/s", core.stream_gb_per_s);
-    made.memory.bandwidth_gb_per_s = stream.median;
+    made.memory.bandwidth_gb_per_s = stream;
     set_tlb(&mut made, walks);
     CalibratedProcessor {
         processor: made,

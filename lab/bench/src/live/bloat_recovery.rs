@@ -6,7 +6,6 @@ use hawkeye_linux::memory::system_memory;
 /// Base pages in use, of the 512 of a region.
 const USED_PAGES: u64 = 100;
 
-/// Recovers 1 GiB of huge pages of which 100 base pages of 512 are used.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let size_mib: u64 = scale.short_or_long(256, 1024);
     require_available_bytes(size_mib << 20)?;

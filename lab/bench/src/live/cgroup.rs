@@ -16,9 +16,6 @@ pub struct MemoryCgroup {
 
 impl MemoryCgroup {
     /// Creates a cgroup with this limit and without swap.
-    ///
-    /// # Errors
-    /// No cgroup can be created here.
     pub fn new(name: &str, limit_bytes: u64) -> BenchResult<Self> {
         let failed = |error: io::Error| impossible!("creating the memory cgroup {name}: {error}");
         let (version, root) =

@@ -6,7 +6,6 @@ use hawkeye_manager::Event;
 
 const GB: f64 = 1e9;
 
-/// Promotes whole processes by the manager's loop and by bare calls, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib: u64 = scale.short_or_long(256, 2048);
     let rounds = scale.short_or_long(2, 6);

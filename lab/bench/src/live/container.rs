@@ -2,6 +2,7 @@
 
 use super::cgroup::MemoryCgroup;
 use super::prelude::*;
+use super::systems::set_allowed_bloat;
 use hawkeye_linux::stop::unblock_signals;
 use hawkeye_workload::WorkloadProcessError;
 use std::fs;
@@ -25,17 +26,8 @@ const MANAGED_ALONE: ContainerSetup =
 impl ContainerSetup {
     fn prepare(self, host: &mut BenchHost) -> BenchResult<()> {
         let Self(_, enabled, shrinks, managed) = self;
-        let none = if managed && shrinks {
-            BloatThreshold::default().zero_pages() - 1
-        } else {
-            511
-        };
         host.set_enabled(enabled)?;
-        host.set_thp_file("khugepaged/max_ptes_none", &none.to_string())?;
-        if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
-            host.set_thp_file(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
-        }
-        Ok(())
+        set_allowed_bloat(host, managed && shrinks, shrinks)
     }
 }
 
@@ -144,8 +136,6 @@ fn repeat(
     Ok(())
 }
 
-/// Runs a program that grows to 4 GiB of huge pages under a limit of 2 GiB, of which it uses 128
-/// MiB.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     require_available_bytes(LIMIT_MIB << 20)?;
     let (runs, sweep) = scale.short_or_long((1, 1), (20, 3));

@@ -45,7 +45,6 @@ impl OverheadsAtBudget {
     }
 }
 
-/// Three programs of 1 GiB, a quarter of it hot, measured while they are promoted.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
     require_available_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;

@@ -20,7 +20,6 @@ const WAYS: [(&str, &str, bool); 3] = [
 ];
 const ALWAYS: usize = 1;
 
-/// Runs each program in each way.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (gib, turns) = scale.short_or_long((1, 1), (8, 3));
     require_available_bytes((gib << 30) / 3 * 5)?;

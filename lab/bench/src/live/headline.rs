@@ -7,9 +7,9 @@ mod outcome;
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
 use super::programs::launch;
-use arms::Arm;
+use arms::{Arm, ArmOutcome};
 use hawkeye_workload::RequestSchedule;
-use outcome::{ArmOutcome, describe};
+use outcome::describe;
 
 /// The programs.
 const PROGRAMS: [ProgramKind; 11] = [
@@ -69,7 +69,6 @@ impl HeadlineSizes {
     };
 }
 
-/// Each program under the four arms in turn, round after round.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.short_or_long(HeadlineSizes::QUICK, HeadlineSizes::FULL);
     let programs = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];

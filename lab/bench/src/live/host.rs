@@ -63,11 +63,6 @@ impl BenchHost {
         Ok(lease)
     }
 
-    fn lease(&self) -> BenchResult<&MachineLease> {
-        let none = || impossible!("another manager has the machine now");
-        self.lease.as_ref().ok_or_else(none)
-    }
-
     fn settings(&mut self) -> BenchResult<&mut KernelSettingsGuard> {
         let none = || impossible!("another manager has the machine now");
         Ok(self.lease.as_mut().ok_or_else(none)?.settings())
@@ -102,9 +97,9 @@ impl BenchHost {
         }
     }
 
-    /// A new set of the kernel interfaces that managing uses.
-    pub fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
-        let mut means = self.lease()?.kernel_backend()?;
+    pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
+        let none = || impossible!("another manager has the machine now");
+        let mut means = self.lease.as_ref().ok_or_else(none)?.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
@@ -115,13 +110,11 @@ impl BenchHost {
         Ok(self.settings()?.set(&path, value)?)
     }
 
-    /// Sets a setting by its path until the experiments end.
-    pub fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
+    pub(crate) fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
         Ok(self.settings()?.set(path, value)?)
     }
 
-    /// Restores a setting.
-    pub fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
+    pub(crate) fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
         Ok(self.settings()?.put_back(path)?)
     }
 
@@ -148,20 +141,16 @@ impl BenchHost {
         Ok(self.settings()?.set(&enabled_file(), value)?)
     }
 
-    /// The program that starts workloads.
-    pub fn workload_program(&self) -> &Path {
+    pub(crate) fn workload_program(&self) -> &Path {
         &self.program
     }
 
     /// Starts a workload, given as on the command line.
-    pub fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
+    pub(crate) fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
         Ok(WorkloadProcess::spawn_command(self.command(words))?)
     }
 
     /// Starts a workload that stays on one core.
-    ///
-    /// # Errors
-    /// It can't be started there.
     pub fn start_on(&self, core: usize, words: &str) -> BenchResult<WorkloadProcess> {
         let cores = CoreSet::of(&[core]);
         let cores = cores.ok_or_else(|| impossible!("this machine has no core {core}"))?;

@@ -154,9 +154,7 @@ fn compare(
         );
         report.print_last_row();
         if pace == PromoterPace::Own && system.policy().is_some() {
-            report
-                .managing
-                .add_manager_run(promoting.cpu, promoting.wall);
+            report.managing.add_manager_run(&promoting);
         }
         lines.push(PlotLine {
             name: system.name().to_owned(),

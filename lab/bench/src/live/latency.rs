@@ -27,7 +27,6 @@ struct LatencySizes {
     rounds: usize,
 }
 
-/// Servers hold 512 MiB each at the start, and answer 6 s of questions, eleven times.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = LatencySizes {
         mib: scale.short_or_long(64, 512),

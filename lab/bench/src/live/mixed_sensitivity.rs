@@ -15,7 +15,6 @@ fn wasted_percent(promoted: [u64; 2]) -> f64 {
     promoted[1] as f64 * 100.0 / promoted.iter().sum::<u64>().max(1) as f64
 }
 
-/// One program reads 4 GiB at random, another 4 GiB in order, with 2048 promotions for both.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
     require_available_bytes(4 * (sizes.mib << 20))?;

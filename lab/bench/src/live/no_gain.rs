@@ -23,7 +23,6 @@ const SUBJECTS: [(&str, Option<ProgramKind>, [u64; 3]); 3] = [
 ];
 const IN_2_MIB: ProgramKind = reader_kind("small", "hot-spot --hot-mib 2 --hot-percent 100");
 
-/// 1 GiB each, managed with default settings.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(128, 1024);
     require_available_bytes(4 * (mib << 20))?;

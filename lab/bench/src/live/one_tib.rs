@@ -25,7 +25,6 @@ const POLICY: &str = "hawkeye";
 /// Shorter than the default, so that a turn holds several windows.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The process maps 1 TiB of a small file, beside 4 GiB of its own memory.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = OneTibSizes {
         populated_gib: scale.short_or_long(32, 1024),

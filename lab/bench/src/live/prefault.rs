@@ -42,7 +42,6 @@ struct FirstTouchTimes {
     fill_cpu_s: f64,
 }
 
-/// Runs each program in each way, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, turns) = scale.short_or_long((512, 1), (8192, 5));
     require_available_bytes(mib << 20)?;

@@ -4,7 +4,6 @@ use super::prelude::*;
 use super::programs::{REAL, allow_huge_buffers};
 use crate::statistics::sorted;
 
-/// Nine programs, one after the other.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;

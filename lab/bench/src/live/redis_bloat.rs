@@ -28,7 +28,6 @@ struct RedisBloatSizes {
     short: Option<Duration>,
 }
 
-/// Runs three servers with 700,000 values each.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = RedisBloatSizes {
         keys: scale.short_or_long(30_000, 700_000),
@@ -73,9 +72,7 @@ fn run_short_of_memory(
         let promoter = system.start_promoter(host)?;
         let promoting = promoter.promote(server.pid(), PromoterPace::Own, short, || false)?;
         if system.policy().is_some() {
-            report
-                .managing
-                .add_manager_run(promoting.cpu, promoting.wall);
+            report.managing.add_manager_run(&promoting);
         }
     }
     report.note(format!(

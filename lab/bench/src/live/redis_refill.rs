@@ -42,7 +42,6 @@ struct RedisRefillSizes {
     pause: Duration,
 }
 
-/// A limit of 8 GiB.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = RedisRefillSizes {
         limit_mib: scale.short_or_long(512, 8192),

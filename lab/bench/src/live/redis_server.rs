@@ -56,7 +56,7 @@ impl RedisServer {
     }
 
     pub fn pid(&self) -> u32 {
-        self.server.id()
+        self.server.child.id()
     }
 
     /// Stores values of `value_bytes` under the keys from `from` up to but excluding `to`, named as
@@ -140,7 +140,10 @@ impl RedisServer {
 
     /// Whether the server has ended, for example because the kernel killed it.
     pub fn is_gone(&mut self) -> bool {
-        self.server.try_wait().is_ok_and(|status| status.is_some())
+        self.server
+            .child
+            .try_wait()
+            .is_ok_and(|status| status.is_some())
     }
 
     fn cli(&self, words: &[&str]) -> BenchResult<String> {

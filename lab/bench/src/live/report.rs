@@ -1,10 +1,10 @@
 //! Figures, as a table for readers and as JSON.
 
+use super::systems::PromoterRun;
 use crate::name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::time::Duration;
 
 pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
@@ -65,25 +65,23 @@ pub struct ManagerCpuUse {
 }
 
 impl ManagerCpuUse {
-    /// Adds the use of one manager.
-    pub fn add_manager_run(&mut self, cpu: Duration, wall: Duration) {
-        let (cpu_s, wall_s) = (cpu.as_secs_f64(), wall.as_secs_f64());
-        self.cpu_s += cpu_s;
-        self.wall_s += wall_s;
-        if wall_s > 0.0 {
-            self.worst_percent = self.worst_percent.max(cpu_s * 100.0 / wall_s);
-        }
+    pub(super) fn add_manager_run(&mut self, run: &PromoterRun) {
+        self.merge(&Self {
+            cpu_s: run.cpu.as_secs_f64(),
+            wall_s: run.wall.as_secs_f64(),
+            worst_percent: run.cpu_percent(),
+        });
     }
 
-    /// Adds the use of all managers of another experiment.
-    pub fn merge(&mut self, other: &Self) {
+    /// Adds the use of other managers.
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s += other.wall_s;
         self.worst_percent = self.worst_percent.max(other.worst_percent);
     }
 
     /// The use as a sentence; `None` if nothing was managed.
-    pub fn cpu_use_sentence(&self) -> Option<String> {
+    pub(crate) fn cpu_use_sentence(&self) -> Option<String> {
         (self.wall_s > 0.0).then(|| {
             format!(
                 "Managers with default settings used {:.2} % of a core on average over {:.0} s, and at most {:.2} % in one run.",
@@ -96,16 +94,14 @@ impl ManagerCpuUse {
 }
 
 impl LiveReport {
-    /// An empty report.
-    pub fn new(name: impl Into<ExperimentName>) -> Self {
+    pub(crate) fn new(name: impl Into<ExperimentName>) -> Self {
         Self {
             name: name.into(),
             ..Self::default()
         }
     }
 
-    /// Adds a figure.
-    pub fn add_row(
+    pub(crate) fn add_row(
         &mut self,
         what: impl Into<String>,
         value: f64,
@@ -120,8 +116,7 @@ impl LiveReport {
         });
     }
 
-    /// Adds figures that share a name.
-    pub fn rows_named(&mut self, name: impl Into<String>) -> NamedRows<'_> {
+    pub(crate) fn rows_named(&mut self, name: impl Into<String>) -> NamedRows<'_> {
         NamedRows {
             report: self,
             name: name.into(),
@@ -129,7 +124,7 @@ impl LiveReport {
     }
 
     /// Prints the latest figure to standard error, for experiments that take long.
-    pub fn print_last_row(&self) {
+    pub(crate) fn print_last_row(&self) {
         if let Some(row) = self.rows.last() {
             let value = row.value_text();
             eprintln!(
@@ -139,21 +134,19 @@ impl LiveReport {
         }
     }
 
-    /// Adds a sentence.
-    pub fn note(&mut self, note: impl Into<String>) {
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 }
 
 /// Figures that share a name, which is before each.
-pub struct NamedRows<'a> {
+pub(crate) struct NamedRows<'a> {
     report: &'a mut LiveReport,
     name: String,
 }
 
 impl NamedRows<'_> {
-    /// Adds a figure.
-    pub fn add_row(
+    pub(crate) fn add_row(
         &mut self,
         what: &str,
         value: f64,

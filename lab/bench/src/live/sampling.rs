@@ -7,7 +7,6 @@ use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
 const TIMES: usize = 15;
 
-/// Walks a process with base pages and one with huge pages.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 4096);
     require_available_bytes(2 * (mib << 20))?;

@@ -67,7 +67,6 @@ struct SmallPageFigures {
     ns: f64,
 }
 
-/// Runs each case with each size, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, rounds, turns) = scale.short_or_long((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);

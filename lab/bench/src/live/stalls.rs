@@ -28,7 +28,6 @@ struct ComparedSide {
     longest_call: Duration,
 }
 
-/// Samples a program without promotions, alone and with memory beside it that can't be promoted.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let machine = hawkeye_linux::memory::system_memory::machine_use()?;
     let mib = WANTED_MIB.min((machine.total_bytes >> 20) / 100 * MACHINE_PERCENT);

@@ -7,6 +7,7 @@ use crate::live::prelude::*;
 use hawkeye_linux::KernelBackend;
 use hawkeye_manager::Journal;
 pub use khugepaged::KhugepagedPace;
+pub(super) use khugepaged::set_allowed_bloat;
 use std::thread::ScopedJoinHandle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +39,7 @@ pub enum PromoterPace {
 #[derive(Clone, Debug, Default)]
 pub struct PromoterRun {
     pub promoted: u64,
-    /// CPU time of the promoter.
     pub cpu: Duration,
-    /// How long it worked.
     pub wall: Duration,
 }
 
@@ -80,7 +79,7 @@ impl LiveSystem {
             _ => "madvise",
         };
         KhugepagedPace::Resting.apply_pace(host)?;
-        khugepaged::set_allowed_bloat(host, self.policy().is_some())?;
+        set_allowed_bloat(host, self.policy().is_some(), true)?;
         host.set_enabled(at_faults)
     }
 
@@ -124,9 +123,7 @@ impl Promoter<'_> {
         });
         let promoting = promoting?;
         if managed {
-            report
-                .managing
-                .add_manager_run(promoting.cpu, promoting.wall);
+            report.managing.add_manager_run(&promoting);
         }
         Ok((done, promoting))
     }

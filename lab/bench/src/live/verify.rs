@@ -261,9 +261,6 @@ fn advice(none: &CountersUnavailable) -> String {
 
 /// Runs the nine programs one after the other, and counts and estimates each. A program that cannot
 /// run here is reported on standard error and left out.
-///
-/// # Errors
-/// None of the programs could be measured.
 pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResults> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));

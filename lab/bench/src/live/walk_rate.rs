@@ -79,7 +79,6 @@ pub fn gain_percent(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
     (1.0 - base_per_cpu_s / huge_per_cpu_s) * 100.0
 }
 
-/// Runs nine programs of 1 or 3 GiB, each under base pages and all huge, in turn.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
     let windows = scale.short_or_long(2, 10);

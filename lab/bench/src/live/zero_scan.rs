@@ -4,8 +4,6 @@ use super::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
-/// Scans huge pages that are fully used, huge pages with 100 used pages of 512, and almost empty
-/// ones.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 1024);
     require_available_bytes(mib << 20)?;

@@ -19,7 +19,6 @@ const NEIGHBOURS: [(&str, &str); 4] = [
 const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
 const CORES: [usize; 2] = [0, 1];
 
-/// Runs each neighbour beside a filler of each rate, and in turn without a filler.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let turn = Duration::from_millis(scale.short_or_long(250, 500));
     let turns = scale.short_or_long(1, 9);

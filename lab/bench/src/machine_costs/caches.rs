@@ -23,7 +23,6 @@ pub(super) const NEAR_BLOCK: usize = 64 * PAGE;
 /// As many base pages as every second-level TLB holds: since Haswell they have 1,024 entries or
 /// more.
 pub(super) const FAR_BLOCK: usize = REGION;
-/// Pairs of lines in such a block.
 const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
 const READS: usize = 200_000;
 /// Independent reads in one turn, at least.

@@ -4,9 +4,7 @@ use super::prelude::*;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 
-/// Memory in one turn.
 const BYTES: usize = 256 << 20;
-/// Memory in one turn of forks.
 const FORKED_BYTES: usize = 128 << 20;
 
 /// Costs of faults and of freeing, for a page each.

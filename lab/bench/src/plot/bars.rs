@@ -1,7 +1,7 @@
 //! Bars, one below the other, so that each has room for its name.
 
+use super::axis::short_number;
 use super::svg::{FONT, SvgArea, drawing_error};
-use super::ticks::short_number;
 use super::{PlotError, PlotPanel};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -1,9 +1,8 @@
 //! Draws figures.
 
-use super::axis::Axis;
+use super::axis::{Axis, short_number, ticks};
 use super::bars;
 use super::line_styles::{LineStyle, MarkShape, line_style};
-use super::ticks::{short_number, ticks};
 use super::{PlotContent, PlotError, PlotFigure, PlotLine, PlotPanel};
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -140,9 +139,16 @@ fn draw_lines(
     let top = top(lines
         .iter()
         .flat_map(|line| line.points.iter().map(|(_, y)| *y)));
-    let places = across.labels.iter().map(|(x, _)| *x).collect();
-    let horizontal = Axis::new(across.from, across.to, places);
-    let vertical = Axis::new(0.0, top, ticks(0.0, top, 6));
+    let horizontal = Axis {
+        from: across.from,
+        to: across.to,
+        labelled: across.labels.iter().map(|(x, _)| *x).collect(),
+    };
+    let vertical = Axis {
+        from: 0.0,
+        to: top,
+        labelled: ticks(0.0, top, 6),
+    };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, (FONT, 15))
         .margin(8)
@@ -192,22 +198,15 @@ fn draw_lines(
 
 fn draw_mark(canvas: &SvgArea, (x, y): (i32, i32), look: LineStyle) -> Result<(), PlotError> {
     let (edge, full) = (look.colour.stroke_width(2), look.colour.filled());
-    let r = MARK_SIZE;
+    let (r, hollow) = (MARK_SIZE, [WHITE.filled(), edge]);
     match look.mark {
         MarkShape::Disc => canvas.draw(&Circle::new((x, y), r, full)),
-        MarkShape::Ring => {
-            canvas
-                .draw(&Circle::new((x, y), r, WHITE.filled()))
-                .map_err(drawing_error)?;
-            canvas.draw(&Circle::new((x, y), r, edge))
-        }
-        MarkShape::Square => {
-            let corners = [(x - r, y - r), (x + r, y + r)];
-            canvas
-                .draw(&Rectangle::new(corners, WHITE.filled()))
-                .map_err(drawing_error)?;
-            canvas.draw(&Rectangle::new(corners, edge))
-        }
+        MarkShape::Ring => hollow
+            .into_iter()
+            .try_for_each(|style| canvas.draw(&Circle::new((x, y), r, style))),
+        MarkShape::Square => hollow.into_iter().try_for_each(|style| {
+            canvas.draw(&Rectangle::new([(x - r, y - r), (x + r, y + r)], style))
+        }),
         MarkShape::Triangle => canvas.draw(&TriangleMarker::new((x, y), r + 2, full)),
         MarkShape::Cross => canvas.draw(&Cross::new((x, y), r, edge)),
     }

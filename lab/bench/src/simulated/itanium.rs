@@ -79,9 +79,6 @@ impl FinishedRuns {
 }
 
 /// Simulates a table on `threads` threads.
-///
-/// # Errors
-/// A run failed.
 pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, ItaniumError> {
     let rows = (table.rows)();
     let runs = FinishedRuns::run_all(&rows, threads)?;

@@ -10,9 +10,7 @@ mod recording;
 use crate::error::{BenchError, BenchResult};
 use crate::live::report::LiveReport;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
-use hawkeye_sim::memory::{
-    AllocationReplay, FrameContent, HUGE_ORDER, PhysicalMemory, ReplayedAllocation,
-};
+use hawkeye_sim::memory::{AllocationReplay, FrameContent, HUGE_ORDER, PhysicalMemory};
 use recording::{StepKind, TraceRecording, TraceStep};
 
 /// The release series of each recorded kernel, and what the program printed there.
@@ -49,9 +47,6 @@ impl KernelAndModel {
 }
 
 /// Replays a kernel's recording and compares. `text` is the output of `trace`.
-///
-/// # Errors
-/// The text is not such a recording.
 pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
     let recording = TraceRecording::parse(text).map_err(BenchError::Impossible)?;
     let start = &recording.start;
@@ -60,7 +55,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
     let (mut huge, mut base) = (Vec::new(), Vec::new());
     let mut before = start;
     for step in &recording.steps {
-        let wanted = step.pages();
+        let pages = step.pages();
         let counted = step.counted.since(&before.counted);
         before = step;
         let what = step.to_string();
@@ -81,8 +76,11 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 );
             }
             StepKind::Huge | StepKind::Base => {
-                let got = allocate(&mut model, step, FrameContent::Zeroed);
-                let beside = compare_page_counts(wanted, counted.served, got);
+                let beside = KernelAndModel {
+                    pages,
+                    kernel: counted.served,
+                    model: allocate(&mut model, step, FrameContent::Zeroed),
+                };
                 row(&mut report, format!("{what}: served zeroed"), beside);
                 match step.kind {
                     StepKind::Huge => huge.push(beside),
@@ -90,8 +88,11 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 }
             }
             StepKind::File | StepKind::Copy => {
-                let got = allocate(&mut model, step, FrameContent::Dirty);
-                let beside = compare_page_counts(wanted, counted.passed_over, got);
+                let beside = KernelAndModel {
+                    pages,
+                    kernel: counted.passed_over,
+                    model: allocate(&mut model, step, FrameContent::Dirty),
+                };
                 row(&mut report, format!("{what}: took zeroed"), beside);
             }
             StepKind::Free => model.free(&step.name, step.amount),
@@ -130,23 +131,14 @@ fn model_with_free_memory(free: u64) -> AllocationReplay {
     model
 }
 
-fn allocate(
-    model: &mut AllocationReplay,
-    step: &TraceStep,
-    prefer: FrameContent,
-) -> ReplayedAllocation {
-    match step.kind {
-        StepKind::Huge => model.allocate(&step.name, step.amount, HUGE_ORDER, prefer),
-        _ => model.allocate(&step.name, step.amount, 0, prefer),
-    }
-}
-
-fn compare_page_counts(pages: u64, kernel: u64, model: ReplayedAllocation) -> KernelAndModel {
-    KernelAndModel {
-        pages,
-        kernel,
-        model: model.zeroed,
-    }
+/// Returns the zeroed pages among those that the step got.
+fn allocate(model: &mut AllocationReplay, step: &TraceStep, prefer: FrameContent) -> u64 {
+    let order = match step.kind {
+        StepKind::Huge => HUGE_ORDER,
+        _ => 0,
+    };
+    let got = model.allocate(&step.name, step.amount, order, prefer);
+    got.zeroed
 }
 
 fn row(report: &mut LiveReport, what: String, beside: KernelAndModel) {

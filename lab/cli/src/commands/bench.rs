@@ -93,7 +93,7 @@ impl Bench {
             .into_iter()
             .flat_map(ExperimentEntry::live_and_simulated_sides)
         {
-            match self.outcome(&side, host.as_mut()) {
+            match self.run_experiment(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
                         println!("{outcome}");
@@ -117,7 +117,7 @@ impl Bench {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    fn outcome(
+    fn run_experiment(
         &self,
         experiment: &ExperimentEntry,
         host: Option<&mut BenchHost>,

@@ -4,7 +4,7 @@ use super::calibrate::must_be_optimised;
 use super::sim::output::print_json;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_bench::simulated::this_machine;
+use hawkeye_bench::simulated::predicted_speed_ups;
 
 /// Measure the gain from huge pages here, beside the predicted gain.
 ///
@@ -24,7 +24,7 @@ pub struct Predict {
 impl Predict {
     pub fn execute(self) -> Result<()> {
         must_be_optimised()?;
-        let report = this_machine::predict(&std::env::current_exe()?)?;
+        let report = predicted_speed_ups::predict(&std::env::current_exe()?)?;
         if self.json {
             return print_json(&report);
         }

@@ -1,12 +1,10 @@
 //! `hawkeye-lab sim`: the same policies on a simulated machine.
 
 mod compare;
-mod list;
 pub(super) mod machine;
 pub(super) mod output;
 mod paper;
 mod prezeroing;
-mod progress;
 pub(super) mod published_tables;
 mod run;
 mod run_plots;
@@ -17,6 +15,9 @@ mod trace;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use hawkeye_sim::mmu::PROCESSORS;
+use hawkeye_sim::systems::SYSTEMS;
+use hawkeye_sim::workloads;
 
 /// Simulate systems and workloads, without privileges.
 ///
@@ -52,8 +53,25 @@ impl Sim {
             SimCommand::Sweep(sweep) => sweep.execute()?,
             SimCommand::Prezeroing(prezeroing) => prezeroing.execute()?,
             SimCommand::Paper(paper) => paper.execute()?,
-            SimCommand::List => list::list()?,
+            SimCommand::List => list()?,
         }
         Ok(())
     }
+}
+
+fn list() -> Result<()> {
+    println!("Systems:");
+    for system in &SYSTEMS {
+        println!("  {:12} {}", system.name, system.about);
+    }
+    println!("Workloads:");
+    for name in workloads::names() {
+        let source = workloads::by_name(name)?.source;
+        println!("  {name:12} {}", source.trim());
+    }
+    println!("Processors:");
+    for processor in &PROCESSORS {
+        println!("  {}", processor.name);
+    }
+    Ok(())
 }

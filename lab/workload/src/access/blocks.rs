@@ -2,7 +2,7 @@
 //! part, at random.
 
 use super::AccessArgs;
-use super::read_schedule::{ReadSchedule, ReaderNextStep};
+use super::read_schedule::ReadSchedule;
 use crate::prelude::*;
 
 /// Options of `blocks`.
@@ -149,7 +149,7 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult
     let mut pace = ReadSchedule::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let ReaderNextStep::Read(count) = pace.next_step_after_batch(console)? {
+    while let Some(count) = pace.next_step_after_batch(console)? {
         blocks.read(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.reallocate_block()?;

@@ -3,13 +3,6 @@
 use super::{AccessArgs, BATCH};
 use crate::prelude::*;
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ReaderNextStep {
-    /// Make this number of reads, then call again.
-    Read(usize),
-    End,
-}
-
 /// Counts reads and listens to requests between them.
 pub(super) struct ReadSchedule {
     report: Option<Duration>,
@@ -38,11 +31,12 @@ impl ReadSchedule {
         }
     }
 
-    /// Called between batches of reads.
+    /// Called between batches of reads. Returns the number of reads to make before the next call;
+    /// `None` at the end.
     pub(super) fn next_step_after_batch(
         &mut self,
         console: &mut Console,
-    ) -> WorkloadResult<ReaderNextStep> {
+    ) -> WorkloadResult<Option<usize>> {
         while let Some(input) = if self.running {
             console.poll()
         } else {
@@ -82,14 +76,14 @@ impl ReadSchedule {
         }
         let count = left.min(BATCH as u64);
         self.accesses += count;
-        Ok(ReaderNextStep::Read(count as usize))
+        Ok(Some(count as usize))
     }
 
     fn ends_by_itself(&self) -> bool {
         self.end_after.is_some() || self.end_at.is_some()
     }
 
-    fn end(&self, console: &mut Console) -> WorkloadResult<ReaderNextStep> {
+    fn end(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {
         let elapsed_s = self
             .begun
             .map_or(0.0, |begun| begun.elapsed().as_secs_f64());
@@ -97,6 +91,6 @@ impl ReadSchedule {
             elapsed_s,
             accesses: self.accesses,
         })?;
-        Ok(ReaderNextStep::End)
+        Ok(None)
     }
 }

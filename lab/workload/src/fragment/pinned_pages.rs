@@ -16,9 +16,6 @@ pub(super) struct PinnedPages {
 
 impl PinnedPages {
     /// Pins these pages, which must be filled.
-    ///
-    /// # Errors
-    /// No pipe is available, or none is large enough.
     pub(super) fn pin_pages(memory: &WorkloadMemory, pages: &[usize]) -> WorkloadResult<Self> {
         let mut pipes = Vec::new();
         for some in pages.chunks(PAGES_PER_PIPE) {

@@ -33,7 +33,7 @@ pub(super) fn overlap(a: &Range<Duration>, b: &Range<Duration>) -> bool {
 pub(super) struct CoreWaits {
     threads: Vec<(File, Duration)>,
     looked: Duration,
-    seen: Vec<Range<Duration>>,
+    pub(super) seen: Vec<Range<Duration>>,
 }
 
 impl CoreWaits {
@@ -72,10 +72,6 @@ impl CoreWaits {
             self.seen.push(possible_wait_range(self.looked, now, most));
         }
         self.looked = now;
-    }
-
-    pub(super) fn into_seen(self) -> Vec<Range<Duration>> {
-        self.seen
     }
 }
 
@@ -130,7 +126,7 @@ mod tests {
             while begun.elapsed() < ms(200) {
                 waits.read_waits(begun.elapsed(), Duration::ZERO);
             }
-            assert!(!waits.into_seen().is_empty());
+            assert!(!waits.seen.is_empty());
         });
         let busy = std::thread::spawn(move || {
             let _stay = one.restrict_thread();

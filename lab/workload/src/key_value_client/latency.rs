@@ -5,6 +5,7 @@ use super::connection::{RequestMix, ServerConnection};
 use super::core_waits::{CoreWaits, overlap};
 use super::request_schedule::{AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswers};
 use crate::prelude::*;
+use crate::process::new_time_histogram;
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -14,21 +15,9 @@ use std::path::Path;
 
 /// Each with one request in flight. Without a free one, due requests wait here.
 const CONNECTIONS: usize = 32;
-const DIGITS: u8 = 3;
 
 /// Keys from `questions.keys` on are inserted.
-///
-/// # Errors
-/// The server can't keep the pace, or gives an invalid answer.
-pub(super) fn measure_latencies(
-    socket: &Path,
-    questions: RequestMix,
-    pace: RequestSchedule,
-) -> WorkloadResult<AnswerLatencies> {
-    LatencyClient::new(socket, questions, pace)?.run()
-}
-
-struct LatencyClient {
+pub(super) struct LatencyClient {
     questions: RequestMix,
     pace: RequestSchedule,
     connections: Vec<ServerConnection>,
@@ -45,7 +34,11 @@ struct LatencyClient {
 type AnswerTimes = Range<Duration>;
 
 impl LatencyClient {
-    fn new(socket: &Path, questions: RequestMix, pace: RequestSchedule) -> WorkloadResult<Self> {
+    pub(super) fn new(
+        socket: &Path,
+        questions: RequestMix,
+        pace: RequestSchedule,
+    ) -> WorkloadResult<Self> {
         let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
             .map(|_| ServerConnection::open(socket, questions))
             .collect();
@@ -63,7 +56,7 @@ impl LatencyClient {
         })
     }
 
-    fn run(mut self) -> WorkloadResult<AnswerLatencies> {
+    pub(super) fn run(mut self) -> WorkloadResult<AnswerLatencies> {
         let questions_per_s = self.pace.questions_per_s;
         let at_most = self.pace.answers_time_limit();
         let count = self.pace.count();
@@ -89,7 +82,7 @@ impl LatencyClient {
             let next = (asked < count && !self.free.is_empty()).then(|| due(asked));
             self.wait(begun, next)?;
         }
-        let waits = self.waits.map(CoreWaits::into_seen);
+        let waits = self.waits.map(|waits| waits.seen);
         latencies_of(&self.answers, self.inserted, waits.as_deref())
     }
 
@@ -175,7 +168,7 @@ fn latencies_of(
 }
 
 fn histogram<'a>(answers: impl Iterator<Item = &'a AnswerTimes>) -> WorkloadResult<Histogram<u64>> {
-    let mut nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
+    let mut nanoseconds = new_time_histogram()?;
     for answer in answers {
         let took = (answer.end - answer.start).as_nanos() as u64;
         nanoseconds

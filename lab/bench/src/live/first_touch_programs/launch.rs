@@ -40,7 +40,7 @@ impl TimedCommand {
         let mut running = start(command)?;
         let failed = || BenchError::program_error(self.words.join(" "));
         let mut line = String::new();
-        if let Some(output) = running.stdout.take() {
+        if let Some(output) = running.child.stdout.take() {
             let mut output = BufReader::new(output);
             let read = match self.ready {
                 ReadySign::Line => output.read_line(&mut line),
@@ -51,7 +51,7 @@ impl TimedCommand {
             read.map_err(failed())?;
         }
         if self.ready == ReadySign::Ended {
-            let status = running.wait().map_err(failed())?;
+            let status = running.child.wait().map_err(failed())?;
             if !status.success() {
                 bail!("{} ended with {status}", self.words.join(" "));
             }

@@ -1,11 +1,9 @@
 //! The ways to get huge pages that are compared, as users have them.
 
-use super::outcome::ArmOutcome;
-use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::launch::{is_manager, process_name};
 use crate::live::programs::packages::product_program;
-use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder};
+use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder, without_streams};
 use crate::live::systems::KhugepagedPace;
 use hawkeye_linux::processes::process::{cpu_time, descendants};
 use nix::sys::signal::{Signal, kill};
@@ -21,6 +19,22 @@ pub(super) enum Arm {
     Run,
     /// With the profile `balanced`, started before the program.
     Daemon,
+}
+
+/// What a program did under an arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ArmOutcome {
+    /// Operations per second over the first minute, from the program's start on.
+    pub first_minute_per_s: f64,
+    pub last_minute_per_s: f64,
+    pub rss_bytes: f64,
+    /// Resident memory after most data was deleted and memory was short; `None` where nothing was
+    /// deleted.
+    pub rss_bytes_after_deletion: Option<f64>,
+    /// 999 of 1000 answers took at most this time, in microseconds; `None` without questions.
+    pub p999_us: Option<f64>,
+    /// CPU time of the manager, in cores; `None` without a manager.
+    pub manager_cores: Option<f64>,
 }
 
 /// The daemon's configuration.
@@ -69,9 +83,9 @@ impl Arm {
             }),
             Self::Daemon => host.without_lease(|host| {
                 let daemon = RunningDaemon::start()?;
-                let (begun, before) = (Instant::now(), cpu_of_family(daemon.pid()));
+                let (begun, before) = (Instant::now(), cpu_of_family(daemon.process.child.id()));
                 let mut outcome = work(host, Vec::new())?;
-                let cpu = cpu_of_family(daemon.pid()).saturating_sub(before);
+                let cpu = cpu_of_family(daemon.process.child.id()).saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
                 Ok(outcome)
             }),
@@ -94,37 +108,18 @@ impl RunningDaemon {
         let product = product_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        without_streams(&mut command);
         hawkeye_linux::stop::unblock_signals(&mut command);
-        let process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
-        let answers = poll_for_answer(AT_MOST, || {
+        let mut process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
+        process.wait_until_listening("the daemon", AT_MOST, || {
             let mut status = Command::new(&product);
-            status
-                .arg("status")
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            let status = status
-                .status()
-                .map_err(BenchError::program_error("hawkeye status"))?;
-            Ok(status.success().then_some(()))
+            let asked = without_streams(status.arg("status")).status();
+            asked.is_ok_and(|status| status.success())
         })?;
-        if answers.is_none() {
-            bail!(
-                "the daemon did not answer `hawkeye status` within {} s",
-                AT_MOST.as_secs()
-            );
-        }
         Ok(Self {
             process,
             _folder: folder,
         })
-    }
-
-    fn pid(&self) -> u32 {
-        self.process.id()
     }
 }
 

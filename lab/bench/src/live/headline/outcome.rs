@@ -1,24 +1,8 @@
 //! Figures of a program under an arm, and the table of their ratios.
 
-use super::arms::Arm;
+use super::arms::{Arm, ArmOutcome};
 use crate::live::prelude::*;
 use crate::statistics::sorted;
-
-/// What a program did under an arm.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ArmOutcome {
-    /// Operations per second over the first minute, from the program's start on.
-    pub first_minute_per_s: f64,
-    pub last_minute_per_s: f64,
-    pub rss_bytes: f64,
-    /// Resident memory after most data was deleted and memory was short; `None` where nothing was
-    /// deleted.
-    pub rss_bytes_after_deletion: Option<f64>,
-    /// 999 of 1000 answers took at most this time, in microseconds; `None` without questions.
-    pub p999_us: Option<f64>,
-    /// CPU time of the manager, in cores; `None` without a manager.
-    pub manager_cores: Option<f64>,
-}
 
 /// A figure that is compared, and the arm to compare it with.
 struct ComparedFigure {

@@ -3,12 +3,11 @@
 use crate::error::{BenchError, BenchResult, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub(in crate::live) struct RunningProcess {
-    child: Child,
+    pub(in crate::live) child: Child,
     ended_by: Signal,
 }
 
@@ -23,14 +22,14 @@ impl RunningProcess {
     ///
     /// # Errors
     /// The server has ended, or does not listen within `at_most`.
-    pub(super) fn wait_until_listening(
+    pub(in crate::live) fn wait_until_listening(
         &mut self,
         name: &str,
         at_most: Duration,
         mut listens: impl FnMut() -> bool,
     ) -> BenchResult<()> {
         let listening = poll_for_answer(at_most, || {
-            if let Ok(Some(status)) = self.try_wait() {
+            if let Ok(Some(status)) = self.child.try_wait() {
                 bail!("{name} ended before it listened: {status}");
             }
             Ok(listens().then_some(()))
@@ -46,26 +45,19 @@ impl RunningProcess {
     }
 }
 
-impl Deref for RunningProcess {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.child
-    }
-}
-
-impl DerefMut for RunningProcess {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.child
-    }
-}
-
 impl Drop for RunningProcess {
     fn drop(&mut self) {
         // The program may have ended already; then the wait returns at once.
         let _ = self.signal(self.ended_by);
         let _ = self.child.wait();
     }
+}
+
+pub(in crate::live) fn without_streams(command: &mut Command) -> &mut Command {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
 }
 
 pub(in crate::live) fn command_output(command: &mut Command) -> BenchResult<Output> {

@@ -1,6 +1,6 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
-use super::child_process::RunningProcess;
+use super::child_process::{RunningProcess, without_streams};
 use super::client_server_cores::ClientServerCores;
 use super::launch::{self, program_command};
 use super::protocol_program::ProtocolProgram;
@@ -95,17 +95,14 @@ fn start_server(
     let socket = folder.path().join("socket");
     process.wait_until_listening(&name, START, || UnixStream::connect(&socket).is_ok())?;
     if let Some(cores) = cores {
-        cores.restrict_launched_server(process.id())?;
+        cores.restrict_launched_server(process.child.id())?;
     }
     client.arg("--socket").arg(&socket);
     ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)
 }
 
 pub(in crate::live) fn prepare_for_background(command: &mut Command) {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    without_streams(command);
     hawkeye_linux::stop::unblock_signals(command);
     end_with_parent_thread(command);
 }

@@ -50,14 +50,14 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
     drop(writer);
     let server = start_server(program_command(SERVER), folder.path(), mib)?;
     if let Some(cores) = ClientServerCores::divided() {
-        cores.restrict_launched_server(server.id())?;
+        cores.restrict_launched_server(server.child.id())?;
     }
     // A look at every row.
     query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
-    let pid = launch::managed_program(server.id());
+    let pid = launch::managed_program(server.child.id());
     let mut client = start_sysbench(folder.path(), rows)?;
-    let reports = parsed_lines(client.stdout.take(), parse_report);
-    let generator = client.id();
+    let reports = parsed_lines(client.child.stdout.take(), parse_report);
+    let generator = client.child.id();
     let server = MariaDb {
         _server: server,
         _folder: folder,

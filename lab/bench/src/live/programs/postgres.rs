@@ -56,10 +56,10 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> 
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
     let bytes = number(&cluster.query(size)?)?;
     let mut client = start_pgbench(&cluster)?;
-    let reports = parsed_lines(client.stderr.take(), parse_pgbench_progress);
+    let reports = parsed_lines(client.child.stderr.take(), parse_pgbench_progress);
     let backend = backend_pid(&cluster)?;
     wait_until_mapped(backend, bytes)?;
-    let generator = client.id();
+    let generator = client.child.id();
     ReportingProgram::paused(client, generator, reports, backend, cluster)
 }
 

@@ -60,7 +60,7 @@ impl ProtocolProgram {
         client: WorkloadProcess,
     ) -> BenchResult<Self> {
         Ok(Self {
-            pid: server.id(),
+            pid: server.child.id(),
             server: Some((server, folder)),
             ..Self::ready(client)?
         })

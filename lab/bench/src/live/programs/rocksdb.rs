@@ -40,12 +40,12 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
     end_with_parent_thread(&mut command);
     let ended_by = launch::end_signal(Signal::SIGKILL);
     let mut process = RunningProcess::start(&mut command, ended_by)?;
-    let reports = parsed_lines(process.stderr.take(), parse_interval);
-    let filled = parsed_lines(process.stdout.take(), |line| {
+    let reports = parsed_lines(process.child.stderr.take(), parse_interval);
+    let filled = parsed_lines(process.child.stdout.take(), |line| {
         line.starts_with("readtocache").then_some(())
     });
     next_line(&filled, WARM_UP)?;
-    let pid = launch::managed_program(process.id());
+    let pid = launch::managed_program(process.child.id());
     ReportingProgram::paused(process, pid, reports, pid, folder)
 }
 

@@ -38,17 +38,21 @@ impl KhugepagedPace {
     }
 }
 
-/// Sets how many pages of a huge page may be empty. By default a region with one page in it may
-/// become huge, and nothing splits huge pages full of zeros.
-pub(super) fn set_allowed_bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
-    let none = if managed {
+/// Sets how many pages of a huge page may be empty, and whether the kernel splits huge pages full
+/// of zeros (6.12 and later). By default a region with one page in it may become huge.
+pub(in crate::live) fn set_allowed_bloat(
+    host: &mut BenchHost,
+    limited: bool,
+    shrinks: bool,
+) -> BenchResult<()> {
+    let none = if limited {
         BloatThreshold::default().zero_pages() - 1
     } else {
         511
     };
     host.set_thp_file("khugepaged/max_ptes_none", &none.to_string())?;
     if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
-        host.set_thp_file(SHRINK_UNDERUSED, "1")?;
+        host.set_thp_file(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
     }
     Ok(())
 }

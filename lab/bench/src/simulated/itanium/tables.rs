@@ -1,13 +1,10 @@
 //! The tables and figures with the measured values.
 
-mod contention;
 mod extremes;
 mod fill;
-mod mcf;
+mod microbenchmarks;
 mod policies;
-mod tlbcover;
-mod transpose;
-mod vortex;
+mod spec_programs;
 
 use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue};
 use crate::simulated::paper::PublishedValue;
@@ -23,15 +20,15 @@ const LF_LP: ThesisKernel = ThesisKernel::LF_LP;
 pub const TABLES: [ThesisTable; 15] = [
     extremes::SPARSE,
     extremes::LINEAR,
-    contention::CONTENTION,
-    transpose::TRANSPOSE,
-    tlbcover::COVERAGE,
-    tlbcover::SPEED_UP,
-    vortex::VORTEX,
-    vortex::MISS_COST,
-    vortex::PAGES,
-    mcf::MCF,
-    mcf::PAGES,
+    extremes::CONTENTION,
+    microbenchmarks::TRANSPOSE,
+    microbenchmarks::COVERAGE,
+    microbenchmarks::SPEED_UP,
+    spec_programs::VORTEX,
+    spec_programs::MISS_COST,
+    spec_programs::VORTEX_PAGES,
+    spec_programs::MCF,
+    spec_programs::MCF_PAGES,
     fill::FILL,
     policies::POLICIES,
     policies::FRAGMENTED,

@@ -3,11 +3,10 @@
 use super::machine::{MachineOptions, systems_by_name, workload_from_argument};
 use super::output::OutputOptions;
 use super::run_plots;
-use super::run_result::{RunResult, simulate_jobs};
+use super::run_result::{RunResult, simulate_on_systems};
 use super::trace::TraceOptions;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_sim::simulate::SimulationJob;
 use hawkeye_sim::workloads::WorkloadSpec;
 
 /// Run workloads on several systems, on all cores, and compare.
@@ -54,22 +53,14 @@ impl Compare {
         let workloads = self.workloads.iter().map(place);
         let workloads: Vec<WorkloadSpec> = workloads.collect::<Result<_>>()?;
         let setup = self.machine.setup()?;
-        let mut jobs = Vec::new();
-        for workload in &workloads {
-            for system in &systems {
-                jobs.push(SimulationJob {
-                    system: *system,
-                    workload,
-                    setup,
-                });
-            }
-        }
-        let done = simulate_jobs(&jobs, self.threads)?;
+        let on_machine = workloads.iter().map(|workload| (workload, setup));
+        let done = simulate_on_systems(on_machine, &systems, self.threads)?;
         let entries = done
             .into_iter()
             .map(|run| RunResult::without_parameter(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
-        self.output
-            .output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
+        self.output.output_results(&entries, &entries, || {
+            run_plots::comparison_figure(&entries)
+        })
     }
 }

@@ -2,10 +2,9 @@
 
 use super::machine::{MachineOptions, workload_from_argument};
 use super::output::OutputOptions;
-use super::run_result::RunResult;
+use super::run_plots;
+use super::run_result::{RunResult, progress_bar};
 use super::trace::TraceOptions;
-use super::{progress, run_plots};
-
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_recording::{Recorder, RecordingOrigin, RowExtractor};
@@ -73,7 +72,7 @@ impl RunCommand {
         };
         let workload = self.machine.in_requested_guest(workload);
         let setup = self.machine.setup()?;
-        let bar = progress::progress_bar(1);
+        let bar = progress_bar(1);
         let done = match &self.record {
             Some(path) => record_trace(&system, &workload, &setup, path),
             None => Ok(simulate(&system, &workload, &setup)?),

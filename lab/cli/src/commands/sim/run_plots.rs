@@ -64,7 +64,7 @@ fn program<'a>(entry: &'a RunResult, workload: &str, number: usize) -> Option<&'
 }
 
 /// Systems side by side: the time of each program, in a panel of its own.
-pub fn plot_comparison(entries: &[RunResult]) -> PlotFigure {
+pub fn comparison_figure(entries: &[RunResult]) -> PlotFigure {
     let panels = programs(entries)
         .into_iter()
         .map(|(workload, number, name)| {

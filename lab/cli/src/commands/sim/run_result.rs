@@ -1,10 +1,13 @@
 //! One run of many.
 
 use super::machine::threads;
-use super::progress;
 use anyhow::Result;
-use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_each};
+use hawkeye_sim::systems::SimulatedSystem;
+use hawkeye_sim::workloads::WorkloadSpec;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use std::time::Duration;
 
 /// A run, with the value of the varied parameter.
 #[derive(Serialize)]
@@ -34,13 +37,40 @@ impl RunResult {
     }
 }
 
-/// Runs all jobs, `at_a_time` in parallel; by default one per core.
-pub fn simulate_jobs(
-    jobs: &[SimulationJob],
+/// Runs each workload on each system, `at_a_time` in parallel; by default one per core.
+pub fn simulate_on_systems<'a>(
+    workloads: impl IntoIterator<Item = (&'a WorkloadSpec, SimulationSetup)>,
+    systems: &[SimulatedSystem],
     at_a_time: Option<usize>,
 ) -> Result<Vec<SimulationResult>> {
-    let bar = progress::progress_bar(jobs.len());
-    let done = simulate_each(jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
+    let jobs = workloads.into_iter().flat_map(|(workload, setup)| {
+        systems.iter().map(move |system| SimulationJob {
+            system: *system,
+            workload,
+            setup,
+        })
+    });
+    let jobs: Vec<SimulationJob> = jobs.collect();
+    let bar = progress_bar(jobs.len());
+    let done = simulate_each(&jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
     bar.finish_and_clear();
     Ok(done?)
+}
+
+/// A progress bar over `runs` runs, on standard error if that is a terminal. For a single run it
+/// shows only activity.
+pub fn progress_bar(runs: usize) -> ProgressBar {
+    // The library hides it if standard error is no terminal.
+    let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::stderr());
+    let template = if runs == 1 {
+        "{spinner} simulating, {elapsed}"
+    } else {
+        "{bar:40} {pos} of {len} runs, {elapsed}, {eta} left"
+    };
+    // If the template is invalid, the default style will do.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }

@@ -3,10 +3,9 @@
 use super::machine::{MachineOptions, systems_by_name, workload_text};
 use super::output::OutputOptions;
 use super::run_plots;
-use super::run_result::{RunResult, simulate_jobs};
+use super::run_result::{RunResult, simulate_on_systems};
 use anyhow::{Result, anyhow};
 use clap::Args;
-use hawkeye_sim::simulate::SimulationJob;
 use hawkeye_sim::sweep::{SweepBase, SweepParameter, parse_values};
 
 /// Vary one parameter of a workload, machine, costs or systems.
@@ -64,22 +63,12 @@ impl SweepCommand {
         // Checks all values before the first run.
         let set = values.iter().map(|value| parameter.set(&base, value));
         let set: Vec<_> = set.collect::<Result<_, _>>()?;
-        let mut jobs = Vec::new();
-        for (setup, workload) in &set {
-            for system in &systems {
-                jobs.push(SimulationJob {
-                    system: *system,
-                    workload,
-                    setup: *setup,
-                });
-            }
-        }
-        let done = simulate_jobs(&jobs, self.threads)?;
-        let entries = done.into_iter().zip(&jobs).enumerate();
-        let entries = entries.map(|(number, (run, job))| RunResult {
+        let on_machine = set.iter().map(|(setup, workload)| (workload, *setup));
+        let done = simulate_on_systems(on_machine, &systems, self.threads)?;
+        let entries = done.into_iter().enumerate().map(|(number, run)| RunResult {
             parameter: parameter.key().to_owned(),
             value: values[number / systems.len()].clone(),
-            seed: job.setup.seed,
+            seed: set[number / systems.len()].0.seed,
             run,
         });
         let entries: Vec<RunResult> = entries.collect();

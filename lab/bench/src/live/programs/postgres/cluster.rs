@@ -1,7 +1,7 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{RunningProcess, successful_output};
+use crate::live::programs::child_process::{RunningProcess, successful_output, without_streams};
 use crate::live::programs::client_server_cores::ClientServerCores;
 use crate::live::programs::{launch, packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
@@ -63,7 +63,7 @@ impl PostgresCluster {
     pub(super) fn restart(&mut self, buffers_mib: u64) -> BenchResult<()> {
         if let Some(mut server) = self.server.take() {
             // A fast shutdown. Without it unlogged tables would be empty.
-            let ended = server.signal(Signal::SIGINT).is_ok() && server.wait().is_ok();
+            let ended = server.signal(Signal::SIGINT).is_ok() && server.child.wait().is_ok();
             if !ended {
                 bail!("postgres did not end at SIGINT");
             }
@@ -83,7 +83,7 @@ impl PostgresCluster {
         let command = with_environment(command, self.folder.path());
         self.start_server_process(command, launch::end_signal(Signal::SIGQUIT), buffers_mib)?;
         if let (Some(server), Some(cores)) = (&self.server, ClientServerCores::divided()) {
-            cores.restrict_launched_server(server.id())?;
+            cores.restrict_launched_server(server.child.id())?;
         }
         Ok(())
     }
@@ -178,10 +178,8 @@ fn with_environment(mut command: Command, folder: &Path) -> Command {
         .current_dir(folder)
         .env("PGHOST", folder)
         .env("PGUSER", USER)
-        .env("PGDATABASE", USER)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .env("PGDATABASE", USER);
+    without_streams(&mut command);
     command
 }
 

@@ -8,7 +8,7 @@
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
 use crate::live::programs::direct_promotion::huge_percent;
-use crate::live::programs::program_speed::measure_turn;
+use crate::live::programs::program_speed::measure_in_turn;
 use crate::live::programs::start_reader;
 use crate::live::report::LiveReport;
 use crate::machine_costs::cache_sharing;
@@ -110,16 +110,13 @@ struct MeasuredNs {
 }
 
 /// Measures, predicts and compares. `program` accepts the arguments `workload NAME ...`.
-///
-/// # Errors
-/// Memory can't be allocated, or programs can't be started.
 pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::processor()?;
     let mut report = LiveReport::new("this-machine");
     let mut shared = vec![here.with_shared_cache(&cache_sharing::measure()?)];
     let mut seen = Vec::new();
     for case in &CASES {
-        seen.push((case, measure(program, case)?));
+        seen.push((case, measure_predicted_program(program, case)?));
         shared.push(here.with_shared_cache(&cache_sharing::measure()?));
     }
     let here = average_cache_sharing(here, &shared);
@@ -175,7 +172,7 @@ pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     Ok(report)
 }
 
-fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
+fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
     let start = |words, mib, pages| {
         let words = format!("{words} --mib {mib} --pages {pages}");
         start_reader(program, &words)
@@ -188,17 +185,15 @@ fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
         let mut huge = start(case.words, MIB, "huge")?;
         let mut small = start(case.little, SMALL_MIB, "huge")?;
         least_huge = least_huge.min(huge_percent(huge.pid())?);
-        let mut now: [Vec<f64>; 3] = Default::default();
         // The first turn of each program only warms up caches.
-        for number in 0..=TURNS {
-            let programs = [&mut base, &mut huge, &mut small];
-            for (program, now) in programs.into_iter().zip(&mut now) {
-                let speed = measure_turn(program.as_mut(), TURN)?;
-                if number > 0 {
-                    now.push(1e9 / speed.per_cpu_s);
-                }
-            }
-        }
+        let programs = [&mut base, &mut huge, &mut small];
+        let rounds = measure_in_turn(programs, TURN, |rounds| rounds <= TURNS)?;
+        let now = [0, 1, 2].map(|n: usize| {
+            let rounds = rounds[1..].iter();
+            rounds
+                .map(|round| 1e9 / round[n].per_cpu_s)
+                .collect::<Vec<f64>>()
+        });
         speed_ups.push(median(&now[0]) / median(&now[1]));
         for (reads, now) in reads.iter_mut().zip(now) {
             reads.extend(now);
