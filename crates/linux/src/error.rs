@@ -1,6 +1,6 @@
 //! Errors of the crate.
 
-use crate::memory::prezeroing::PrezeroingError;
+use crate::memory::prezeroing::error::PrezeroingError;
 use crate::sample::sampler::damon::DamonError;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::ProcessId;

@@ -41,6 +41,7 @@ pub mod cooldown;
 pub mod errno;
 pub mod error;
 pub mod event;
+pub mod gain;
 pub mod huge_limit;
 pub mod identity;
 pub mod limits;
@@ -83,6 +84,7 @@ pub use cooldown::RefusalCooldown;
 pub use errno::Errno;
 pub use error::SettingError;
 pub use event::{Event, PromotionEffect};
+pub use gain::expected_gain_percent;
 pub use huge_limit::HugeLimits;
 pub use identity::{Pod, ProcessIdentity, QosClass};
 pub use limits::RegionPromotionLimits;
@@ -91,7 +93,7 @@ pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, OutsideRegions, ProcessId,
     ProcessSample, RegionSample,
 };
-pub use overhead::{Overhead, OverheadSource, expected_gain_percent};
+pub use overhead::{Overhead, OverheadSource};
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };

@@ -4,18 +4,17 @@
 //! `/sys/kernel/mm/prezero` is the kernel's own part. A module does the zeroing; its parameters
 //! exist while it is loaded. Nothing here loads it.
 
+pub(crate) mod error;
+
 use crate::error::Result;
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
+pub use error::{LOAD, PrezeroingError};
 use serde::Serialize;
 use std::fs;
 use std::io;
 use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use thiserror::Error;
-
-/// Command that loads the module which zeroes.
-pub const LOAD: &str = "modprobe prezero";
 
 /// The lowest rate, one page a second: 0 would mean no limit.
 const NEXT_TO_NOTHING: u32 = 1;
@@ -219,35 +218,6 @@ impl PrezeroingFiles {
     fn idle_only_file(&self) -> PathBuf {
         self.parameters.join("idle_only")
     }
-}
-
-/// Why the state of pre-zeroing cannot be read.
-#[derive(Debug, Error)]
-pub enum PrezeroingError {
-    /// A file that such kernels have cannot be read.
-    #[error("reading {path}: {source}; reading it needs no privileges, but /sys must be mounted", path = path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// A file has unexpected contents.
-    #[error(
-        "{path} contains {found:?} instead of {expected}: the kernel's patches and this program have different versions",
-        path = path.display()
-    )]
-    NotUnderstood {
-        /// The file.
-        path: PathBuf,
-        /// Its contents.
-        found: String,
-        /// The expected contents.
-        expected: &'static str,
-    },
-    /// No module is loaded, so there are no settings to change.
-    #[error("no loaded module zeroes free memory: run `{LOAD}`")]
-    NoModule,
 }
 
 fn read_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {

@@ -1,7 +1,6 @@
 //! The one kdamond (kernel thread of DAMON) that a session configures, through sysfs.
 
 use super::error::{DamonError, DamonResult, OPERATIONS};
-use super::session::SAMPLES;
 use super::sysfs::SysfsDir;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::fs;
@@ -10,6 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+/// Samples of each region in a window.
+pub(super) const SAMPLES: u32 = 20;
 /// DAMON refuses fewer pieces (`damon_set_attrs` in `mm/damon/core.c`).
 const MIN_PIECES: usize = 3;
 

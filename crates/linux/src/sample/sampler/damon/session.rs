@@ -7,15 +7,13 @@
 //! intervals with any access.
 
 use super::error::{DamonError, DamonResult};
-use super::kdamond::{Kdamond, RangeHits};
+use super::kdamond::{Kdamond, RangeHits, SAMPLES};
 use hawkeye_policy::saturating_cast::u16_of;
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Samples of each region in a window.
-pub(super) const SAMPLES: u32 = 20;
 /// Shortest sampling interval: two page-table walks per region have to fit into it.
 const MIN_SAMPLING: Duration = Duration::from_millis(1);
 
