@@ -22,7 +22,7 @@
 //! assert_eq!((done.accesses, done.fault), (2, None));
 //! assert_eq!(mappings.accessed(region)[0], 0b11);
 //! assert_eq!(core.counters().walks(), 2);
-//! # Ok::<(), Box<dyn std::mappings::Error>>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # The model
