@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  run, attach, record, daemon --> session: one managed session, from machine lease to summary
-//!                                    |-- prefault_options   `--fault-ahead`
+//!                                    |-- prefault_session   `--fault-ahead`
 //!                                    |-- page_size_options  `--small-pages`
 //!                                    `-- prezeroing         zeroing free memory (daemon alone)
 //!  status, top, why, pause_resume --> client: one request to a daemon, its reply as text or JSON
@@ -18,7 +18,7 @@ pub mod demo;
 pub mod doctor;
 mod page_size_options;
 pub mod pause_resume;
-pub mod prefault_options;
+pub mod prefault_session;
 mod prezeroing;
 pub mod record;
 pub mod report;

@@ -1,6 +1,6 @@
 //! The summary of a session, for people and for programs.
 
-use crate::commands::prefault_options::PrefaultChoice;
+use crate::commands::prefault_session::PrefaultChoice;
 use crate::first_touch::FirstTouchPlan;
 use crate::program_use::ProgramUse;
 use crate::text_format;

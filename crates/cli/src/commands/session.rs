@@ -1,7 +1,7 @@
 //! The managed session of `run`, `attach` and `daemon`, and its summary.
 
 use super::page_size_options::{self, ProbedSizeSwitches};
-use super::prefault_options::PrefaultSession;
+use super::prefault_session::PrefaultSession;
 use crate::config::{Config, PrefaultMode};
 use crate::first_touch::FirstTouchPlan;
 use crate::options::{self, ManageOptions};
