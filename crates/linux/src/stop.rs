@@ -166,4 +166,12 @@ mod tests {
         assert!(waker.clear());
         assert!(!waker.clear());
     }
+
+    #[test]
+    fn a_descriptor_ends_the_wait() {
+        let waker = Waker::new().expect("an eventfd can be created");
+        waker.wake();
+        let waited = StopSignals::disabled().wait(&[waker.fd()], LONG);
+        assert_eq!(waited, WaitResult::Readable);
+    }
 }

@@ -119,7 +119,17 @@ impl Journal {
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
-            _ => {}
+            Event::NotSplit { .. }
+            | Event::Measured { .. }
+            | Event::Stretched { .. }
+            | Event::FaultSizes { .. }
+            | Event::Held { .. }
+            | Event::NotAnswering { .. }
+            | Event::Answering { .. }
+            | Event::Paused
+            | Event::Resumed
+            | Event::Reloaded { .. }
+            | Event::Trouble { .. } => {}
         }
         if !event.is_kept() {
             return;

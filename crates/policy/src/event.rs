@@ -217,7 +217,13 @@ impl Event {
             | Self::FaultSizes { process, .. }
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
-            _ => None,
+            Self::Stretched { .. }
+            | Self::CallRefused { .. }
+            | Self::Held { .. }
+            | Self::Paused
+            | Self::Resumed
+            | Self::Reloaded { .. }
+            | Self::Trouble { .. } => None,
         }
     }
 

@@ -23,29 +23,42 @@ const MAX_PATTERN_BYTES: usize = 256;
 /// More combinations of alternatives are refused.
 const MAX_ALTERNATIVES: usize = 64;
 
-/// Why a pattern cannot be parsed.
+/// A pattern that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct PatternError(String);
-
-impl PatternError {
-    fn braces() -> Self {
-        Self("expected alternatives as {one,other}, without braces inside braces".to_owned())
-    }
+pub enum PatternError {
+    /// It is empty or too long.
+    #[error("a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {0}")]
+    Length(usize),
+    /// Its braces combine to too many patterns.
+    #[error("alternatives in braces combine to more than {MAX_ALTERNATIVES} patterns")]
+    TooManyAlternatives,
+    /// A brace without its partner, or braces inside braces.
+    #[error("expected alternatives as {{one,other}}, without braces inside braces")]
+    Braces,
+    /// A malformed wildcard or range.
+    #[error("{message}, at byte {at} of `{pattern}`")]
+    Wildcard {
+        /// What is wrong.
+        message: &'static str,
+        /// Where, in bytes from the start of `pattern`.
+        at: usize,
+        /// The pattern, with one alternative of each pair of braces.
+        pattern: String,
+    },
 }
 
 impl FromStr for GlobPattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        let bytes = text.len();
-        if bytes == 0 || bytes > MAX_PATTERN_BYTES {
-            let allowed = format!("a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {bytes}");
-            return Err(PatternError(allowed));
+        if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
+            return Err(PatternError::Length(text.len()));
         }
         let parse = |pattern: String| {
-            glob::Pattern::new(&pattern).map_err(|glob::PatternError { msg, pos }| {
-                PatternError(format!("{msg}, at byte {pos} of `{pattern}`"))
+            glob::Pattern::new(&pattern).map_err(|error| PatternError::Wildcard {
+                message: error.msg,
+                at: error.pos,
+                pattern,
             })
         };
         let alternatives = expand_braces(text)?.into_iter().map(parse);
@@ -60,15 +73,13 @@ fn expand_braces(text: &str) -> Result<Vec<String>, PatternError> {
     let mut expanded = vec![String::new()];
     let mut rest = text;
     while let Some((literal, after)) = rest.split_once('{') {
-        let (choices, after) = after.split_once('}').ok_or_else(PatternError::braces)?;
+        let (choices, after) = after.split_once('}').ok_or(PatternError::Braces)?;
         if literal.contains('}') || choices.contains('{') {
-            return Err(PatternError::braces());
+            return Err(PatternError::Braces);
         }
         let choices: Vec<&str> = choices.split(',').collect();
         if expanded.len() * choices.len() > MAX_ALTERNATIVES {
-            let most =
-                format!("alternatives in braces combine to more than {MAX_ALTERNATIVES} patterns");
-            return Err(PatternError(most));
+            return Err(PatternError::TooManyAlternatives);
         }
         expanded = expanded
             .iter()
@@ -81,7 +92,7 @@ fn expand_braces(text: &str) -> Result<Vec<String>, PatternError> {
         rest = after;
     }
     if rest.contains('}') {
-        return Err(PatternError::braces());
+        return Err(PatternError::Braces);
     }
     expanded
         .iter_mut()

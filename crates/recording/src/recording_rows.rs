@@ -40,10 +40,18 @@ impl RecordingRows {
         if !path.exists() && folder.is_dir() {
             return Self::since_first_row(&folder);
         }
-        let about = RecordingReader::open(path)?.origin().clone();
+        let reader = RecordingReader::open(path)?;
+        let about = reader.origin().clone();
+        let (path, later) = (path.to_owned(), Duration::ZERO);
+        let open = OpenPart {
+            path,
+            reader,
+            later,
+        };
         Ok(Self {
             unfinished: false,
-            ..Self::of_files(about, vec![path.to_owned()])
+            reader: Some(open),
+            ..Self::of_files(about, Vec::new())
         })
     }
 

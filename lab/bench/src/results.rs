@@ -23,16 +23,13 @@ macro_rules! row {
     (
         $(#[$about:meta])*
         $row:ident<$life:lifetime> of $table:literal, version $version:literal {
-            $($column:ident: $kind:ident $(<$text:lifetime>)?,)*
+            $($(#[$doc:meta])* $column:ident: $kind:ident $(<$text:lifetime>)?,)*
         }
     ) => {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $row<$life> {
-            $(
-                #[doc = concat!("The column `", stringify!($column), "` of `docs/use/recordings.md`.")]
-                pub $column: $kind $(<$text>)?,
-            )*
+            $($(#[$doc])* pub $column: $kind $(<$text>)?,)*
         }
 
         impl TableRow for $row<'_> {
@@ -56,24 +53,43 @@ macro_rules! row {
 row! {
     /// One program of one run.
     ResultRow<'a> of "results", version 1 {
+        /// The workload.
         workload: Text<'a>,
+        /// The system.
         system: Text<'a>,
+        /// What was varied, as a dotted key; empty where nothing was.
         parameter: Text<'a>,
+        /// Its value, as it was given.
         value: Text<'a>,
+        /// The seed.
         seed: Int,
+        /// The program.
         program: Text<'a>,
+        /// How it ended: done, killed or unfinished.
         outcome: Text<'a>,
+        /// From its start to its end, in seconds.
         wall_s: Float,
+        /// Accesses that it made.
         accesses: Float,
+        /// Share of its cycles in page walks, in per cent.
         overhead_percent: Float,
+        /// Page faults.
         faults: Int,
+        /// Time that it waited for the kernel, in seconds.
         system_s: Float,
+        /// Largest resident memory, in bytes.
         rss_peak_bytes: Int,
+        /// Largest memory under huge pages, in bytes.
         huge_peak_bytes: Int,
+        /// Regions promoted, of the whole run.
         promoted: Int,
+        /// Huge pages split, of the whole run.
         split: Int,
+        /// Memory recovered, in bytes, of the whole run.
         recovered_bytes: Int,
+        /// CPU time of the manager, in seconds, of the whole run.
         manager_cpu_s: Float,
+        /// CPU time of the thread that zeroes free memory, in seconds, of the whole run.
         zeroing_cpu_s: Float,
     }
 }
@@ -81,21 +97,35 @@ row! {
 row! {
     /// Pages of one size of one program of one run: of each size that it ever had, or was to have.
     SizeRow<'a> of "sizes", version 1 {
+        /// The workload.
         workload: Text<'a>,
+        /// The system.
         system: Text<'a>,
+        /// What was varied, as a dotted key; empty where nothing was.
         parameter: Text<'a>,
+        /// Its value, as it was given.
         value: Text<'a>,
+        /// The seed.
         seed: Int,
+        /// The program.
         program: Text<'a>,
+        /// The size, in bytes.
         page_bytes: Int,
+        /// First touches that mapped one.
         faults: Int,
+        /// First touches that should have, and got a smaller one.
         fallbacks: Int,
+        /// Memory mapped by them at the program's end, in bytes.
         mapped_end_bytes: Int,
+        /// The same on average over its time, in bytes.
         mapped_mean_bytes: Int,
     }
 }
 
 /// Writes a file of one table.
+///
+/// # Errors
+/// The file can't be written.
 pub fn write_table<R: TableRow, W: Write + Send>(
     rows: impl IntoIterator<Item = R>,
     output: W,

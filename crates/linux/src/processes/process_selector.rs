@@ -424,7 +424,7 @@ fn age(pid: u32) -> Option<Duration> {
 mod tests {
     use super::*;
     use crate::processes::proc_scanner::ProgramIdentity;
-    use hawkeye_policy::UnmatchedAction;
+    use hawkeye_policy::{Rule, RuleAction, RuleConditions, UnmatchedAction};
 
     const S: fn(u64) -> Duration = Duration::from_secs;
     const MIB: u64 = 1 << 20;
@@ -532,6 +532,20 @@ mod tests {
             assert!(joining_pids(&mut selector, &large, just_before).is_empty());
         }
         assert_eq!(joining_pids(&mut selector, &large, now), [7]);
+    }
+
+    #[test]
+    fn a_rule_is_named_by_its_index() {
+        let rule = Rule {
+            name: "caches".into(),
+            conditions: RuleConditions::default(),
+            action: RuleAction::Exclude,
+        };
+        let rules = Rules::new(vec![rule], UnmatchedAction::Include);
+        let selector =
+            ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
+        assert_eq!(selector.rule_name(0), Some("caches"));
+        assert_eq!(selector.rule_name(1), None);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct MemoryGuard {
     watched: Vec<MemoryScopeState>,
     /// The last known state, from before memory could not be read.
     unseen: Vec<MemoryScopeState>,
+    /// The groups of each process, as indices into `watched`.
+    groups: HashMap<ProcessId, Vec<usize>>,
     speed: RecoverySpeed,
     pace: ReadRateLimit,
 }
@@ -66,10 +68,6 @@ impl MemoryScopeState {
             read_at: Duration::ZERO,
             listed: None,
         }
-    }
-
-    fn holds(&self, process: ProcessId) -> bool {
-        self.scope == MemoryScope::Machine || self.members.contains(&process)
     }
 
     fn read(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
@@ -204,6 +202,7 @@ impl MemoryGuard {
             pressure_limit_percent: limit,
             watched: Vec::new(),
             unseen: Vec::new(),
+            groups: HashMap::new(),
             speed: RecoverySpeed::default(),
             pace: ReadRateLimit::default(),
         })
@@ -240,6 +239,7 @@ impl MemoryGuard {
         before.append(&mut self.unseen);
         let mut known: HashMap<MemoryScope, MemoryScopeState> =
             before.into_iter().map(|w| (w.scope.clone(), w)).collect();
+        self.groups.clear();
         let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
             let marks = self.table.of(&scope);
             let mut watched = known
@@ -252,6 +252,10 @@ impl MemoryGuard {
                 watched.listed = None;
             }
             watched.read(now, usage, self.speed);
+            for member in members {
+                let place = self.watched.len();
+                self.groups.entry(*member).or_default().push(place);
+            }
             self.watched.push(watched);
         };
         let (machine, pressure_percent) = (state.machine, state.pressure_percent);
@@ -275,9 +279,11 @@ impl MemoryGuard {
     /// Adds what a promotion took from memory, or a recovery gave back (below 0). It counts until
     /// memory is next read.
     pub fn account(&mut self, process: ProcessId, taken_bytes: i64) {
-        let speed = self.speed;
-        for watched in self.watched.iter_mut().filter(|w| w.holds(process)) {
-            watched.account(taken_bytes, speed);
+        let groups = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
+        for place in std::iter::once(0).chain(groups.iter().copied()) {
+            if let Some(watched) = self.watched.get_mut(place) {
+                watched.account(taken_bytes, self.speed);
+            }
         }
     }
 
@@ -290,6 +296,7 @@ impl MemoryGuard {
     /// assessment. A recovery that was under way then goes on.
     pub fn mark_memory_unknown(&mut self) {
         self.unseen.append(&mut self.watched);
+        self.groups.clear();
     }
 
     /// Everything to recover from was searched. Where the list of huge pages is up to date,
@@ -394,13 +401,14 @@ impl MemoryGuard {
             .saturating_add(self.pace.affordable_interval(wanted))
     }
 
-    /// The machine, which comes first, and the groups of a process.
-    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
-        self.watched.iter().filter(move |w| w.holds(process))
+    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
+        let places = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
+        places.iter().filter_map(|place| self.watched.get(*place))
     }
 
-    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
-        self.scopes_of(process).skip(1)
+    /// The machine, which comes first, and the groups of a process.
+    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
+        self.watched.iter().take(1).chain(self.groups_of(process))
     }
 }
 

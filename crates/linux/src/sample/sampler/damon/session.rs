@@ -37,7 +37,7 @@ impl DamonSession {
         regions: &[RegionAddr],
         length: Duration,
     ) -> DamonResult<Self> {
-        let sampling = (length / SAMPLES).max(MIN_SAMPLING);
+        let sampling = sampling_interval(length);
         kdamond.check_features()?;
         kdamond.configure(pid, regions, sampling)?;
         kdamond.start(pid)?;
@@ -76,6 +76,11 @@ impl DamonSession {
     }
 }
 
+/// The sampling interval of a window of this length.
+fn sampling_interval(length: Duration) -> Duration {
+    (length / SAMPLES).max(MIN_SAMPLING)
+}
+
 /// Estimated base pages touched in one sampling interval, for each of `regions` that DAMON reported
 /// (unknown is not untouched). A region that it reported in parts gets their mean, weighted by
 /// size.
@@ -112,6 +117,13 @@ mod tests {
     use super::*;
     use hawkeye_policy::HUGE_PAGE_BYTES as R;
     use hawkeye_test_support::events::region;
+
+    #[test]
+    fn a_window_keeps_its_length_but_for_the_shortest_interval() {
+        let length = |millis| sampling_interval(Duration::from_millis(millis)) * SAMPLES;
+        assert_eq!(length(1000), Duration::from_secs(1));
+        assert_eq!(length(5), Duration::from_millis(20));
+    }
 
     #[test]
     fn parts_are_weighted_by_size_and_silence_is_not_zero() {
