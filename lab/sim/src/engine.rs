@@ -16,7 +16,7 @@
 //! - Payers: a fault, a cold page and a free hold up the program. A collapse holds it up for as
 //!   long as it can't fault. The manager's calls take its own time, on a core of its own, while
 //!   programs run on. kswapd and the zeroing thread have cores of their own. With more threads than
-//!   cores each thread gets its share, by weight (`clock.rs`).
+//!   cores each thread gets its share, by weight (`core_shares.rs`).
 //! - All threads of a program do the same, each on a core of its own. What is said of the program's
 //!   accesses holds for each of them.
 //! - Access bits over a window are not those of the sample: a smaller sample would see fewer pages.
@@ -37,72 +37,32 @@
 //!
 //! [`Translator`]: crate::mmu::translation::Translator
 
-use super::kernel::KernelError;
-use super::mmu::MmuError;
-use super::mmu::translation::MappingError;
-use thiserror::Error;
-
 mod access_cost;
 mod accesses;
 mod area_layout;
 mod clock;
+mod core_shares;
 mod coverage;
+mod error;
 mod figures;
+mod fill_phases;
 mod filler;
 mod guests;
-mod history;
 mod machine;
 mod manager_view;
 mod program;
+mod program_history;
 mod program_run;
+mod size_history;
 mod swap_waits;
 mod sync_mappings;
 mod trace_player;
 mod zeroing_neighbour;
 
+pub use error::EngineError;
 pub use figures::{
     EngineFigures, GuestFigures, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome,
     SizeFigures,
 };
 pub use guests::{MachineView, SharedEngine};
 pub use machine::Engine;
-
-/// A machine that can't be built or can't go on.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum EngineError {
-    /// The kernel failed.
-    #[error("the simulated kernel: {0}")]
-    Kernel(#[from] KernelError),
-    /// The processor's view of memory is inconsistent.
-    #[error("the simulated page tables: {0}")]
-    Mapping(#[from] MappingError),
-    /// The processor model failed.
-    #[error("the simulated processor: {0}")]
-    Processor(#[from] MmuError),
-    /// A value out of range.
-    #[error("{what} must be {allowed}, not {value}")]
-    Value {
-        /// The name of the value.
-        what: &'static str,
-        /// The allowed range.
-        allowed: &'static str,
-        /// The value found.
-        value: String,
-    },
-    /// A trace can't be read any further.
-    #[error("program {program}: {message}")]
-    Trace {
-        /// The program that plays it.
-        program: String,
-        /// The fault and its position in the trace.
-        message: String,
-    },
-    /// A stream accesses memory that was never filled.
-    #[error("program {program} accesses area {area} before it fills any of it")]
-    NothingThere {
-        /// The program.
-        program: String,
-        /// The area.
-        area: String,
-    },
-}

@@ -29,11 +29,13 @@ pub mod memory;
 pub mod mmu;
 pub mod parallel;
 pub mod rng;
+mod setup;
 pub mod simulate;
 pub mod sweep;
 pub mod systems;
 pub mod trace;
+mod tuning;
 pub mod workloads;
 
 pub use bits::PageBits;
-pub use systems::SystemOverrides;
+pub use tuning::SystemOverrides;

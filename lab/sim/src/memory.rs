@@ -16,18 +16,31 @@
 mod allocation_replay;
 mod buddy;
 mod compaction;
+mod content;
+mod contiguous;
+mod fragmentation;
+mod frame_touches;
 mod frames;
 mod invariants;
+mod owner;
 mod partial_pageblock;
+mod prezeroing;
 mod run_map;
+mod watermarks;
 
 pub use allocation_replay::{AllocationReplay, ReplayedAllocation};
-pub use buddy::{PhysicalMemory, ZeroingResult, ZoneWatermarks};
-pub use frames::{FrameContent, FrameRun, FrameTouch};
+pub use buddy::PhysicalMemory;
+pub use content::FrameContent;
+pub use frame_touches::FrameTouch;
+pub use frames::FrameRun;
+pub use prezeroing::ZeroingResult;
+pub use watermarks::ZoneWatermarks;
 
 pub(crate) use buddy::AllocatedFrames;
-pub(crate) use compaction::{PageblockUse, ScanCount};
-pub(crate) use frames::{FrameOwner, block_of};
+pub(crate) use compaction::ScanCount;
+pub(crate) use contiguous::PageblockUse;
+pub(crate) use frames::block_of;
+pub(crate) use owner::FrameOwner;
 pub(crate) use run_map::{RunLengthMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).

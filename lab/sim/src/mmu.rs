@@ -52,14 +52,22 @@
 //! The plain one is the oracle, with no code of the fast one. `agree.rs` compares the fast one with
 //! it, `exact.rs` with the exact one. The fast and the exact one share TLBs and walk caches.
 
+mod access_bits;
+mod access_generator;
 mod caches;
 mod counters;
+mod error;
+mod group;
+mod huge_page_gain;
+mod latency;
 mod lru;
 mod memory;
 mod pattern;
+pub(crate) mod permutation;
 mod pipeline;
 pub mod presets;
 mod processor;
+mod resource_slots;
 mod rrip;
 mod run;
 mod tlb;
@@ -69,14 +77,19 @@ mod walk;
 mod walkers;
 
 pub use caches::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
-pub use counters::{CoreCounters, HugePageGain};
+pub use counters::CoreCounters;
+pub use error::MmuError;
+pub use group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
+pub use huge_page_gain::HugePageGain;
+pub use latency::LatencyShape;
 pub use lru::SetShape;
-pub use memory::{LatencyShape, MemorySpec};
+pub use memory::MemorySpec;
 pub use pattern::AccessPattern;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
-pub use processor::{MmuError, ProcessorSpec};
+pub use processor::ProcessorSpec;
 pub use run::PatternRun;
-pub use tlb::{GiantPages, L1TlbSpec, L2TlbSpec, TlbGroupCondition, TlbPageGroup, TlbPageGroups};
-pub use walk::{NestedCaches, WalkCacheSizes};
+pub use tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
+pub use walk::NestedCaches;
+pub use walk::WalkCacheSizes;

@@ -98,7 +98,7 @@ fn counters_are_consistent_on_every_processor() -> TestResult {
                 assert!(active <= pending * rounded, "{what}");
                 let walkers = f64::from(processor.walkers);
                 // A walk that is placed before one that starts later may last into it
-                // (`walkers.rs`); hence the tolerance.
+                // (`resource_slots.rs`); hence the tolerance.
                 assert!(pending <= 1.1 * walkers * active, "{what}");
                 let at_best = c.instructions as f64 / f64::from(processor.width);
                 assert!(c.cycles >= at_best, "{what}");

@@ -99,106 +99,108 @@ fn xz(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 #[test]
-fn each_format_is_read() {
-    use AccessKind::{Fetch, Load, Modify, Store};
-    let records = [
-        record(0x40_0000, [0x1000, 0, 0x2000, 0], [0, 0x3000]),
-        record(0x40_0004, [0; 4], [0; 2]),
-    ];
-    let whole = |format, text: &[u8], expected: &[(AccessKind, u64)]| {
-        let (accesses, error, _) = read(format, text, BadRecords::Fail);
-        assert!(error.is_none(), "{error:?}");
-        assert_eq!(places(&accesses), expected);
-        accesses
-    };
+fn lackey() {
+    let (accesses, error, _) = read(TraceFormat::Lackey, LACKEY.as_bytes(), BadRecords::Fail);
+    assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Fetch, 0x401_ab70),
-        (Fetch, 0x401_ab73),
-        (Store, 0x1f_ff00_0758),
-        (Load, 0x403_8e70),
-        (Modify, 0x403_9f30),
+        (AccessKind::Fetch, 0x401_ab70),
+        (AccessKind::Fetch, 0x401_ab73),
+        (AccessKind::Store, 0x1f_ff00_0758),
+        (AccessKind::Load, 0x403_8e70),
+        (AccessKind::Modify, 0x403_9f30),
     ];
-    let lackey = whole(TraceFormat::Lackey, LACKEY.as_bytes(), &expected);
-    assert_eq!((lackey[1].bytes, lackey[4].bytes), (Some(5), Some(4)));
+    assert_eq!(places(&accesses), expected);
+    assert_eq!((accesses[1].bytes, accesses[4].bytes), (Some(5), Some(4)));
+}
+
+#[test]
+fn drmemtrace() {
+    let (accesses, error, _) = read(TraceFormat::Drmemtrace, VIEW.as_bytes(), BadRecords::Fail);
+    assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Fetch, 0x7f2c_8b4b_2090),
-        (Fetch, 0x7f2c_8b4b_2093),
-        (Store, 0x7ffd_0fa3_a9a8),
-        (Load, 0x7ffd_0fa3_a9b0),
+        (AccessKind::Fetch, 0x7f2c_8b4b_2090),
+        (AccessKind::Fetch, 0x7f2c_8b4b_2093),
+        (AccessKind::Store, 0x7ffd_0fa3_a9a8),
+        (AccessKind::Load, 0x7ffd_0fa3_a9b0),
     ];
-    let view = whole(TraceFormat::Drmemtrace, VIEW.as_bytes(), &expected);
-    assert_eq!((view[3].bytes, view[3].thread), (Some(32), Some(342_625)));
+    assert_eq!(places(&accesses), expected);
+    assert_eq!(
+        (accesses[3].bytes, accesses[3].thread),
+        (Some(32), Some(342_625))
+    );
+}
+
+#[test]
+fn perf_script() {
+    let (accesses, error, _) = read(TraceFormat::PerfScript, PERF.as_bytes(), BadRecords::Fail);
+    assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Load, 0x7ffd_5c3a_1000),
-        (Store, 0x7f_0010),
-        (Store, 0x7ffe_0008),
+        (AccessKind::Load, 0x7ffd_5c3a_1000),
+        (AccessKind::Store, 0x7f_0010),
+        (AccessKind::Store, 0x7ffe_0008),
     ];
-    let perf = whole(TraceFormat::PerfScript, PERF.as_bytes(), &expected);
-    let threads: Vec<_> = perf.iter().map(|access| access.thread).collect();
+    assert_eq!(places(&accesses), expected);
+    let threads: Vec<_> = accesses.iter().map(|access| access.thread).collect();
     assert_eq!(threads, [Some(7318), Some(7320), Some(99)]);
-    assert_eq!(perf[0].time_ns, Some(123_456_789_012_000));
-    assert_eq!(perf[2].time_ns, Some(5_000_000_001));
+    assert_eq!(accesses[0].time_ns, Some(123_456_789_012_000));
+    assert_eq!(accesses[2].time_ns, Some(5_000_000_001));
+}
+
+#[test]
+fn champsim() {
+    let mut bytes = record(0x40_0000, [0x1000, 0, 0x2000, 0], [0, 0x3000]);
+    bytes.extend(record(0x40_0004, [0; 4], [0; 2]));
+    let (accesses, error, _) = read(TraceFormat::ChampSim, &bytes, BadRecords::Fail);
+    assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Fetch, 0x40_0000),
-        (Load, 0x1000),
-        (Load, 0x2000),
-        (Store, 0x3000),
-        (Fetch, 0x40_0004),
+        (AccessKind::Fetch, 0x40_0000),
+        (AccessKind::Load, 0x1000),
+        (AccessKind::Load, 0x2000),
+        (AccessKind::Store, 0x3000),
+        (AccessKind::Fetch, 0x40_0004),
     ];
-    whole(TraceFormat::ChampSim, &records.concat(), &expected);
+    assert_eq!(places(&accesses), expected);
 }
 
 #[test]
 fn what_is_wrong_is_said_where_it_is() {
+    let message = |format, text: &[u8]| {
+        let (accesses, error, _) = read(format, text, BadRecords::Fail);
+        (
+            accesses.len(),
+            error.map(|error| error.to_string()).unwrap_or_default(),
+        )
+    };
+    let (before, said) = message(TraceFormat::Lackey, b" L 10,8\n L 1g,8\n L 20,8\n");
+    assert_eq!(before, 1);
     let expected = "line 2: \" L 1g,8\" is not a valid line or record of the trace: expected \"I  ADDRESS,SIZE\", \
                     \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
+    assert_eq!(said, expected);
+    let (before, said) = message(TraceFormat::Lackey, b" L 10,8\n L 20,");
     let cut = "line 2: the trace ends within a line; it was cut off: record or copy it again";
-    let begun = [record(1, [0; 4], [0; 2]), vec![7; 63]].concat();
-    let bad = [record(1, [0; 4], [0; 2]), vec![7; 64]].concat();
-    let (lackey, champsim) = (TraceFormat::Lackey, TraceFormat::ChampSim);
-    let cases: [(_, &[u8], _, _, _); 6] = [
-        (
-            lackey,
-            b" L 10,8\n L 1g,8\n L 20,8\n",
-            1,
-            expected,
-            expected,
-        ),
-        (lackey, b" L 10,8\n L 20,", 1, cut, cut),
-        (
-            champsim,
-            &begun,
-            1,
-            "byte 64: the trace ends within a record",
-            "",
-        ),
-        (champsim, &bad, 1, "byte 64: ", "0 or 1"),
-        (
-            TraceFormat::PerfScript,
-            &[b'x'; 100_000],
-            0,
-            "line 1: \"xxx",
-            "",
-        ),
-        (
-            TraceFormat::Drmemtrace,
-            b"1 1: 5 write x byte(s) @ 0x10\n",
-            0,
-            "line 1: ",
-            "",
-        ),
-    ];
-    for (format, text, before, begins, contains) in cases {
-        let (accesses, error, _) = read(format, text, BadRecords::Fail);
-        let said = error.map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(accesses.len(), before, "{said}");
-        assert!(
-            said.starts_with(begins) && said.contains(contains),
-            "{said}"
-        );
-        let is_text = !matches!(format, TraceFormat::ChampSim);
-        assert!(!is_text || said.len() < 400, "{said}");
-    }
+    assert_eq!((before, said.as_str()), (1, cut));
+    let mut bytes = record(1, [0; 4], [0; 2]);
+    bytes.extend([7; 63]);
+    let (before, said) = message(TraceFormat::ChampSim, &bytes);
+    assert_eq!(before, 1);
+    assert!(
+        said.starts_with("byte 64: the trace ends within a record"),
+        "{said}"
+    );
+    bytes.push(7);
+    let (_, said) = message(TraceFormat::ChampSim, &bytes);
+    assert!(
+        said.starts_with("byte 64: ") && said.contains("0 or 1"),
+        "{said}"
+    );
+    let long = [b'x'; 100_000];
+    let (_, said) = message(TraceFormat::PerfScript, &long);
+    assert!(
+        said.starts_with("line 1: \"xxx") && said.len() < 400,
+        "{said}"
+    );
+    let (_, said) = message(TraceFormat::Drmemtrace, b"1 1: 5 write x byte(s) @ 0x10\n");
+    assert!(said.starts_with("line 1: "), "{said}");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
 use super::program_run::SampleSettings;
 use super::zeroing_neighbour::ZeroingNeighbour;
-use crate::kernel::{SimulatedKernel, ZeroingSpec};
+use crate::kernel::SimulatedKernel;
 use crate::mmu::TlbPageGroups;
-use crate::simulate::SimulationSetup;
+use crate::setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
@@ -81,17 +81,17 @@ impl Engine {
         let value = setup.sample.to_string();
         require(fits, "accesses in a sample", "64 to 100 million", value)?;
         let fault_ahead = setup.fault_ahead && system.fills_ahead;
-        let zeroing = (system.zeroes_ahead && !fault_ahead).then(ZeroingSpec::default);
+        let zeroing = system.background_zeroing_spec().filter(|_| !fault_ahead);
         let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
         kernel.set_zeroing(setup.tuning.overridden_zeroing(zeroing));
         if setup.zeroed_before && zeroing.is_some() {
-            kernel.memory.zero_free(u64::MAX);
+            kernel.zero_free_memory();
         }
         if hosted {
             // Recording starts here: frames that a guest zeroed before are ones that its host never
             // gave it.
-            kernel.memory.record_touches();
+            kernel.record_frame_touches();
         }
         if setup.fragmented > 0.0 {
             kernel.fragment_free_memory(setup.fragmented, setup.seed);

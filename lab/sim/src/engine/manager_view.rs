@@ -58,9 +58,7 @@ impl Engine {
             for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
                 guest.record_host_remap(RegionAddr::containing(start));
             }
-            for program in guest.machine.programs.iter_mut().filter(|p| p.is_busy()) {
-                program.stall_for(locked);
-            }
+            guest.hold_up_programs(locked);
             return Ok(());
         }
         let found = self.programs.iter_mut().find(|p| p.id == id);
@@ -235,7 +233,7 @@ impl Sampling for Engine {
         _until: Duration,
     ) -> Result<SliceProgress<()>> {
         let space = self.space_of(process)?;
-        let (clear, _) = self.kernel.sampling_time(space).map_err(other)?;
+        let (clear, _) = self.sampling_time(space)?;
         self.charge_call(clear);
         let now = self.now;
         if let Some(guest) = self.guest(process) {
@@ -269,7 +267,7 @@ impl Sampling for Engine {
         _until: Duration,
     ) -> Result<SliceProgress<ProcessSample>> {
         let space = self.space_of(process)?;
-        let (_, read) = self.kernel.sampling_time(space).map_err(other)?;
+        let (_, read) = self.sampling_time(space)?;
         let now = self.now;
         let kernel = &self.kernel;
         let mut guests = self.guests.iter_mut();
@@ -343,5 +341,11 @@ impl Explain for Engine {
             name: found.map_or_else(String::new, |(_, name)| name.clone()),
             ..ProcessDescription::default()
         }
+    }
+}
+
+impl Engine {
+    fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
+        self.kernel.sampling_time(space).map_err(other)
     }
 }

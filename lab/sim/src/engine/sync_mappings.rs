@@ -80,7 +80,7 @@ impl Program {
             self.changed_share += self.access_share_of_region(region);
             self.moved.insert(region);
             if before.is_none() && found.is_some() {
-                // A guess until `guests/host_memory.rs` knows better.
+                // A guess until `guests/host_mappings.rs` knows better.
                 self.seen.set_host_page_size(region, LeafSize::Base)?;
             }
         }

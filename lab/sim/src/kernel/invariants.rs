@@ -1,6 +1,7 @@
 //! Invariants of the model.
 
-use super::reclaim::regions_around;
+mod sizes;
+
 use super::region::RegionMapping;
 use super::space::{AddressSpace, first_page};
 use super::{BrokenKernel, SimulatedKernel};
@@ -133,75 +134,6 @@ impl SimulatedKernel {
         ];
         let broken = rules.into_iter().find(|(_, holds)| !holds);
         let broken = broken.map(|(rule, _)| rule);
-        broken.or_else(|| broken_size_rule(space, number, region))
+        broken.or_else(|| sizes::broken(space, number, region))
     }
-}
-
-fn broken_size_rule(
-    space: &AddressSpace,
-    number: u64,
-    region: &RegionMapping,
-) -> Option<&'static str> {
-    let known = space.many_sizes || region.folios.is_empty() && region.multi_region.is_none();
-    if !known {
-        return Some("only a space of many sizes has folios or larger pages");
-    }
-    broken_folios(region).or_else(|| broken_multi_region_rule(space, number, region))
-}
-
-fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
-    if region.huge.is_some() && !region.folios.is_empty() {
-        return Some("a huge page has no folios");
-    }
-    let mut seen = PageBits::EMPTY;
-    for (order, pages) in region.folios.iter() {
-        if !(1..9).contains(&order.number()) {
-            return Some("folios have 2 to 256 pages");
-        }
-        if !pages.and(seen).is_empty() {
-            return Some("a page is in one folio only");
-        }
-        seen = seen.or(pages);
-        if pages.whole_blocks(order.number()) != pages {
-            return Some("folios are whole");
-        }
-        if !pages.is_subset_of(region.present) {
-            return Some("all of a folio is present");
-        }
-        let lying = (0..512).filter(|page| pages.contains(*page)).all(|page| {
-            let place = u32::from(page) % (1 << order.number());
-            let head = region.frame(page - place as u16);
-            let frame = region.frame(page);
-            head.is_some_and(|head| head % (1 << order.number()) == 0)
-                && frame == head.map(|head| head + place)
-        });
-        if !lying {
-            return Some("a folio lies in a row, aligned in memory as in its region");
-        }
-    }
-    None
-}
-
-fn broken_multi_region_rule(
-    space: &AddressSpace,
-    number: u64,
-    region: &RegionMapping,
-) -> Option<&'static str> {
-    let order = region.multi_region?;
-    let Some(block) = region.huge else {
-        return Some("what is part of a larger page is huge");
-    };
-    let around = regions_around(number, order);
-    let place = number - around.start;
-    let Some(first) = u64::from(block).checked_sub(place) else {
-        return Some("a larger page lies in a row");
-    };
-    if first % order.regions() != 0 {
-        return Some("a larger page is aligned in memory");
-    }
-    let alike = around.clone().zip(first..).all(|(neighbour, block)| {
-        let found = space.table.get(neighbour);
-        found.is_some_and(|f| f.multi_region == Some(order) && f.huge.map(u64::from) == Some(block))
-    });
-    (!alike).then_some("all parts of a larger page are mapped, and lie in a row")
 }

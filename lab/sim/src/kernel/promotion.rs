@@ -1,13 +1,15 @@
 //! Promotion: maps regions by larger pages, by a decision from outside.
 
+mod multi_region;
+mod sub_region;
+
 use super::costs::times;
-use super::fault_mapping::block_around;
-use super::reclaim::regions_around;
-use super::region::{RegionMapping, huge_run};
+use super::region::RegionMapping;
+use super::region::huge_run;
 use super::space::RegionId;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{FrameContent, FrameRun, ValueRun, block_of};
+use crate::memory::{FrameContent, ValueRun, block_of};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
@@ -192,138 +194,5 @@ impl SimulatedKernel {
         if let Some(found) = self.region_mut(RegionId::new(space, region)) {
             found.accessed = found.accessed.or(pages.and(found.present));
         }
-    }
-}
-
-impl SimulatedKernel {
-    /// Makes one page of the regions around this; doesn't copy huge pages that lie as needed.
-    fn join_regions(&mut self, at: RegionId, order: PageOrder) -> Result<CompletedPromotion> {
-        let around = regions_around(at.region, order);
-        let regions = around.map(|region| RegionId { region, ..at });
-        let regions: Vec<RegionId> = regions.collect();
-        for part in &regions {
-            let smaller = |of: PageOrder| of < order;
-            let fits = |found: &RegionMapping| {
-                found.can_be_copied() && found.multi_region.is_none_or(smaller)
-            };
-            if !self.one_mapping_holds_region(*part, fits)? {
-                return Err(at.not_candidate_error());
-            }
-        }
-        let mut time = Duration::ZERO;
-        let each = order.regions();
-        let mut work = PromotionWork {
-            flushed: each,
-            looked: each,
-            ..PromotionWork::default()
-        };
-        if !self.are_contiguous_huge_pages(&regions) {
-            let block = self.contiguous_blocks(each as u32, &mut time);
-            let block = block.ok_or(at.no_frames_error(order))?;
-            for (at, block) in regions.iter().zip(block..) {
-                let owner = self.owner(*at, 0)?;
-                self.memory
-                    .change_frame_owner(FrameRun::of_block(block), owner);
-                self.split_multi_region_page(*at);
-                self.copy_region_to(*at, block, true, &mut work)?;
-            }
-        }
-        for part in regions {
-            self.split_multi_region_page(part);
-            self.space_mut(at.space)?.many_sizes = true;
-            self.get_or_create_region(part)?.multi_region = Some(order);
-        }
-        Ok(self.completed_promotion(time, &work))
-    }
-
-    /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.
-    fn are_contiguous_huge_pages(&self, regions: &[RegionId]) -> bool {
-        let block = |at: &RegionId| self.region(*at)?.huge;
-        let first = regions.first().and_then(block);
-        first.is_some_and(|first| {
-            let mut all = regions.iter().zip(first..);
-            first % regions.len() as u32 == 0 && all.all(|(at, there)| block(at) == Some(there))
-        })
-    }
-}
-
-impl SimulatedKernel {
-    /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
-    /// aligned, has something present and lies in one mapping. It must not be in a page of this
-    /// size or a larger one. As in khugepaged, it must have nothing in swap.
-    fn collapse_blocks(&mut self, at: RegionId, order: PageOrder) -> Result<CompletedPromotion> {
-        let mut blocks = Vec::new();
-        for first in (0..PAGES_PER_REGION).step_by(order.pages() as usize) {
-            if self.is_candidate(at, first, order)? {
-                blocks.push(first);
-            }
-        }
-        let mut work = PromotionWork {
-            looked: 1,
-            ..PromotionWork::default()
-        };
-        for first in &blocks {
-            if !self.collapse_block(at, *first, order, &mut work)? {
-                break;
-            }
-            // Each block is locked, emptied and flushed by itself; the region is scanned once.
-            work.flushed += 1;
-        }
-        if work.flushed == 0 {
-            return Err(match blocks.len() {
-                0 => at.not_candidate_error(),
-                _ => at.no_frames_error(order),
-            });
-        }
-        Ok(self.completed_promotion(Duration::ZERO, &work))
-    }
-
-    fn is_candidate(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
-        let found = self.space(at.space)?.table.get(at.region);
-        let Some(found) = found.filter(|found| found.huge.is_none()) else {
-            return Ok(false);
-        };
-        let pages = block_around(first, order);
-        let has = |set: PageBits| !pages.and(set).is_empty();
-        Ok(has(found.present)
-            && !has(found.swapped)
-            && !has(found.folios.at_least(order))
-            && self.mapping_holds_block(at, first, order)?)
-    }
-
-    /// Returns whether there was memory for it.
-    fn collapse_block(
-        &mut self,
-        at: RegionId,
-        first: u16,
-        order: PageOrder,
-        work: &mut PromotionWork,
-    ) -> Result<bool> {
-        let Some(got) = self.sized_frames(at, first, order)? else {
-            return Ok(false);
-        };
-        let pages = order.pages() as u16;
-        let owned = self.space_mut(at.space)?;
-        owned.many_sizes = true;
-        let found = owned.table.get_or_create(at.region);
-        let block = block_around(first, order);
-        let old: Vec<_> = found.frames.runs_within(first, pages).collect();
-        let (there, written) = (found.present.and(block), found.written.and(block));
-        let accessed = found.accessed.and(block);
-        for (first, count) in there.each_run() {
-            found.unmap_run(first, count);
-        }
-        found.map_folio(order, first, got.frames);
-        found.written = found.written.or(written);
-        found.accessed = found.accessed.or(accessed);
-        found.cold = false;
-        let added = pages - there.count();
-        owned.resident += u64::from(added);
-        for run in old {
-            self.release_unmapped_frames(run);
-        }
-        self.break_reservation(at);
-        work.add(there.count(), added, got.dirty > 0);
-        Ok(true)
     }
 }

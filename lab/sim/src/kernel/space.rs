@@ -1,6 +1,6 @@
 //! Address spaces: mappings, and the page table under them.
 
-use super::region::RegionTable;
+use super::table::RegionTable;
 use super::{KernelError, Result};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
@@ -99,7 +99,7 @@ impl FaultCounts {
 }
 
 /// An address space; see the module's documentation. Pages are counted from address 0.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) id: SpaceId,
     /// Private, anonymous, writable mappings: the first page of each, and the first after it.
@@ -184,7 +184,16 @@ impl AddressSpace {
     pub(crate) fn new(id: SpaceId) -> Self {
         Self {
             id,
-            ..Self::default()
+            mappings: BTreeMap::new(),
+            table: RegionTable::default(),
+            resident: 0,
+            huge: 0,
+            swapped: 0,
+            faults: FaultCounts::default(),
+            fault_sizes: None,
+            many_sizes: false,
+            charged: Duration::ZERO,
+            mergeable: false,
         }
     }
 

@@ -1,20 +1,22 @@
-//! The kernel's state, the creation and end of address spaces, and changes to mappings that their
-//! owner did not request. A processor must learn of these: swapping, same-page merging and, where
-//! frames matter, compaction.
+//! The kernel's state, and the creation and end of address spaces.
 
+use super::cache::PageCache;
+use super::compaction::CompactionDeferral;
 use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::first_touches::FirstTouchWatch;
-use super::page_moves::CompactionDeferral;
-use super::reclaim::{PageCache, Reservations};
+use super::host_swap::HostSwap;
+use super::recency::ReclaimLists;
 use super::region::RegionMapping;
+use super::remapped_regions::RemappedRegions;
+use super::reservations::Reservations;
 use super::space::{AddressSpace, RegionId, pages_of};
-use super::swap::{HostSwap, ReclaimLists, SwapDevice};
+use super::swap::SwapDevice;
 use super::threads::KernelThreads;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
-use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
-use std::collections::{BTreeMap, BTreeSet};
+use hawkeye_policy::HUGE_PAGE_BYTES;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ const MOST_BYTES: u64 = 1 << 40;
 /// A kernel at work; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct SimulatedKernel {
-    pub(crate) memory: PhysicalMemory,
+    pub(super) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
     pub(crate) faults: FaultPolicy,
     pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,
@@ -150,37 +152,5 @@ impl SimulatedKernel {
 
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {
         times(base_pages, self.costs.free_base_ns) + times(huge_pages, self.costs.free_huge_ns)
-    }
-}
-
-/// Regions with such changes, if they are recorded.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RemappedRegions {
-    regions: Option<BTreeSet<RegionId>>,
-    /// Whether moves of pages to other frames count too.
-    pub(super) moves: bool,
-}
-
-impl RemappedRegions {
-    pub(crate) fn record(&mut self, at: RegionId) {
-        if let Some(regions) = &mut self.regions {
-            regions.insert(at);
-        }
-    }
-}
-
-impl SimulatedKernel {
-    /// Starts to record regions from which the kernel swaps or merges pages. With `moves` it also
-    /// records those in which it moves pages to other frames.
-    pub fn record_remapped(&mut self, moves: bool) {
-        self.reports.remapped.regions.get_or_insert_default();
-        self.reports.remapped.moves = moves;
-    }
-
-    /// Those regions since the last call, in ascending order.
-    pub fn take_remapped(&mut self) -> Vec<(SpaceId, RegionAddr)> {
-        let regions = self.reports.remapped.regions.as_mut().map(std::mem::take);
-        let regions = regions.unwrap_or_default().into_iter();
-        regions.map(|at| (at.space, at.address())).collect()
     }
 }

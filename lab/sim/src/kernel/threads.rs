@@ -1,9 +1,9 @@
 //! The kernel's threads: kswapd, the zeroing thread, same-page merging.
 
+use super::SimulatedKernel;
 use super::costs::times;
-use super::fault_mapping::RECLAIM_BATCH;
 use super::space::RegionId;
-use super::{Result, SimulatedKernel, SpaceId};
+use crate::kernel::frame_supply::RECLAIM_BATCH;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -96,6 +96,12 @@ impl SimulatedKernel {
         self.threads.zeroing = spec;
     }
 
+    /// Zeroes all free memory, as the thread does on a long-idle machine. Charges no thread.
+    pub fn zero_free_memory(&mut self) {
+        self.memory.zero_free(u64::MAX);
+        self.debug_check();
+    }
+
     /// Starts or stops same-page merging.
     pub fn set_merging(&mut self, spec: Option<SamePageMergingSpec>) {
         self.threads.merging = spec;
@@ -159,65 +165,5 @@ impl SimulatedKernel {
         let most = pages_by_rate(&mut self.threads.merging_credit, spec.pages_per_s, step);
         (done.merge_scanned, done.merged) = self.merge_same_pages(most, &mut done.merging);
         self.threads.times.merging += done.merging;
-    }
-}
-
-// Same-page merging of zeros at a host (KSM with `use_zero_pages`, in outline).
-//
-// KSM merges pages of equal content. The only content that this model knows is zeros. Free memory
-// of a guest that zeroes in advance holds zeros (paper, section 4). Here a page is merged when the
-// scan first reaches it; KSM waits until it has not changed from one scan to the next.
-
-impl SimulatedKernel {
-    /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it).
-    pub fn set_mergeable(&mut self, space: SpaceId, mergeable: bool) -> Result<()> {
-        self.space_mut(space)?.mergeable = mergeable;
-        Ok(())
-    }
-
-    /// Scans at least `pages` present pages, by whole regions; returns pages scanned and merged.
-    pub(crate) fn merge_same_pages(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
-        let (mut scanned, mut merged) = (0, 0);
-        let mut wrapped = false;
-        while scanned < pages {
-            let Some((space, region)) = self.next_mergeable() else {
-                self.threads.merging_at = RegionId::default();
-                if wrapped {
-                    break;
-                }
-                wrapped = true;
-                continue;
-            };
-            self.threads.merging_at = RegionId {
-                space,
-                region: region + 1,
-            };
-            let at = RegionId { space, region };
-            let Some(found) = self.region(at) else {
-                continue;
-            };
-            let present = u64::from(found.present.count());
-            let zeros = !found.present.minus(found.nonzero).is_empty();
-            scanned += present;
-            if !zeros {
-                *time += times(present, self.costs.scan_used_ns);
-                continue;
-            }
-            // KSM splits a huge page to merge a part of it.
-            let splits = self.split_huge(at).unwrap_or(0);
-            *time += times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-            self.reports.remapped.record(at);
-            merged += u64::from(self.drop_zeros(at, time).unwrap_or(0));
-        }
-        (scanned, merged)
-    }
-
-    fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
-        let at = self.threads.merging_at;
-        self.spaces.range(at.space..).find_map(|(_, space)| {
-            let from = if space.id == at.space { at.region } else { 0 };
-            let region = space.table.next(from).filter(|_| space.mergeable)?;
-            Some((space.id, region))
-        })
     }
 }

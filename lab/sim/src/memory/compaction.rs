@@ -1,12 +1,10 @@
-//! Fragmentation, and compaction's two scanners (`mm/compaction.c` in outline). One looks upwards
-//! for pageblocks that can be emptied, the other downwards for free frames to move their pages to.
+//! Compaction's two scanners (`mm/compaction.c` in outline). One looks upwards for pageblocks that
+//! can be emptied, the other downwards for free frames to move their pages to.
 
-use super::buddy::PageblockState;
 use super::frames::first_of;
 use super::partial_pageblock::PartialPageblock;
 use super::run_map::ValueRun;
-use super::{FrameContent, FrameOwner, FrameRun, PhysicalMemory};
-use crate::rng::SimulationRng;
+use super::{FrameContent, FrameOwner, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 #[derive(Clone, Debug)]
@@ -116,93 +114,5 @@ impl PhysicalMemory {
             .iter()
             .sum();
         self.free_frames() - huge * u64::from(PAGES_PER_REGION)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageblockUse {
-    /// A number of pages (0-512).
-    Pages(u16),
-    /// One page, and its owner.
-    Whole(FrameOwner),
-}
-
-impl PhysicalMemory {
-    pub(crate) fn blocks(&self) -> u32 {
-        self.blocks.len() as u32
-    }
-
-    /// The content of a pageblock; `None` if some of it can't move.
-    pub(crate) fn pageblock_use(&self, block: u32) -> Option<PageblockUse> {
-        match self.blocks.get(block as usize)? {
-            PageblockState::Free { .. } => Some(PageblockUse::Pages(0)),
-            PageblockState::Owned(owner) => {
-                let owner = FrameOwner::unpack(*owner);
-                owner.is_movable().then_some(PageblockUse::Whole(owner))
-            }
-            PageblockState::Parts(parts) => {
-                let moves = parts
-                    .owners
-                    .iter()
-                    .all(|run| FrameOwner::unpack(run.value).is_movable());
-                moves.then(|| PageblockUse::Pages(PAGES_PER_REGION - parts.free.count()))
-            }
-        }
-    }
-
-    /// Takes the free frames of a pageblock for the kernel, so that no other allocation gets them
-    /// (`MIGRATE_ISOLATE`).
-    pub(crate) fn isolate(&mut self, block: u32) {
-        let start = first_of(block);
-        loop {
-            let free = match self.blocks.get(block as usize) {
-                Some(PageblockState::Free { .. }) => Some((0, PAGES_PER_REGION)),
-                Some(PageblockState::Parts(parts)) => parts.free.next_run(0),
-                Some(PageblockState::Owned(_)) | None => None,
-            };
-            let Some((first, count)) = free else {
-                return;
-            };
-            let frame = start + u32::from(first);
-            let owner = isolated(frame);
-            if self.allocate_at(frame, count, owner).is_none() {
-                return;
-            }
-        }
-    }
-
-    /// Keeps frames of an isolated pageblock for the kernel after their page was moved out.
-    pub(crate) fn keep_isolated(&mut self, frames: FrameRun) {
-        self.change_frame_owner(frames, isolated(frames.first));
-    }
-}
-
-fn isolated(frame: u32) -> FrameOwner {
-    FrameOwner::Kernel {
-        frame: frame.into(),
-    }
-}
-
-impl PhysicalMemory {
-    /// Free memory fragmentation index for huge pages, 0-1: the share of free memory in blocks too
-    /// small for one. It is Linux's `unusable_free_index`, which the manager reads on a running
-    /// machine. Without any free memory: 1.
-    pub fn fmfi(&self) -> f64 {
-        let free = self.free_frames();
-        if free == 0 {
-            return 1.0;
-        }
-        self.scattered_frames() as f64 / free as f64
-    }
-
-    /// A random frame in a random pageblock that is free as a whole. Allocation of that frame
-    /// leaves 511 frames that make no huge page.
-    pub(crate) fn spoilable_frame(&self, rng: &mut SimulationRng) -> Option<u32> {
-        let blocks = self.blocks.len() as u64;
-        let start = rng.draw_below(blocks) as u32;
-        let free =
-            |block: &u32| matches!(self.blocks[*block as usize], PageblockState::Free { .. });
-        let block = (start..blocks as u32).chain(0..start).find(free)?;
-        Some(first_of(block) + rng.draw_below(PAGES_PER_REGION.into()) as u32)
     }
 }

@@ -9,12 +9,12 @@
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
 use super::caches::{CacheLevelSpec, CacheReplacement};
+use super::group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
+use super::latency::LatencyShape;
 use super::lru::SetShape;
-use super::memory::{LatencyShape, MemorySpec};
+use super::memory::MemorySpec;
 use super::processor::ProcessorSpec;
-use super::tlb::{
-    GiantPages, L1TlbSpec, L2TlbSpec, TlbGroupCondition, TlbPageGroup, TlbPageGroups,
-};
+use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 use super::walk::{NestedCaches, WalkCacheSizes};
 
 const KIB: u64 = 1 << 10;

@@ -1,12 +1,13 @@
 //! A processor, as data.
 
+use super::error::MmuError;
+use super::group::{TlbPageGroup, TlbPageGroups};
 use super::lru::SetShape;
 use super::memory::MemorySpec;
-use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec, TlbPageGroup, TlbPageGroups};
+use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 use super::walk::{NestedCaches, WalkCacheSizes};
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// One core and its private resources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,37 +121,6 @@ impl ProcessorSpec {
         require(brought, part, "at least 0 and finite")?;
         self.groups.check(self.name)
     }
-}
-
-/// A processor, an access pattern or a footprint that can't be simulated.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum MmuError {
-    /// A footprint that is no number of whole regions, or too large.
-    #[error("memory must be 1 or more whole regions of 2 MiB and at most 1 TiB, not {bytes} bytes")]
-    Footprint {
-        /// The footprint.
-        bytes: u64,
-    },
-    /// An access pattern with a value out of range.
-    #[error("pattern: {parameter} must be {allowed}, not {value}")]
-    Pattern {
-        /// Which value.
-        parameter: &'static str,
-        /// The values it can have, worded to follow "must be".
-        allowed: &'static str,
-        /// The value it was given.
-        value: f64,
-    },
-    /// A processor that can't be built.
-    #[error("processor {processor}: {part} must be {allowed}")]
-    Processor {
-        /// Its name.
-        processor: &'static str,
-        /// Which part of it.
-        part: &'static str,
-        /// What it can be, worded to follow "must be".
-        allowed: &'static str,
-    },
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! A program on a core: its time, its counters and the access bits of its pages.
 
+use super::access_bits::AccessBits;
+use super::access_generator::AccessGenerator;
 use super::counters::CoreCounters;
-use super::pattern::{AccessGenerator, AccessPattern};
-use super::pipeline::{AccessBits, Pipeline};
-use super::processor::{MmuError, ProcessorSpec};
+use super::error::MmuError;
+use super::pattern::AccessPattern;
+use super::pipeline::Pipeline;
+use super::processor::ProcessorSpec;
 use super::translation::LeafSize;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::time::Duration;
@@ -64,7 +67,9 @@ impl PatternRun {
     /// none of such pages. A remainder at the end of the memory counts as a whole group. In a
     /// virtual machine a TLB holds a group as one entry if the host's pages are at least as large.
     pub fn in_groups(mut self, processor: &ProcessorSpec) -> Self {
-        (self.pipeline, self.bits.mark) = self.pipeline.in_groups(processor);
+        let mark;
+        (self.pipeline, mark) = self.pipeline.in_groups(processor);
+        self.bits.set_bit_mask(mark);
         self
     }
 

@@ -67,25 +67,35 @@
 
 mod access;
 mod associative;
+mod batch_result;
+mod chunk_tables;
 mod counters;
+mod error;
+mod guest;
+mod key_cache;
 mod mappings;
 mod missed_pages;
 mod page_walk_caches;
+mod recent_keys;
 mod sizes;
 mod spec;
+mod state;
 mod table_caches;
 mod tags;
 mod tlb;
 mod translator;
 mod walker;
 
-pub use access::{Access, AccessFault, BatchResult};
+pub use access::Access;
 pub use associative::FullyAssociativeLru;
+pub use batch_result::{AccessFault, BatchResult};
 pub use counters::TranslationCounters;
+pub use error::MappingError;
+pub(super) use key_cache::KeyCache;
 pub(crate) use mappings::AccessBitMask;
-pub use mappings::{MappingError, Mappings};
+pub use mappings::Mappings;
 pub(super) use missed_pages::MAX_LEVELS;
-pub(super) use page_walk_caches::{KeyCache, UpperEntryCaches};
+pub(super) use page_walk_caches::UpperEntryCaches;
 pub(crate) use sizes::EntryOrders;
 pub use sizes::{EntrySize, LeafSize};
 pub use spec::{PageTableLevels, PageTableSetup, ProgramWork, TranslatorSpec};

@@ -3,8 +3,9 @@
 //! (1), 2 registers written and 4 read (1 each), 2 addresses written and 4 read (8 each). An
 //! address of 0 is none.
 
+use super::error::{Result, TraceError, TracePosition};
 use super::text::trace_read_error;
-use super::{AccessKind, Result, TraceAccess, TraceError, TracePosition};
+use super::{AccessKind, TraceAccess};
 use std::io::Read;
 
 pub(super) const RECORD_BYTES: usize = 64;

@@ -3,7 +3,7 @@
 //! `write` or `ifetch` with `SIZE byte(s) @ 0xADDRESS`, a marker, or something that is no access of
 //! the program.
 
-use super::text::{ParsedLine, decimal, hex};
+use super::fields::{ParsedLine, decimal, hex};
 use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str = "\"RECORD INSTRUCTION: THREAD read|write|ifetch SIZE byte(s) @ 0xADDRESS ...\" or a marker in <>";

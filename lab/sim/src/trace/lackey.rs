@@ -2,7 +2,7 @@
 //! instructions as `I addr,size`, data as ` L addr,size`, ` S` and ` M`; addresses are hexadecimal,
 //! sizes decimal.
 
-use super::text::{ParsedLine, decimal, hex};
+use super::fields::{ParsedLine, decimal, hex};
 use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str =

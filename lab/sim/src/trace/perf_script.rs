@@ -4,7 +4,7 @@
 //!
 //! These are samples: one access of thousands.
 
-use super::text::{ParsedLine, decimal, hex};
+use super::fields::{ParsedLine, decimal, hex};
 use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str = "\"COMMAND PID SECONDS.MICROSECONDS: EVENT: ADDRESS\" with an event of loads or stores, as \

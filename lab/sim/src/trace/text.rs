@@ -1,6 +1,6 @@
-//! Lines of a stream, one at a time, and numbers in them.
+//! Lines of a stream, one at a time.
 
-use super::{Result, TraceError, TracePosition};
+use super::error::{Result, TraceError, TracePosition};
 use std::io::{BufRead, Read};
 
 /// Longest line; no trace format has longer ones.
@@ -75,32 +75,4 @@ pub(super) fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]);
     let dots = if bytes.len() > MOST { "..." } else { "" };
     format!("{:?}{dots}", text.trim_end())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParsedLine {
-    Access(super::TraceAccess),
-    /// A line that is not about an access.
-    Other,
-    Bad,
-}
-
-pub(super) type LineParser = fn(&str) -> ParsedLine;
-
-/// Digits of this base and nothing else. (The standard parser accepts a sign too.)
-pub(super) fn number(digits: &str, base: u32) -> Option<u64> {
-    let all = digits.bytes().all(|digit| char::from(digit).is_digit(base));
-    if all {
-        u64::from_str_radix(digits, base).ok()
-    } else {
-        None
-    }
-}
-
-pub(super) fn hex(digits: &str) -> Option<u64> {
-    number(digits, 16)
-}
-
-pub(super) fn decimal(digits: &str) -> Option<u64> {
-    number(digits, 10)
 }

@@ -2,7 +2,10 @@
 
 mod agreement;
 mod common;
+mod compaction;
 mod faults;
+mod freebsd;
 mod pressure;
 mod promotion;
 mod sizes;
+mod threads;

@@ -1,6 +1,6 @@
 //! A guest's accesses as its host sees them: what its programs do to the guest's memory.
 
-use super::{GuestMachine, block_of_region, region_of_block};
+use super::guest::{GuestMachine, block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
 use crate::engine::accesses::touch_probability;

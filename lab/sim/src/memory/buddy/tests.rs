@@ -210,14 +210,3 @@ proptest! {
         prop_assert_eq!(twin.free_huge_frames(FrameContent::Zeroed) + twin.free_huge_frames(FrameContent::Dirty), blocks);
     }
 }
-
-/// `min_free_kbytes`: about 16 MiB on machines of 16 GiB, about 39 MiB on machines of 96 GiB.
-#[test]
-fn follow_the_square_root_of_memory() {
-    let of = |gib: u64| ZoneWatermarks::of_frames(gib << 18);
-    assert_eq!(of(16).min, 4096);
-    assert_eq!(of(96).min, 10_033);
-    assert_eq!(of(1024).min, 16_384);
-    assert_eq!(of(16).low - of(16).min, 4194);
-    assert_eq!(of(16).high, of(16).low + 4194);
-}

@@ -1,17 +1,17 @@
 //! Mappings and access bits of an address space.
 
-use super::super::{MmuError, TlbPageGroups};
-use super::missed_pages::{ChunkTables, MAX_CHUNKS, REGIONS_PER_CHUNK, page_number, region_of};
-use super::sizes::{EntryOrders, EntrySize, LeafSize, RegionTranslation};
-use hawkeye_policy::RegionAddr;
-use prefetch_index::prefetch_index;
-use thiserror::Error;
-
 mod changes;
+mod chunks;
 mod groups;
 
+use super::chunk_tables::{ChunkTables, REGIONS_PER_CHUNK, page_number, region_of};
+use super::sizes::{EntryOrders, EntrySize, LeafSize};
+use super::state::RegionTranslation;
+use crate::mmu::{MmuError, TlbPageGroups};
 pub(crate) use groups::AccessBitMask;
 pub(super) use groups::GroupMembership;
+use hawkeye_policy::RegionAddr;
+use prefetch_index::prefetch_index;
 
 const WORDS: usize = 8;
 const FULL: [u64; WORDS] = [u64::MAX; WORDS];
@@ -199,7 +199,7 @@ impl Mappings {
         were_clear
     }
 
-    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_pages_accessed) will set. Those of
+    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_each) will set. Those of
     /// base pages do not fit into the caches of the simulating machine.
     #[inline(always)]
     pub(super) fn prefetch_access_bit(&self, page: u32, leaf: usize) {
@@ -250,92 +250,4 @@ fn words(plane: &[u64], index: usize) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     words.copy_from_slice(&plane[index * WORDS..][..WORDS]);
     words
-}
-
-pub(super) type Result<T, E = MappingError> = std::result::Result<T, E>;
-
-/// Why mappings could not be changed. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum MappingError {
-    /// The address space is full.
-    #[error(
-        "{0:#x} can't be mapped: an address space touches over 8 TiB, in pieces of 1 GiB; \
-         simulate less at a time"
-    )]
-    TooMuchMemory(u64),
-    /// An address with more than 57 bits.
-    #[error("{0:#x} can't be mapped: addresses have 57 bits")]
-    Address(u64),
-    /// A page of 1 GiB would overlap mapped pages.
-    #[error("{0:#x} can't be mapped by a page of 1 GiB: unmap what is there before")]
-    Occupied(u64),
-    /// The change is within a page of 1 GiB.
-    #[error("{0:#x} is in a page of 1 GiB, which can only be unmapped as a whole")]
-    Giant(u64),
-}
-
-impl Mappings {
-    /// Index of a region, if its piece exists.
-    fn known_region(&self, address: u64) -> Option<usize> {
-        let index = self.index(address);
-        (index >= REGIONS_PER_CHUNK).then_some(index)
-    }
-
-    /// Index of a region; creates its piece if needed.
-    fn ensure_region(&mut self, address: u64) -> Result<usize> {
-        if address >> ADDRESS_BITS != 0 {
-            return Err(MappingError::Address(address));
-        }
-        if let Some(index) = self.known_region(address) {
-            return Ok(index);
-        }
-        if self.places.len() >= MAX_CHUNKS {
-            return Err(MappingError::TooMuchMemory(address));
-        }
-        let number = &mut self.numbers[(address >> BLOCK_SHIFT) as usize];
-        if *number == 0 {
-            self.blocks.push([0; CHUNKS_PER_BLOCK]);
-            *number = self.blocks.len() as u16 - 1;
-        }
-        let block = *number;
-        let upper = [
-            entry_number(u32::from(block), address >> 30),
-            entry_number(self.top_table_number(address >> 48), address >> BLOCK_SHIFT),
-            entry_number(0, address >> 48),
-        ];
-        let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));
-        self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
-        Ok(self.index(address))
-    }
-
-    fn push_chunk(&mut self, place: ChunkTables) -> u16 {
-        let chunks = self.places.len() + 1;
-        let regions = chunks * REGIONS_PER_CHUNK;
-        self.states.resize(regions, RegionTranslation::UNMAPPED);
-        for plane in [&mut self.present, &mut self.protected, &mut self.accessed] {
-            plane.resize(regions * WORDS, 0);
-        }
-        if self.groups.base.is_some() {
-            self.grouped.resize(regions, 0);
-        }
-        self.huge_accessed.resize(regions / 64, 0);
-        self.giant_accessed.resize(chunks.div_ceil(64), 0);
-        self.places.push(place);
-        self.places.len() as u16 - 1
-    }
-
-    /// Number of the table under the topmost of five levels.
-    fn top_table_number(&mut self, high: u64) -> u32 {
-        let known = self.tops.iter().position(|top| *top == high);
-        let index = known.unwrap_or_else(|| {
-            self.tops.push(high);
-            self.tops.len() - 1
-        });
-        index as u32
-    }
-}
-
-/// Number of an entry over all tables of a level, given that of its table.
-fn entry_number(table: u32, index: u64) -> u32 {
-    (table << 9) | (index as u32 % 512)
 }

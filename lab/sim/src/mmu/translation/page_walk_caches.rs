@@ -1,9 +1,10 @@
 //! Loads of a walk that are skipped because an upper entry is cached.
 
-use super::super::WalkCacheSizes;
-use super::super::vectors::{empty, touch, touch_in_turn};
-use super::missed_pages::{ChunkTables, MAX_LEVELS, MissedPage, WalkKind, chunk_of};
-use super::tags::RecentKeys;
+use super::chunk_tables::{ChunkTables, chunk_of};
+use super::key_cache::KeyCache;
+use super::missed_pages::{MAX_LEVELS, MissedPage, WalkKind};
+use crate::mmu::WalkCacheSizes;
+use crate::mmu::vectors::touch_in_turn;
 use wide::u32x4;
 
 /// Pairs of walks that are compared to decide whether walks repeat.
@@ -39,7 +40,7 @@ impl UpperEntryCaches {
     }
 
     /// The same for many walks, level by level: which walks access a cache depends only on the
-    /// caches below it. Skips what [`few_serial_keys`](Self::few_serial_keys) covers.
+    /// caches below it. Skips what [`few_serial_keys`](Self::in_turn) covers.
     #[inline(never)]
     pub(super) fn first_levels(
         &mut self,
@@ -190,37 +191,4 @@ impl WalkStarts {
 fn repeats(walks: &[MissedPage], key: impl Fn(MissedPage) -> u32) -> bool {
     let pairs = walks.iter().zip(walks.iter().skip(1)).take(LOOKED_AT);
     pairs.fold(false, |any, (one, next)| any | (key(*one) == key(*next)))
-}
-
-/// Keys of at most 31 bits, with exact LRU replacement.
-#[derive(Clone, Debug)]
-pub(in crate::mmu) enum KeyCache {
-    Four([u32x4; 1]),
-    Any(RecentKeys),
-}
-
-impl KeyCache {
-    pub(in crate::mmu) fn new(entries: u32) -> Option<Self> {
-        match entries {
-            0 => None,
-            4 => Some(Self::Four(empty())),
-            _ => Some(Self::Any(RecentKeys::new(entries))),
-        }
-    }
-
-    /// Uses a key; true if it was there.
-    #[inline(always)]
-    pub(in crate::mmu) fn access(&mut self, key: u32) -> bool {
-        match self {
-            Self::Four(keys) => touch(keys, key),
-            Self::Any(keys) => keys.access(key),
-        }
-    }
-
-    pub(in crate::mmu) fn clear(&mut self) {
-        match self {
-            Self::Four(keys) => *keys = empty(),
-            Self::Any(keys) => keys.clear(),
-        }
-    }
 }

@@ -2,7 +2,8 @@
 
 use super::missed_pages::{MAX_LEVELS, MAX_WALKS, WalkCause, WalkKind};
 use super::spec::TranslatorSpec;
-use crate::mmu::vectors::{EMPTY, empty, touch};
+use crate::mmu::vectors::EMPTY;
+use crate::mmu::vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevelSpec};
 use prefetch_index::prefetch_index;
 use wide::u32x4;

@@ -1,6 +1,7 @@
 //! The TLBs of a core.
 
-use super::missed_pages::{ChunkTables, MissedPage, UniformKind, retain_missed};
+use super::chunk_tables::ChunkTables;
+use super::missed_pages::{MissedPage, UniformKind, retain_missed};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use super::tags::TlbEntries;
 use crate::mmu::{GiantPages, L1TlbSpec, L2TlbSpec};
@@ -68,6 +69,10 @@ impl FirstLevelTlb {
     }
 }
 
+fn is_giant(page: &MissedPage) -> bool {
+    page.state().entry_size() == EntrySize::Giant
+}
+
 fn one_size(pages: &[MissedPage], kind: UniformKind) -> Option<EntrySize> {
     match kind {
         Some((state, _)) => Some(state.entry_size()),
@@ -126,7 +131,7 @@ impl SecondLevelTlb {
             (Some(size), None) if size.leaf() == LeafSize::Huge && all_ways => {
                 self.shared.retain_missed(misses, orders, move |_| size)
             }
-            (None, None) if all_ways && !misses.iter().any(|m| own(*m) == EntrySize::Giant) => {
+            (None, None) if all_ways && !misses.iter().any(is_giant) => {
                 self.shared.retain_missed(misses, orders, own)
             }
             _ => retain_missed(misses, |miss| self.access(miss.page(), own(miss), orders)),

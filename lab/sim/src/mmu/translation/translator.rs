@@ -5,9 +5,11 @@
 //! batch goes through one stage after the other. Each stage has its tables in the cache and
 //! predictable branches, and the result equals that of access by access.
 
+mod batch_entry;
 mod stages;
 
-use super::access::{Access, BatchResult};
+use super::access::Access;
+use super::batch_result::BatchResult;
 use super::counters::TranslationCounters;
 use super::mappings::Mappings;
 use super::missed_pages::{BATCH, LastEntryHits, MAX_WALKS, MissedPage};

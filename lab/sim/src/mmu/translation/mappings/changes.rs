@@ -1,9 +1,10 @@
 //! Changes of mappings.
 
 use super::{FULL, Mappings, WORDS, is_set, set, words};
-use crate::mmu::translation::mappings::{MappingError, Result};
-use crate::mmu::translation::missed_pages::{CHUNK_BYTES, REGIONS_PER_CHUNK};
-use crate::mmu::translation::sizes::{EntrySize, LeafSize, RegionTranslation};
+use crate::mmu::translation::chunk_tables::{CHUNK_BYTES, REGIONS_PER_CHUNK};
+use crate::mmu::translation::error::{MappingError, Result};
+use crate::mmu::translation::sizes::{EntrySize, LeafSize};
+use crate::mmu::translation::state::RegionTranslation;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 

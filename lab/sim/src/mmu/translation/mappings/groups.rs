@@ -1,9 +1,10 @@
 //! Neighbouring pages that one TLB entry can hold.
 
 use super::{Mappings, WORDS, words};
-use crate::mmu::translation::mappings::Result;
-use crate::mmu::translation::missed_pages::region_of;
-use crate::mmu::translation::sizes::{EntrySize, RegionTranslation};
+use crate::mmu::translation::chunk_tables::region_of;
+use crate::mmu::translation::error::Result;
+use crate::mmu::translation::sizes::EntrySize;
+use crate::mmu::translation::state::RegionTranslation;
 use crate::mmu::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 

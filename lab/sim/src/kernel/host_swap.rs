@@ -1,0 +1,136 @@
+//! Frames of a virtual machine in its host's swap. The guest's kernel can't see that, but its
+//! programs wait. The host reports the frames ([`SimulatedKernel::set_swapped_frames`]), asks which
+//! are accessed ([`SimulatedKernel::take_accessed_swapped`]), and reports the time.
+
+use super::costs::times;
+use super::space::{RegionId, cut_at_regions};
+use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{FrameOwner, FrameRun};
+use hawkeye_policy::RegionAddr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostSwap {
+    /// Frames in the host's swap, by pageblock.
+    away: BTreeMap<u32, PageBits>,
+    /// The guest's wait for each of them.
+    each: Duration,
+    /// Those accessed since the host's last call.
+    wanted: Vec<FrameRun>,
+}
+
+impl SimulatedKernel {
+    /// For a guest: sets which frames of a block its host swapped; each costs a wait of `each`.
+    pub fn set_swapped_frames(&mut self, block: u32, frames: PageBits, each: Duration) {
+        self.reports.hosted.each = each;
+        if frames.is_empty() {
+            self.reports.hosted.away.remove(&block);
+        } else {
+            self.reports.hosted.away.insert(block, frames);
+        }
+    }
+
+    /// For a guest: frames in its host's swap that were accessed since the last call.
+    pub fn take_accessed_swapped(&mut self) -> Vec<FrameRun> {
+        std::mem::take(&mut self.reports.hosted.wanted)
+    }
+
+    /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
+    pub(crate) fn regions_with_block(
+        &self,
+        block: u32,
+    ) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
+        let anonymous = self.memory.owners_in(block).filter_map(|run| {
+            let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
+                return None;
+            };
+            Some((SpaceId(space), page..page + u64::from(run.count)))
+        });
+        anonymous.flat_map(|(space, pages)| {
+            cut_at_regions(pages)
+                .map(move |(region, ..)| (space, RegionId { space, region }.address()))
+        })
+    }
+
+    pub(crate) fn mapped_frame_pieces(
+        &self,
+        space: SpaceId,
+        region: RegionAddr,
+    ) -> impl Iterator<Item = RegionPiece> {
+        let found = self.region(RegionId::new(space, region));
+        found.into_iter().flat_map(RegionMapping::pieces)
+    }
+
+    /// Whether anything of an address space may be in swap, the host's included.
+    pub(crate) fn has_swapped_pages(&self, space: SpaceId) -> bool {
+        let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
+        own || !self.reports.hosted.away.is_empty()
+    }
+
+    pub(crate) fn swapped_pages(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+        let Some(found) = self.region(RegionId::new(space, region)) else {
+            return PageBits::EMPTY;
+        };
+        let mut away = found.swapped;
+        if self.reports.hosted.away.is_empty() {
+            return away;
+        }
+        for piece in found.pieces() {
+            let there = self.swapped_frames(piece.block);
+            away = away.or(there.with_run_moved(piece.first, piece.count, piece.page));
+        }
+        away
+    }
+
+    /// Expected time of an access to a page in swap, of this kernel's and of its host's.
+    pub(crate) fn swapped_access_time(&self) -> Duration {
+        let costs = &self.costs;
+        let own =
+            times(1, costs.base_fault_ns + costs.swap_base_ns) + self.reclaim_state.swap.read(1);
+        if self.reports.hosted.away.is_empty() {
+            own
+        } else {
+            self.reports.hosted.each
+        }
+    }
+
+    /// A program accesses swapped pages of a region. The host reports the time for its part.
+    pub(crate) fn fetch_swapped_pages(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        pages: PageBits,
+    ) -> Result<Duration> {
+        let at = RegionId::new(space, region);
+        let Some(found) = self.space(space)?.table.get(at.region) else {
+            return Ok(Duration::ZERO);
+        };
+        let own = pages.and(found.swapped);
+        let others = pages.minus(own);
+        let pieces: Vec<_> = found.pieces().collect();
+        for piece in pieces {
+            let frames = others.with_run_moved(piece.page, piece.count, piece.first);
+            self.record_swapped_access(piece.block, frames);
+        }
+        let touched = self.touch_pages(space, region, own, PageAccess::Read)?;
+        Ok(touched.time)
+    }
+
+    /// For a guest: frames of a pageblock that are in its host's swap.
+    pub(crate) fn swapped_frames(&self, block: u32) -> PageBits {
+        let away = self.reports.hosted.away.get(&block).copied();
+        away.unwrap_or(PageBits::EMPTY)
+    }
+
+    fn record_swapped_access(&mut self, block: u32, frames: PageBits) {
+        let wanted = self.swapped_frames(block).and(frames);
+        for (first, count) in wanted.each_run() {
+            let run = FrameRun::within_pageblock(block, first, count);
+            self.reports.hosted.wanted.push(run);
+        }
+        let away = self.swapped_frames(block).minus(wanted);
+        self.set_swapped_frames(block, away, self.reports.hosted.each);
+    }
+}

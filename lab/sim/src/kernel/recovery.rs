@@ -1,0 +1,89 @@
+//! Finds base pages of zeros, and gives their memory back.
+
+use super::costs::times;
+use super::space::RegionId;
+use super::{KernelError, Result, SimulatedKernel, SpaceId};
+use crate::bits::PageBits;
+use hawkeye_manager::{RecoveryResult, ZeroScanResult};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::time::Duration;
+
+impl SimulatedKernel {
+    /// Counts the base pages of a huge page that are all zeros, and stops at the `enough`th. Other
+    /// pages are read up to their first nonzero byte (paper, section 3.2).
+    ///
+    /// # Errors
+    /// The region is no huge page.
+    pub fn scan_zeros(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<ZeroScanResult> {
+        let found = self.region(RegionId::new(space, region));
+        let found = found.filter(|found| found.huge.is_some());
+        let found = found.ok_or(KernelError::NotHuge(space, region))?;
+        let zeros = PageBits::FULL.minus(found.nonzero);
+        let mut seen: u16 = 0;
+        let mut end = PAGES_PER_REGION;
+        for (first, count) in zeros.each_run() {
+            if seen + count >= enough {
+                end = first + (enough - seen);
+                seen = enough;
+                break;
+            }
+            seen += count;
+        }
+        let took = times(seen.into(), self.costs.scan_zero_ns)
+            + times(u64::from(end - seen), self.costs.scan_used_ns);
+        Ok(ZeroScanResult {
+            zero_pages: seen,
+            took,
+        })
+    }
+
+    /// Splits a huge page and maps its base pages of zeros to the shared zero page.
+    ///
+    /// # Errors
+    /// The region is no huge page.
+    pub fn recover_bloat(&mut self, space: SpaceId, region: RegionAddr) -> Result<RecoveryResult> {
+        let at = RegionId::new(space, region);
+        let splits = self.split_huge(at)?;
+        if splits == 0 {
+            return Err(KernelError::NotHuge(space, region));
+        }
+        let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
+        let freed = self.drop_zeros(at, &mut time)?;
+        self.debug_check();
+        Ok(RecoveryResult {
+            bytes: u64::from(freed) * BASE_PAGE_BYTES,
+            left_present: PAGES_PER_REGION - freed,
+            took: time,
+            longest_call: time,
+        })
+    }
+
+    /// Maps a region's present base pages of zeros to the shared zero page; returns their number.
+    pub(crate) fn drop_zeros(&mut self, at: RegionId, time: &mut Duration) -> Result<u16> {
+        let owned = self.space_mut(at.space)?;
+        let Some(found) = owned.table.get_mut(at.region) else {
+            return Ok(0);
+        };
+        let zeros = found.present.minus(found.nonzero);
+        let used = u64::from(found.present.count() - zeros.count());
+        let runs = found.unmap_pages(zeros);
+        found.zero_mapped = found.zero_mapped.or(zeros);
+        owned.resident -= u64::from(zeros.count());
+        for run in runs {
+            self.release_unmapped_frames(run);
+        }
+        if !zeros.is_empty() {
+            self.break_reservation(at);
+        }
+        let zeros = zeros.count();
+        let costs = &self.costs;
+        *time += times(used, costs.scan_used_ns)
+            + times(zeros.into(), costs.scan_zero_ns + costs.remap_zero_ns);
+        Ok(zeros)
+    }
+}

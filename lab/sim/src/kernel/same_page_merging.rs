@@ -1,0 +1,79 @@
+//! Same-page merging of zeros at a host (KSM with `use_zero_pages`, in outline).
+//!
+//! KSM merges pages of equal content. The only content that this model knows is zeros. Free memory
+//! of a guest that zeroes in advance holds zeros (paper, section 4). Here a page is merged when the
+//! scan first reaches it; KSM waits until it has not changed from one scan to the next.
+
+use super::costs::times;
+use super::space::RegionId;
+use super::{Result, SimulatedKernel, SpaceId};
+use crate::memory::FrameTouch;
+use std::time::Duration;
+
+impl SimulatedKernel {
+    /// For a guest: starts to record which of its frames are handed out and zeroed.
+    pub fn record_frame_touches(&mut self) {
+        self.memory.record_touches();
+    }
+
+    /// For a guest: what happened to its frames since the last call. Its host treats that as
+    /// accesses to the address space that holds the guest's memory, frame by page.
+    pub fn take_frame_touches(&mut self) -> Vec<FrameTouch> {
+        self.memory.take_touches()
+    }
+
+    /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it).
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn set_mergeable(&mut self, space: SpaceId, mergeable: bool) -> Result<()> {
+        self.space_mut(space)?.mergeable = mergeable;
+        Ok(())
+    }
+
+    /// Scans at least `pages` present pages, by whole regions; returns pages scanned and merged.
+    pub(crate) fn merge_same_pages(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
+        let (mut scanned, mut merged) = (0, 0);
+        let mut wrapped = false;
+        while scanned < pages {
+            let Some((space, region)) = self.next_mergeable() else {
+                self.threads.merging_at = RegionId::default();
+                if wrapped {
+                    break;
+                }
+                wrapped = true;
+                continue;
+            };
+            self.threads.merging_at = RegionId {
+                space,
+                region: region + 1,
+            };
+            let at = RegionId { space, region };
+            let Some(found) = self.region(at) else {
+                continue;
+            };
+            let present = u64::from(found.present.count());
+            let zeros = !found.present.minus(found.nonzero).is_empty();
+            scanned += present;
+            if !zeros {
+                *time += times(present, self.costs.scan_used_ns);
+                continue;
+            }
+            // KSM splits a huge page to merge a part of it.
+            let splits = self.split_huge(at).unwrap_or(0);
+            *time += times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
+            self.reports.remapped.record(at);
+            merged += u64::from(self.drop_zeros(at, time).unwrap_or(0));
+        }
+        (scanned, merged)
+    }
+
+    fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
+        let at = self.threads.merging_at;
+        self.spaces.range(at.space..).find_map(|(_, space)| {
+            let from = if space.id == at.space { at.region } else { 0 };
+            let region = space.table.next(from).filter(|_| space.mergeable)?;
+            Some((space.id, region))
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! First touches that map a page between a base and a huge page (`alloc_anon_folio` of
+//! `mm/memory.c`).
+
+use super::costs::times;
+use super::faults::SizedTouchResult;
+use super::space::RegionId;
+use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
+use crate::bits::PageBits;
+use crate::memory::{AllocatedFrames, FrameContent};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
+
+impl SimulatedKernel {
+    /// Sets the page sizes of first touches in an address space, out of the
+    /// [offered](super::fault_policies::FaultPolicy::offered_sizes) ones. None means base pages.
+    ///
+    /// # Errors
+    /// No such address space, or a size that isn't offered.
+    pub fn set_fault_sizes(&mut self, space: SpaceId, orders: PageOrders) -> Result<()> {
+        if orders.and(self.faults.offered_sizes) != orders {
+            return Err(KernelError::Sizes(orders));
+        }
+        self.space_mut(space)?.fault_sizes = Some(orders);
+        Ok(())
+    }
+
+    /// Maps the largest page that is allowed and fits around `first`, for which memory is free.
+    /// `first` is a page in empty memory of a region, and `count` pages from there on are touched.
+    pub(super) fn map_sized(
+        &mut self,
+        at: RegionId,
+        (first, count): (u16, u16),
+        sum: &mut TouchedPages,
+    ) -> Result<SizedTouchResult> {
+        let page = at.page(first);
+        let space = self.space(at.space)?;
+        let mapping = space.mapping(page);
+        let own = space.fault_sizes.unwrap_or(self.faults.sizes);
+        let allowed = mapping.as_ref().map_or(PageOrders::NONE, |_| own);
+        let Some(smallest) = allowed.iter().next() else {
+            // Another mapping may allow other sizes.
+            let here = mapping.map_or(1, |mapping| mapping.end - page);
+            return Ok(SizedTouchResult::Base(u64::from(count).min(here) as u16));
+        };
+        let found = self.get_or_create_region(at)?;
+        if found.reservation.is_some() {
+            return Ok(SizedTouchResult::Base(count));
+        }
+        let taken = found.present.or(found.zero_mapped).or(found.swapped);
+        for order in allowed.iter().rev() {
+            let block = block_around(first, order);
+            if !self.mapping_holds_block(at, first, order)? || !block.and(taken).is_empty() {
+                continue;
+            }
+            let Some(got) = self.sized_frames(at, first, order)? else {
+                sum.faults.count_size_fallback(order);
+                continue;
+            };
+            self.map_folio(at, (first, order), got, sum)?;
+            let end = (first | (order.pages() as u16 - 1)) + 1;
+            return Ok(SizedTouchResult::Mapped(count.min(end - first)));
+        }
+        // In the smallest block around the first page, something is mapped now, or soon will be.
+        let end = (first | (smallest.pages() as u16 - 1)) + 1;
+        Ok(SizedTouchResult::Base(count.min(end - first)))
+    }
+
+    /// Whether one mapping holds the block of this size around a page (`thp_vma_suitable_order`).
+    pub(super) fn mapping_holds_block(
+        &self,
+        at: RegionId,
+        page: u16,
+        order: PageOrder,
+    ) -> Result<bool> {
+        let start = at.page(page) & !(order.pages() - 1);
+        let mapping = self.space(at.space)?.mapping(at.page(page));
+        Ok(mapping.is_some_and(|m| m.start <= start && start + order.pages() <= m.end))
+    }
+
+    /// Frames for a page of this size, if more than the low watermark then remains free. It neither
+    /// reclaims nor compacts memory (`vma_thp_gfp_mask` under `defrag`'s default).
+    pub(super) fn sized_frames(
+        &mut self,
+        at: RegionId,
+        page: u16,
+        order: PageOrder,
+    ) -> Result<Option<AllocatedFrames>> {
+        let owner = self.owner(at, page & !(order.pages() as u16 - 1))?;
+        if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
+            return Ok(None);
+        }
+        let order = order.number() as u8;
+        Ok(self.memory.allocate(order, FrameContent::Zeroed, owner))
+    }
+
+    fn map_folio(
+        &mut self,
+        at: RegionId,
+        (first, order): (u16, PageOrder),
+        got: AllocatedFrames,
+        sum: &mut TouchedPages,
+    ) -> Result<()> {
+        // A huge page's fault takes longer than a base page's because of its pages: each
+        // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.
+        let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
+        let more = huge.saturating_sub(base) * (order.pages() - 1);
+        sum.time += times(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
+        let cold = self.zero_in_fault(&got, false, sum);
+        if let Some(count) = sum.faults.sized.get_mut(order.number() as usize) {
+            *count += 1;
+        }
+        let owned = self.space_mut(at.space)?;
+        owned.resident += order.pages();
+        owned.many_sizes = true;
+        let found = owned.table.get_or_create(at.region);
+        found.map_folio(order, first & !(order.pages() as u16 - 1), got.frames);
+        found.cold = cold;
+        Ok(())
+    }
+}
+
+pub(super) fn block_around(page: u16, order: PageOrder) -> PageBits {
+    let pages = order.pages() as u16;
+    PageBits::range(page & !(pages - 1), pages)
+}

@@ -1,0 +1,27 @@
+//! Contents of free memory.
+
+/// What the kernel knows of a free block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FrameContent {
+    /// It may hold anything.
+    Dirty,
+    /// It is all zeros.
+    Zeroed,
+}
+
+impl FrameContent {
+    /// Both contents.
+    pub const BOTH: [Self; 2] = [Self::Dirty, Self::Zeroed];
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self == Self::Zeroed)
+    }
+
+    pub(crate) fn other(self) -> Self {
+        Self::zeroed_if(self == Self::Dirty)
+    }
+
+    pub(crate) fn zeroed_if(zeroed: bool) -> Self {
+        if zeroed { Self::Zeroed } else { Self::Dirty }
+    }
+}

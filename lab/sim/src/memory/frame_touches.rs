@@ -1,0 +1,56 @@
+//! Records what happens to frames, for the host of a virtual machine: to the host the guest's
+//! frames are memory of its own.
+
+use super::{FrameContent, FrameRun, PhysicalMemory};
+use crate::bits::PageBits;
+
+/// Frames that got new contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTouch {
+    /// The frames.
+    pub frames: FrameRun,
+    /// [`FrameContent::Zeroed`]: zeroed while free. [`FrameContent::Dirty`]: handed out, and the
+    /// new owner is assumed to write to all of them.
+    pub content: FrameContent,
+}
+
+impl PhysicalMemory {
+    pub(crate) fn record_touches(&mut self) {
+        self.touches.get_or_insert_default();
+    }
+
+    /// Returns the records since the last call, in order.
+    pub(crate) fn take_touches(&mut self) -> Vec<FrameTouch> {
+        self.touches
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    pub(super) fn record(&mut self, frames: FrameRun, content: FrameContent) {
+        let Some(touches) = &mut self.touches else {
+            return;
+        };
+        match touches.last_mut() {
+            Some(last)
+                if last.content == content
+                    && last.frames.first + last.frames.count == frames.first =>
+            {
+                last.frames.count += frames.count;
+            }
+            _ => touches.push(FrameTouch { frames, content }),
+        }
+    }
+
+    pub(super) fn record_zeroed(&mut self, block: u32, frames: PageBits) {
+        if self.touches.is_none() {
+            return;
+        }
+        for (first, count) in frames.each_run() {
+            self.record(
+                FrameRun::within_pageblock(block, first, count),
+                FrameContent::Zeroed,
+            );
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What address translation costs, from counters: the truth that estimates are compared with.
+
+use super::counters::CoreCounters;
+use super::error::MmuError;
+use super::pattern::AccessPattern;
+use super::processor::ProcessorSpec;
+use super::run::PatternRun;
+use super::translation::LeafSize;
+use serde::Serialize;
+
+/// The same accesses under base pages and under huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HugePageGain {
+    /// All memory mapped by base pages.
+    pub base: CoreCounters,
+    /// All memory mapped by huge pages.
+    pub huge: CoreCounters,
+}
+
+impl HugePageGain {
+    /// Measures `accesses` accesses of a pattern over `bytes` of memory, after as many to warm up.
+    ///
+    /// # Errors
+    /// What can't be simulated: see [`MmuError`].
+    pub fn measure(
+        processor: &ProcessorSpec,
+        pattern: AccessPattern,
+        bytes: u64,
+        accesses: u64,
+        seed: u64,
+    ) -> Result<Self, MmuError> {
+        let new = |size| PatternRun::new(processor, pattern, bytes, size, seed);
+        Self::of(new, accesses)
+    }
+
+    /// Like [`measure`](Self::measure), with runs that `new` makes for each page size.
+    ///
+    /// # Errors
+    /// Those of `new`.
+    pub fn of(
+        new: impl Fn(LeafSize) -> Result<PatternRun, MmuError>,
+        accesses: u64,
+    ) -> Result<Self, MmuError> {
+        let count = |size| {
+            let mut run = new(size)?;
+            run.advance_accesses(accesses);
+            Ok(run.count_accesses(accesses))
+        };
+        Ok(Self {
+            base: count(LeafSize::Base)?,
+            huge: count(LeafSize::Huge)?,
+        })
+    }
+
+    /// Time that huge pages save, in per cent of that with base pages; may be negative.
+    pub fn gain_percent(&self) -> f64 {
+        let base = self.base.access_ns();
+        if base > 0.0 {
+            100.0 * (1.0 - self.huge.access_ns() / base)
+        } else {
+            0.0
+        }
+    }
+
+    /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` without any.
+    pub fn walk_ns(&self) -> Option<f64> {
+        let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;
+        let saved = self.base.cpu_time.as_secs_f64() - self.huge.cpu_time.as_secs_f64();
+        (saved_walks > 0).then(|| saved * 1e9 / saved_walks as f64)
+    }
+}

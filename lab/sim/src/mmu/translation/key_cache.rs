@@ -1,0 +1,38 @@
+//! Fully associative entries, few or many of them.
+
+use super::recent_keys::RecentKeys;
+use crate::mmu::vectors::{empty, touch};
+use wide::u32x4;
+
+/// Keys of at most 31 bits, with exact LRU replacement.
+#[derive(Clone, Debug)]
+pub(in crate::mmu) enum KeyCache {
+    Four([u32x4; 1]),
+    Any(RecentKeys),
+}
+
+impl KeyCache {
+    pub(in crate::mmu) fn new(entries: u32) -> Option<Self> {
+        match entries {
+            0 => None,
+            4 => Some(Self::Four(empty())),
+            _ => Some(Self::Any(RecentKeys::new(entries))),
+        }
+    }
+
+    /// Uses a key; true if it was there.
+    #[inline(always)]
+    pub(in crate::mmu) fn access(&mut self, key: u32) -> bool {
+        match self {
+            Self::Four(keys) => touch(keys, key),
+            Self::Any(keys) => keys.access(key),
+        }
+    }
+
+    pub(in crate::mmu) fn clear(&mut self) {
+        match self {
+            Self::Four(keys) => *keys = empty(),
+            Self::Any(keys) => keys.clear(),
+        }
+    }
+}

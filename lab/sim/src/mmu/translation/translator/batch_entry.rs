@@ -1,0 +1,146 @@
+//! Turns accesses into pages to look up.
+
+use super::Translator;
+use crate::mmu::translation::access::Access;
+use crate::mmu::translation::batch_result::{AccessFault, check_access};
+use crate::mmu::translation::mappings::{GroupMembership, Mappings};
+use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage, WalkCause};
+use crate::mmu::translation::sizes::EntrySize;
+
+impl Translator {
+    /// Makes the accesses that the window holds, and collects the pages of the others for the first
+    /// level. Ends at a full batch or at a fault.
+    pub(super) fn enter(
+        &mut self,
+        mappings: &Mappings,
+        accesses: &[Access],
+        window: &mut LastEntryHits,
+    ) -> EnteredBatch {
+        let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
+        let mut entered = EnteredBatch::default();
+        loop {
+            enter_whole(
+                mappings,
+                blocks,
+                &entries,
+                accesses,
+                (&mut self.misses, window),
+                &mut entered,
+            );
+            let (Some(access), Some(miss)) = (
+                accesses.get(entered.accesses),
+                self.misses.get_mut(entered.pages),
+            ) else {
+                return entered;
+            };
+            match enter_access(mappings, blocks, *access) {
+                // Its entry is known only when all pages before it are settled.
+                Ok(found) if found.seeming && entered.pages > 0 => return entered,
+                Ok(found) => {
+                    (*miss, *window) = (found.miss, found.window);
+                    entered.seeming = found.seeming;
+                }
+                Err(fault) => {
+                    entered.fault = Some(fault);
+                    return entered;
+                }
+            }
+            entered.accesses += 1;
+            entered.pages += 1;
+            if entered.seeming {
+                return entered;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct EnteredBatch {
+    pub(super) accesses: usize,
+    pub(super) pages: usize,
+    pub(super) fault: Option<AccessFault>,
+    /// Whether its only page is in a group that the processor does not see as one yet.
+    pub(super) seeming: bool,
+}
+
+/// Enters accesses up to the first in a region that can fault, or until the batch is full. A
+/// function of its own, because calls in a loop take its registers.
+#[inline(never)]
+fn enter_whole(
+    mappings: &Mappings,
+    blocks: &[u16],
+    entries: &[u64; 5],
+    accesses: &[Access],
+    (misses, window): (&mut [MissedPage], &mut LastEntryHits),
+    entered: &mut EnteredBatch,
+) {
+    let (mut now, mut pages) = (*window, entered.pages);
+    let mut block = mappings.block(blocks, 0);
+    let mut last = None;
+    let mut entry = 0;
+    let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
+    while let Some(access) = ahead.as_slice().first() {
+        if !now.holds(*access) {
+            // Most accesses are in the block of the one before.
+            if !block.has_address(access.address()) {
+                block = mappings.block(blocks, access.address());
+            }
+            let page = block.page(access.address());
+            let state = mappings.state(page);
+            let (true, Some(miss)) = (state.is_whole(), misses.get_mut(pages)) else {
+                break;
+            };
+            *miss = MissedPage::new(page, state, cause(*access));
+            if last != Some(state) {
+                (last, entry) = (Some(state), entries[state.entry_size() as usize]);
+            }
+            now = LastEntryHits::new(*access, entry, true);
+            pages += 1;
+        }
+        ahead.next();
+    }
+    *window = now;
+    entered.accesses = accesses.len() - ahead.as_slice().len();
+    entered.pages = pages;
+}
+
+pub(super) struct EnteredPage {
+    pub(super) miss: MissedPage,
+    pub(super) window: LastEntryHits,
+    /// Whether it is in a group that the processor does not see as one yet.
+    pub(super) seeming: bool,
+}
+
+#[inline]
+pub(super) fn enter_access(
+    mappings: &Mappings,
+    blocks: &[u16],
+    access: Access,
+) -> Result<EnteredPage, AccessFault> {
+    let page = mappings.page_in(blocks, access.address());
+    let mut state = mappings.state(page);
+    let writable = state.is_whole() || check_access(mappings, page, state, access)?;
+    let mut seeming = false;
+    if state.has_some_groups() {
+        match mappings.membership(page) {
+            GroupMembership::None => {}
+            GroupMembership::Member => state = state.of_group(),
+            GroupMembership::Seeming => seeming = state.host() > EntrySize::Base,
+        }
+    }
+    let entry = mappings.l1_entries[state.entry_size() as usize];
+    Ok(EnteredPage {
+        miss: MissedPage::new(page, state, cause(access)),
+        window: LastEntryHits::new(access, entry, writable),
+        seeming,
+    })
+}
+
+#[inline(always)]
+fn cause(access: Access) -> WalkCause {
+    if access.is_store() {
+        WalkCause::Store
+    } else {
+        WalkCause::Load
+    }
+}
