@@ -3,7 +3,7 @@
 mod explanation;
 mod profiles;
 
-use crate::error::{LinuxError, Result};
+use crate::error::LinuxError;
 use crate::memory::cgroup::CgroupLimits;
 use crate::memory::fragmentation;
 use crate::memory::recovery::RecoveryMethod;
@@ -20,7 +20,7 @@ use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEvents, WalkCounters};
 use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
 use crate::sample::shared_pages;
-use crate::sample::walk_costs;
+use crate::sample::walk_costs::{CurrentWalkCosts, measuring_cpu};
 use crate::stop::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{Called, Partial};
@@ -38,7 +38,6 @@ use hawkeye_policy::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The findings of the probe that managing needs.
@@ -53,9 +52,8 @@ pub struct KernelBackend {
 
 impl KernelBackend {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
-    /// the measured cost of page walks. `events` names the counters' events if the table does not.
-    /// Takes some seconds the first time after the machine has started.
-    pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEvents) -> Result<()> {
+    /// the `costs` of page walks. `events` names the counters' events if the table does not.
+    pub fn prepare_overhead(&mut self, costs: CurrentWalkCosts, events: CounterEvents) {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
             bits.counters = match WalkCounters::find(events) {
                 Ok(counters) => Some(counters),
@@ -64,9 +62,8 @@ impl KernelBackend {
                     None
                 }
             };
-            bits.walk_costs = Some(walk_costs::known_or_measured(state_dir)?);
+            bits.walk_costs = Some(costs);
         }
-        Ok(())
     }
 }
 
@@ -500,11 +497,12 @@ impl Machine for LinuxMachine {
     }
 
     fn own_costs(&self) -> ManagementCosts {
-        // The filler's zeroing is work that the programs would have done.
+        // The filler's zeroing is work that the programs would have done. Measuring what page walks
+        // cost happens once after each start of the machine.
         let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu() + self.calls.helper_cpu_time() + filler.helper_cpu;
         ManagementCosts {
-            cpu: own.saturating_sub(filler.cpu),
+            cpu: own.saturating_sub(filler.cpu + measuring_cpu()),
             longest_call: self.calls.longest_call(),
         }
     }

@@ -9,12 +9,13 @@ use crate::program_use::ProgramUse;
 use crate::progress::ProgressLine;
 use crate::recording::{ActiveRecording, RecordingTarget};
 use crate::summary::{self, Summary};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hawkeye_linux::machine_lease::instance::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
@@ -130,9 +131,8 @@ impl PreparedSession {
         }
         let mut backend = lease.kernel_backend()?;
         if policy.sample_kinds().overhead() {
-            backend
-                .prepare_overhead(&state_dir(), config.counters)
-                .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
+            let costs = CurrentWalkCosts::known_or_measuring(&state_dir())?;
+            backend.prepare_overhead(costs, config.counters);
         }
         // Before the filler starts: it changes settings that this check depends on.
         let sizes = page_size_options::probe_size_switches(config.small_pages, lease.settings())?;

@@ -131,6 +131,22 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
 }
 
 #[test]
+fn a_program_starts_while_the_cost_of_page_walks_is_measured() {
+    let machine = or_skip!(machine_at_speed(this_test!()));
+    let summary = machine.state.join("summary.json");
+    let mut command = machine.hawkeye("run --json");
+    command.arg(&summary).args(["--", "sh", "-c"]);
+    command.arg("! [ -e $COSTS ] && until [ -e $COSTS ]; do sleep 0.05; done");
+    command.env("COSTS", machine.state.join("walk-costs.json"));
+    command.env_remove(test_costs::VARIABLE);
+    let said = CommandOutput::of(&mut command).assert_success().err;
+    let summary = read_json(&summary).unwrap_or_else(|| panic!("no summary: {said}"));
+    // Measuring is no cost of management: it would use up the budget for minutes.
+    let [manager_s, wall_s] = ["manager_cpu_s", "wall_s"].map(|name| summary[name].as_f64());
+    assert!(manager_s < wall_s.map(|s| s / 4.0), "{summary}");
+}
+
+#[test]
 fn page_walks_are_not_measured_where_huge_pages_are_disabled() {
     let machine = or_skip!(machine(this_test!()));
     let (kept, said) = measured(&machine, true);

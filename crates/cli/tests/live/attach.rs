@@ -57,13 +57,15 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
     let mut means = kernel_backend();
     if let SamplerBackend::AccessBits(bits) = &mut means.sampler {
-        let costs = bits.walk_costs.as_mut().expect("the costs are given");
+        let given = bits.walk_costs.take().expect("the costs are given");
+        let mut costs = given.get().clone();
         for at in &mut costs.by_footprint {
             (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);
         }
         for at in &mut costs.by_distance {
             at.walk_ns = 0.1;
         }
+        bits.walk_costs = Some(costs.into());
     }
     // If there were anything to gain, the next window would open three window lengths after the
     // first one.

@@ -8,6 +8,7 @@ use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
+use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{KernelBackend, test_costs};
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
@@ -394,9 +395,11 @@ pub fn kernel_backend() -> KernelBackend {
     let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
     let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
-    means
-        .prepare_overhead(Path::new("/nonexistent"), CounterEvents::default())
-        .expect("costs are given");
+    let costs = walk_costs::known_or_measured(Path::new("/nonexistent"));
+    means.prepare_overhead(
+        costs.expect("costs are given").into(),
+        CounterEvents::default(),
+    );
     means
 }
 

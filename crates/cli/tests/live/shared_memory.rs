@@ -248,7 +248,7 @@ fn overhead_percent(pid: u32) -> f64 {
     let SamplerBackend::AccessBits(mut bits) = kernel_backend().sampler else {
         panic!("access bits can be seen");
     };
-    bits.walk_costs = Some(expensive_walk_costs());
+    bits.walk_costs = Some(expensive_walk_costs().into());
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
             let estimate = estimate(&mut bits, pid, seed).expect("the overhead can be estimated");

@@ -15,11 +15,18 @@ use hawkeye_policy::saturating_cast::{i64_of, usize_of};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
-use nix::unistd::ftruncate;
+use nix::time::ClockId;
+use nix::unistd::{ftruncate, gettid};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
+/// The file of costs, in the directory of state.
+const FILE: &str = "walk-costs.json";
 /// Upper limit for a file of costs, in bytes.
 const LONGEST_FILE: u64 = 64 << 10;
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
@@ -54,22 +61,79 @@ const TURNS: u64 = 9;
 /// Numbers of pages among which the TLB's reach is searched.
 const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 
-/// Costs that were measured since the machine started. If there are none, measures them and keeps
-/// them for the next manager: it takes some seconds, and processors do not change. A restart of the
-/// machine empties `state_dir`.
+/// Costs of page walks in use: typical ones until this machine's are known.
+#[derive(Clone)]
+pub struct CurrentWalkCosts {
+    measured: Arc<OnceLock<WalkCosts>>,
+    until_then: WalkCosts,
+}
+
+impl CurrentWalkCosts {
+    /// The costs that were measured since the machine started. If there are none, a thread measures
+    /// them while typical ones are used: a program should not wait for that. Its priority
+    /// is the lowest, and [`measuring_cpu`] has its CPU time.
+    pub fn known_or_measuring(state_dir: &Path) -> Result<Self> {
+        if let Some(known) = known(&state_dir.join(FILE))? {
+            return Ok(known.into());
+        }
+        let costs = Self::from(WalkCosts::typical());
+        let (measured, state_dir) = (Arc::clone(&costs.measured), state_dir.to_owned());
+        thread::spawn(move || {
+            MEASURING_THREAD.store(gettid().as_raw(), Ordering::SeqCst);
+            lower_priority_of_this_thread();
+            match known_or_measured(&state_dir) {
+                Ok(costs) => drop(measured.set(costs)),
+                Err(error) => tracing::warn!("{error}; typical costs of page walks are used"),
+            }
+            let used_us = u64::try_from(thread_cpu().as_micros()).unwrap_or(u64::MAX);
+            MEASURED_CPU_US.store(used_us, Ordering::SeqCst);
+            MEASURING_THREAD.store(0, Ordering::SeqCst);
+        });
+        Ok(costs)
+    }
+
+    /// The costs to use now.
+    pub fn get(&self) -> &WalkCosts {
+        self.measured.get().unwrap_or(&self.until_then)
+    }
+}
+
+impl From<WalkCosts> for CurrentWalkCosts {
+    fn from(costs: WalkCosts) -> Self {
+        Self {
+            measured: Arc::default(),
+            until_then: costs,
+        }
+    }
+}
+
+/// The thread that measures; 0: none.
+static MEASURING_THREAD: AtomicI32 = AtomicI32::new(0);
+static MEASURED_CPU_US: AtomicU64 = AtomicU64::new(0);
+
+/// CPU time used by the thread that measures the costs. It is not a cost of managing: it is spent
+/// once after each start of the machine.
+pub fn measuring_cpu() -> Duration {
+    let running = match MEASURING_THREAD.load(Ordering::SeqCst) {
+        0 => None,
+        // A thread's CPU clock (man clock_getres): the inverted id, and CPUCLOCK_PERTHREAD_MASK
+        // with CPUCLOCK_SCHED.
+        thread => ClockId::from_raw((!thread << 3) | 4 | 2).now().ok(),
+    };
+    let ended = || Duration::from_micros(MEASURED_CPU_US.load(Ordering::SeqCst));
+    running.map_or_else(ended, Duration::from)
+}
+
+/// Costs that were measured since the machine started. If there are none, measures them, which
+/// takes some seconds, and keeps them for the next manager.
 ///
 /// Where they cannot be measured now, typical costs are used, and the next manager measures.
 pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
-    if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
+    let file = state_dir.join(FILE);
+    if let Some(costs) = known(&file)? {
         return Ok(costs);
     }
-    let file = state_dir.join("walk-costs.json");
-    match read(&file) {
-        Ok(Some(costs)) => return Ok(costs),
-        Ok(None) => {}
-        Err(why) => own_files::set_aside_and_log("the record of page-walk costs is", &file, &why),
-    }
-    tracing::warn!(
+    tracing::info!(
         "measuring the cost of page walks: this takes some seconds, once after each start of the machine"
     );
     let costs = match measure() {
@@ -80,11 +144,29 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
         measured => measured?,
     };
     // Costs that cannot be kept are measured again; nothing else depends on them.
-    let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
-    if let Err(error) = kept.and_then(|text| own_files::replace(&file, &text)) {
+    let text = serde_json::to_vec(&costs).map_err(std::io::Error::other);
+    if let Err(error) = text.and_then(|text| own_files::replace(&file, &text)) {
         tracing::debug!("{} cannot be written: {error}", file.display());
     }
     Ok(costs)
+}
+
+/// The costs that a test gives, or those in the file. Processors do not change, and a restart of
+/// the machine deletes the file.
+fn known(file: &Path) -> Result<Option<WalkCosts>> {
+    if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
+        return Ok(Some(costs));
+    }
+    Ok(read(file).unwrap_or_else(|why| {
+        own_files::set_aside_and_log("the record of page-walk costs is", file, &why);
+        None
+    }))
+}
+
+/// Lets programs have most of a CPU that they need. At idle priority it might never end.
+fn lower_priority_of_this_thread() {
+    // SAFETY: the call changes the calling thread alone.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
 }
 
 fn read(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {

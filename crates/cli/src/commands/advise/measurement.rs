@@ -18,6 +18,7 @@ use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindow, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
+use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
 use std::collections::HashMap;
 use std::path::Path;
@@ -40,7 +41,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
     let manager = running_manager(&state, pid);
-    means.prepare_overhead(&state, CounterEvents::default())?;
+    let costs = walk_costs::known_or_measured(&state)?;
+    means.prepare_overhead(costs.into(), CounterEvents::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
             let mut measuring = ProcessMeter::begin(bits, pid)?;

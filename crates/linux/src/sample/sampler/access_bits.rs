@@ -9,8 +9,9 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
 use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkDetail};
+use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings, WalkCosts};
+use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings};
 use hawkeye_policy::{
     CoverageSource, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
     RegionSample, SampleKinds,
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 pub struct AccessBitBackend {
     /// The BPF programs.
     pub tables: PageTableReader,
-    /// Cost of page walks on this machine; `None`: overhead is not needed.
-    pub walk_costs: Option<WalkCosts>,
+    /// Costs of page walks on this machine; `None`: overhead is not needed.
+    pub walk_costs: Option<CurrentWalkCosts>,
     /// Hardware counters, where there are any; they take precedence over walk-rate sampling.
     pub counters: Option<WalkCounters>,
     /// Cost to the program of a base page's first access after a clear.
@@ -153,7 +154,7 @@ impl AccessBitBackend {
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
     fn end_window(&self, watched: &mut SampledState) -> Result<()> {
-        let costs = self.walk_costs.as_ref();
+        let costs = self.walk_costs.as_ref().map(CurrentWalkCosts::get);
         if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
             if let Some(counters) = &mut watched.counters {
                 let counted = counters.overhead()?;
@@ -404,7 +405,7 @@ pub fn probe_once(
     let costs = bits.walk_costs.as_ref().ok_or_else(|| {
         LinuxError::Bpf("the cost of page walks on this machine was not measured".into())
     })?;
-    Ok(probing.finish(costs))
+    Ok(probing.finish(costs.get()))
 }
 
 /// Clears access bits until the slice ends; returns whether all are cleared.
