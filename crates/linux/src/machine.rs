@@ -8,7 +8,7 @@ use crate::memory::cgroup::CgroupLimits;
 use crate::memory::fragmentation;
 use crate::memory::recovery::RecoveryMethod;
 use crate::memory::system_memory;
-use crate::page_sizes::size_choice::SizeChoice;
+use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
@@ -17,7 +17,7 @@ use crate::processes::process_selector::ScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
 use crate::promote::reserve::{RESERVE, ReserveLease};
 use crate::promote::target_call::TargetCalls;
-use crate::sample::counters::{CounterEvents, WalkCounters};
+use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs;
@@ -55,7 +55,7 @@ impl KernelBackend {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
     /// the measured cost of page walks. `events` names the counters' events if the table does not.
     /// Takes some seconds the first time after the machine has started.
-    pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEvents) -> Result<()> {
+    pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEventCodes) -> Result<()> {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
             bits.counters = match WalkCounters::find(events) {
                 Ok(counters) => Some(counters),
@@ -64,7 +64,7 @@ impl KernelBackend {
                     None
                 }
             };
-            bits.walk_costs = Some(walk_costs::known_or_measured(state_dir)?);
+            bits.walk_costs = Some(walk_costs::load_or_measure(state_dir)?);
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ pub struct LinuxMachine {
     refused_bytes: u64,
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
-    sizing: SizeChoice,
+    sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
     /// Ends the reserve of huge pages.
     _reserve: ReserveLease,
@@ -104,7 +104,7 @@ impl LinuxMachine {
     /// Starts managing the processes of `scope`.
     pub fn new(means: KernelBackend, scope: ManagedTarget, signals: StopSignals) -> Self {
         let mut calls = TargetCalls::default();
-        if let Err(error) = calls.prepare() {
+        if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
             tracing::warn!("{error}");
         }
@@ -121,7 +121,7 @@ impl LinuxMachine {
             refused_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
-            sizing: SizeChoice::new(),
+            sizing: PageSizeControl::new(),
             profile_recorder: None,
             _reserve: ReserveLease,
         }
@@ -230,12 +230,16 @@ impl LinuxMachine {
                 return Ok(Some(PromotionResult::Freed));
             }
             Some(r) => {
-                if let Some(pages) = shared_pages::above_limit(&mut self.calls, process, &r) {
+                if let Some(pages) =
+                    shared_pages::shared_pages_above_limit(&mut self.calls, process, &r)
+                {
                     return Ok(Some(PromotionResult::Shared { pages }));
                 }
             }
         }
-        let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+        let eligible = self
+            .sampler
+            .is_still_eligible(member, region, &mut self.calls);
         if !eligible.map_err(|error| error.for_process(process))? {
             return Ok(Some(PromotionResult::NotCandidate));
         }
@@ -285,13 +289,14 @@ impl Machine for LinuxMachine {
         let now = self.now();
         let deadline = self.instant(until);
         let prefaulter = self.prefaulter.as_ref();
-        let each = self.sampler.descriptors() + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
+        let each = self.sampler.descriptors_per_process()
+            + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
         let updated = self
             .members
             .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
         let started = self.members.take_started();
         if let Some(recorder) = &mut self.profile_recorder {
-            let sizes = || self.sizing.observed(now).unwrap_or_default().sizes;
+            let sizes = || self.sizing.observed_sizes(now).unwrap_or_default().sizes;
             recorder.update(self.members.order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
@@ -325,7 +330,7 @@ impl Machine for LinuxMachine {
 
     fn take_late_results(&mut self) -> TimedOutCallResults {
         let mut ended = Vec::new();
-        for finished in self.calls.take_finished() {
+        for finished in self.calls.take_late_calls() {
             let process = finished.process;
             let Some(region) = self.promotions_under_way.remove(&process) else {
                 continue;
@@ -349,7 +354,7 @@ impl Machine for LinuxMachine {
                 took,
             });
         }
-        let waiting = self.calls.unanswered();
+        let waiting = self.calls.unanswered_calls();
         let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
         TimedOutCallResults {
             ended,
@@ -372,7 +377,7 @@ impl Machine for LinuxMachine {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
-        if self.calls.is_unanswered(process) {
+        if self.calls.has_unanswered_call(process) {
             return Err(MachineError::NotAnswering(process));
         }
         if let Some(outcome) = self.check_before_promotion(process, region, expected_present)? {
@@ -386,7 +391,7 @@ impl Machine for LinuxMachine {
             let served = RESERVE.state().served > served;
             let took = match &result {
                 Ok(answer) => test_costs::promotion_duration(answer.took, served),
-                Err(_) => self.calls.last_call(),
+                Err(_) => self.calls.last_call_duration(),
             };
             if !insisting.should_retry(&result, took) {
                 break (result, took);
@@ -394,7 +399,7 @@ impl Machine for LinuxMachine {
         };
         match result {
             Err(LinuxError::NotAnswering(_)) => {
-                if !self.calls.is_unanswered(process) {
+                if !self.calls.has_unanswered_call(process) {
                     // No call was made, because too many other processes do not answer.
                     return Err(MachineError::NotAnswering(process));
                 }
@@ -428,7 +433,7 @@ impl Machine for LinuxMachine {
         let begun = Instant::now();
         let found = self
             .sampler
-            .zero_pages(member, region, enough, &mut self.calls);
+            .count_zero_pages(member, region, enough, &mut self.calls);
         let took = begun.elapsed();
         let zero_pages = found
             .map_err(|error| error.for_process(process))?
@@ -448,7 +453,9 @@ impl Machine for LinuxMachine {
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
-            let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+            let eligible = self
+                .sampler
+                .is_still_eligible(member, region, &mut self.calls);
             if !eligible.map_err(failed)? {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
@@ -480,14 +487,14 @@ impl Machine for LinuxMachine {
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
         let counted = self.run_slice(process, until, |sampler, member, turn| {
-            sampler.huge_bytes(member, turn.deadline)
+            sampler.count_huge_bytes(member, turn.deadline)
         })?;
         let huge_bytes = match counted {
             SliceProgress::Done(bytes) => bytes,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
         let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
-        if let Some(looks) = &mut self.sizing.looks {
+        if let Some(looks) = &mut self.sizing.mapped_sizes {
             looks.read_if_due(process, self.began.elapsed());
         }
         self.update_profile(process, |seen| {
@@ -530,13 +537,13 @@ impl Sampling for LinuxMachine {
         let member = self.members.get_mut(process)?;
         let calls = &mut self.calls;
         self.sampler
-            .probe(member, &mut SliceContext { calls, deadline })
+            .continue_probing(member, &mut SliceContext { calls, deadline })
             .map_err(|e| e.for_process(process))
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
         let sampled = self.run_slice(process, until, |sampler, member, turn| {
-            sampler.sample(member, turn)
+            sampler.read_sample(member, turn)
         })?;
         let mut sample = match sampled {
             SliceProgress::Done(sample) => sample,
@@ -548,7 +555,8 @@ impl Sampling for LinuxMachine {
             // Recovery needs its huge pages.
             sample.regions.retain(RegionSample::is_huge);
         }
-        self.sizing.complete_sample(&mut sample, &member.eligible);
+        self.sizing
+            .add_page_sizes_to_sample(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
@@ -558,7 +566,7 @@ impl Sampling for LinuxMachine {
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
         self.run_slice(process, until, |sampler, member, turn| {
-            sampler.huge_pages(member, turn)
+            sampler.list_huge_pages(member, turn)
         })
     }
 

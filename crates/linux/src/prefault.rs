@@ -2,24 +2,24 @@
 //!
 //! - BPF reports where processes touch new memory (`fault_trace`).
 //! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
-//! - The filler's thread or workers (`pool`) fill the regions, in one of two ways
+//! - The filler's thread or workers (`thread_pool`) fill the regions, in one of two ways
 //!   (`prefault_method`).
 //!
 //! The manager decides which processes are followed and how much may be filled.
 
 pub mod profile_store;
 
+mod cached_mappings;
 mod fault_trace;
-mod mapping_cache;
-mod pool;
 mod prefault_calls;
 mod prefault_loop;
 mod prefault_method;
 mod rate_limit;
-mod spare_core;
+mod spare_cores;
 #[cfg(test)]
 mod stuck_target;
-mod suppressed;
+mod suppressed_processes;
+mod thread_pool;
 mod trace_backoff;
 mod warm_start;
 
@@ -109,11 +109,11 @@ struct FollowedProcess {
 impl PrefaultSharedState {
     // A panic cannot leave either value half updated, so poisoning is ignored.
 
-    fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
+    fn lock_followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn statistics_mut(&self) -> MutexGuard<'_, PrefaultStatistics> {
+    fn lock_statistics(&self) -> MutexGuard<'_, PrefaultStatistics> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,7 +125,7 @@ impl Prefaulter {
     /// Begins to start the filler, which follows no process yet. It fills at most `rate` regions
     /// per second with `threads` threads. `None` for `threads` means as many as there are spare
     /// cores.
-    pub fn begin(
+    pub fn start_loading(
         rate: Option<Rate>,
         threads: Option<PrefaultThreads>,
     ) -> Result<StartingPrefaulter> {
@@ -176,18 +176,18 @@ impl Prefaulter {
             warm_regions,
         };
         self.watchlist.add(pid)?;
-        self.thread.shared.followed().insert(process, followed);
+        self.thread.shared.lock_followed().insert(process, followed);
         Ok(())
     }
 
     /// The followed processes.
-    pub fn followed(&self) -> Vec<ProcessId> {
-        self.thread.shared.followed().keys().copied().collect()
+    pub fn followed_processes(&self) -> Vec<ProcessId> {
+        self.thread.shared.lock_followed().keys().copied().collect()
     }
 
     fn unfollow(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
-        self.thread.shared.followed().remove(&process);
+        self.thread.shared.lock_followed().remove(&process);
     }
 
     /// Follows the processes that are managed now, may have huge pages, and have rules that allow
@@ -209,14 +209,14 @@ impl Prefaulter {
         };
         let order = members.order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
-        let followed: HashSet<ProcessId> = self.followed().into_iter().collect();
+        let followed: HashSet<ProcessId> = self.followed_processes().into_iter().collect();
         for gone in followed.difference(&wanted) {
             self.unfollow(*gone);
         }
         for new in wanted.difference(&followed) {
             let by_rule = members.warm_bytes(*new) / HUGE_PAGE_BYTES;
             let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
-            let learned = known.map_or(0, ProgramProfile::warm_bytes) / HUGE_PAGE_BYTES;
+            let learned = known.map_or(0, ProgramProfile::warm_start_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
             if let Err(error) = self.follow(new.pid, warm_regions) {
                 tracing::debug!("process {new} gets no prefault: {error}");
@@ -226,21 +226,21 @@ impl Prefaulter {
 
     /// Bytes filled ahead of a process since the last call.
     pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
-        let mut followed = self.thread.shared.followed();
+        let mut followed = self.thread.shared.lock_followed();
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
     pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
-        if let Some(followed) = self.thread.shared.followed().get_mut(&process) {
+        if let Some(followed) = self.thread.shared.lock_followed().get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
     }
 
     /// What the filler has done so far.
     pub fn statistics(&self) -> PrefaultStatistics {
-        *self.thread.shared.statistics_mut()
+        *self.thread.shared.lock_statistics()
     }
 }
 

@@ -6,7 +6,7 @@ use hawkeye_linux::probe::userfaultfd::Userfaultfd;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{KernelBackend, test_costs};
@@ -395,7 +395,7 @@ pub fn kernel_backend() -> KernelBackend {
     let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
     means
-        .prepare_overhead(Path::new("/nonexistent"), CounterEvents::default())
+        .prepare_overhead(Path::new("/nonexistent"), CounterEventCodes::default())
         .expect("costs are given");
     means
 }

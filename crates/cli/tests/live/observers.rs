@@ -78,8 +78,8 @@ impl MappedRegions {
     }
 
     fn huge_regions(&self, range: Range<u64>) -> usize {
-        let found =
-            pagemap::population(std::process::id(), &[range]).expect("the pagemap can be read");
+        let found = pagemap::read_population(std::process::id(), &[range])
+            .expect("the pagemap can be read");
         found.iter().filter(|r| r.is_huge()).count()
     }
 }
@@ -290,7 +290,8 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     let flags = File::open("/proc/kpageflags").expect("the file can be opened");
     let unevictable = || {
         let is_kept = |page: &u64| {
-            let entry = pagemap::entry(std::process::id(), *page).expect("the pagemap can be read");
+            let entry =
+                pagemap::read_entry(std::process::id(), *page).expect("the pagemap can be read");
             assert_ne!(entry.frame(), 0, "it is in memory");
             let mut bytes = [0; 8];
             let read = flags.read_exact_at(&mut bytes, entry.frame() * 8);

@@ -67,7 +67,7 @@ impl RecoveryMethod {
                 }
                 // Zero pages must be found before the split.
                 let zero = calls
-                    .zero_pages(process, region, PAGES_PER_REGION)
+                    .find_zero_pages(process, region, PAGES_PER_REGION)
                     .map_err(failed)?;
                 longest_call = calls.split_huge_page(process, region).map_err(failed)?;
                 for (first, pages) in consecutive_runs(&zero) {

@@ -1,6 +1,6 @@
 //! Periodic looks at the sizes of the pages that map managed processes.
 
-use super::{MappedSizes, SizeCounters, read_mapped_sizes, size_setting, size_settings};
+use super::{MappedSizes, SizeCounters, read_mapped_sizes, read_size_setting, read_size_settings};
 use crate::error::Result;
 use crate::processes::process::thread_cpu;
 use crate::processes::process_reader::ProcessReader;
@@ -72,7 +72,7 @@ impl MappedSizeSampler {
     }
 
     fn with_reader(thp: PathBuf, look: impl Fn(u32) -> SizeReading + Send + 'static) -> Self {
-        let counters = size_settings(&thp)
+        let counters = read_size_settings(&thp)
             .into_iter()
             .map(|state| (state.order, state.counters))
             .collect();
@@ -95,7 +95,7 @@ impl MappedSizeSampler {
     }
 
     /// Starts looks at all of these processes at once, and waits for them for a short time.
-    pub(crate) fn read_now(&mut self, processes: &[ProcessId], now: Duration) {
+    pub(crate) fn read_all_now(&mut self, processes: &[ProcessId], now: Duration) {
         self.take_results(now, Instant::now());
         for process in processes {
             self.reader.request(*process);
@@ -111,7 +111,7 @@ impl MappedSizeSampler {
                     let pause = cpu * PAUSE.saturating_mul(others.max(1));
                     let next = now + pause.max(AGAIN_AFTER);
                     self.processes.insert(process, ProcessSizes { found, next });
-                    let mut sum = MappedSizes::none();
+                    let mut sum = MappedSizes::empty();
                     for look in self.processes.values() {
                         sum.add(&look.found);
                     }
@@ -131,20 +131,26 @@ impl MappedSizeSampler {
     }
 
     /// The size of the pages that map most of a region, if it is not the base size.
-    pub(crate) fn order_of(&self, process: ProcessId, region: RegionAddr) -> Option<PageOrder> {
+    pub(crate) fn dominant_order(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Option<PageOrder> {
         let look = self.processes.get(&process)?;
         look.found.regions.get(&region).copied()
     }
 
     /// Result of the last looks.
-    pub(crate) fn observed(&self, now: Duration) -> ObservedSizes {
+    pub(crate) fn observed_sizes(&self, now: Duration) -> ObservedSizes {
         let (at, pages, complete) = match &self.last {
             Some((at, sum)) => (*at, sum.pages.clone(), sum.complete),
             None => (now, BTreeMap::new(), true),
         };
         let given = |order: PageOrder| {
             let before = self.counters.get(&order)?.anon_fault_alloc?;
-            let after = size_setting(&self.thp, order)?.counters.anon_fault_alloc?;
+            let after = read_size_setting(&self.thp, order)?
+                .counters
+                .anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
         let orders: BTreeSet<PageOrder> =
@@ -177,22 +183,22 @@ mod tests {
             if pid == 2 {
                 let _ = held.recv();
             }
-            let mut found = MappedSizes::none();
+            let mut found = MappedSizes::empty();
             found.pages.insert(PageOrder::HUGE, u64::from(pid));
             (Ok(found), Duration::from_millis(10))
         });
         let huge = |looks: &MappedSizeSampler| {
-            let observed = looks.observed(Duration::ZERO);
+            let observed = looks.observed_sizes(Duration::ZERO);
             observed.sizes.first().map(|s| s.pages)
         };
-        looks.read_now(&[process(1)], Duration::ZERO);
+        looks.read_all_now(&[process(1)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         // The call returns, although the thread does not.
-        looks.read_now(&[process(2)], Duration::ZERO);
+        looks.read_all_now(&[process(2)], Duration::ZERO);
         looks.read_if_due(process(1), Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         drop(free);
-        looks.read_now(&[process(2)], Duration::ZERO);
+        looks.read_all_now(&[process(2)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(3));
         // The next look is due when this one's CPU time is half a per cent of the time.
         let next = looks.processes[&process(2)].next;

@@ -37,27 +37,28 @@ impl FaultTrace {
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = FrontierSkelBuilder::default()
             .open(storage)
-            .map_err(failed)?;
+            .map_err(trace_error)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;
         }
-        let skel = open.load().map_err(failed)?;
-        let reports = RingBufferReader::of(&skel.maps.advances, parse).map_err(failed)?;
+        let skel = open.load().map_err(trace_error)?;
+        let reports =
+            RingBufferReader::of(&skel.maps.advances, parse_report).map_err(trace_error)?;
         let watchlist =
-            FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
+            FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(trace_error)?);
         let links = Vec::new();
         let mut trace = Self {
             links,
             reports,
             skel,
         };
-        trace.resume()?;
+        trace.resume_tracing()?;
         Ok((trace, watchlist))
     }
 
     /// Reports only the regions of a process that it touches densely.
-    pub fn suppress(&self, pid: u32) {
+    pub fn suppress_process(&self, pid: u32) {
         let key = pid.to_ne_bytes();
         // The map has room for every watched process.
         let muted = &self.skel.maps.muted;
@@ -71,23 +72,23 @@ impl FaultTrace {
     }
 
     /// First touches of watched processes so far: those in order, and those at random.
-    pub fn count_first_touches(&self) -> (u64, u64) {
+    pub fn first_touch_counts(&self) -> (u64, u64) {
         let counts = self.skel.maps.bss_data.as_deref();
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }
 
     /// Reports again. Without `links` it reports nothing, at no cost to any program.
-    pub fn resume(&mut self) -> Result<()> {
+    pub fn resume_tracing(&mut self) -> Result<()> {
         let programs = &self.skel.progs;
         self.links = [&programs.touch_by_program, &programs.touch_for_program]
             .into_iter()
-            .map(|program| program.attach().map_err(failed))
+            .map(|program| program.attach().map_err(trace_error))
             .collect::<Result<_, _>>()?;
         Ok(())
     }
 
     /// Reports lost because they were not read in time.
-    pub fn lost_reports(&self) -> u64 {
+    pub fn count_lost_reports(&self) -> u64 {
         self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
     }
 }
@@ -98,7 +99,7 @@ impl FaultTraceWatchlist {
         let nothing = vec![0u8; self.0.value_size() as usize];
         self.0
             .update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY)
-            .map_err(failed)
+            .map_err(trace_error)
     }
 
     pub fn remove(&self, pid: u32) {
@@ -108,7 +109,7 @@ impl FaultTraceWatchlist {
 }
 
 /// One `struct advance`.
-fn parse(bytes: &[u8]) -> Option<FaultReport> {
+fn parse_report(bytes: &[u8]) -> Option<FaultReport> {
     let (region, rest) = bytes.split_first_chunk()?;
     let (step, rest) = rest.split_first_chunk()?;
     let (pid, rest) = rest.split_first_chunk()?;
@@ -123,6 +124,6 @@ fn parse(bytes: &[u8]) -> Option<FaultReport> {
     })
 }
 
-fn failed(error: libbpf_rs::Error) -> LinuxError {
+fn trace_error(error: libbpf_rs::Error) -> LinuxError {
     LinuxError::Bpf(format!("watching first touches: {error:#}"))
 }

@@ -50,8 +50,8 @@ impl ProfileStore {
     /// The record of a program, if there is one. A record that cannot be used is set aside and
     /// logged, and counts as none.
     pub fn load(&self, executable: &Executable) -> Option<ProgramProfile> {
-        let path = self.file(executable);
-        match read(&path) {
+        let path = self.profile_path(executable);
+        match read_profile(&path) {
             // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
@@ -65,20 +65,20 @@ impl ProfileStore {
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
     /// many.
     pub fn save(&self, record: &ProgramProfile) -> Result<()> {
-        let path = self.file(&record.executable);
+        let path = self.profile_path(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
         text.and_then(|text| own_files::replace(&path, &text))
             .map_err(LinuxError::file("writing", &path))?;
-        self.forget_oldest();
+        self.delete_oldest_profiles();
         Ok(())
     }
 
-    fn file(&self, executable: &Executable) -> PathBuf {
-        self.dir.join(format!("{}.json", executable.file_name()))
+    fn profile_path(&self, executable: &Executable) -> PathBuf {
+        self.dir.join(format!("{}.json", executable.profile_name()))
     }
 
     /// A file that cannot be removed stays until the next call. Counts records set aside too.
-    fn forget_oldest(&self) {
+    fn delete_oldest_profiles(&self) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut records: Vec<(SystemTime, PathBuf)> = entries
             .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
@@ -91,7 +91,7 @@ impl ProfileStore {
     }
 }
 
-fn read(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
+fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
     let text = own_files::read(path, LONGEST)?;
     text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
@@ -155,7 +155,7 @@ mod tests {
     fn files_that_can_not_be_used_are_set_aside_and_written_anew() {
         let (_folder, learned) = learned("learned-damaged");
         let record = ProgramProfile::new(program("a"));
-        let path = learned.file(&record.executable);
+        let path = learned.profile_path(&record.executable);
         let long = " ".repeat(LONGEST as usize + 1);
         let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
         for text in ["", "{", newer, older, "[1]", &long] {

@@ -33,7 +33,7 @@ impl PrefaultRateLimit {
     }
 
     /// Whether one more fill is allowed beside the `under_way` that have not ended.
-    pub(super) fn try_take(&mut self, now: Duration, under_way: u64) -> bool {
+    pub(super) fn try_take_prefault(&mut self, now: Duration, under_way: u64) -> bool {
         // Without free huge pages, the next allocation of one would have to compact memory.
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;

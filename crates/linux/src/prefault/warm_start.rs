@@ -57,7 +57,7 @@ impl WarmStart {
     ) -> Vec<RegionAddr> {
         let age = now.saturating_sub(self.began);
         self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        let pieces = mapped.iter().flat_map(|range| self.new_parts(range));
+        let pieces = mapped.iter().flat_map(|range| self.unseen_parts(range));
         let mut new: Vec<Range<u64>> = pieces.collect();
         new.retain(|range| range.end - range.start >= self.least_bytes);
         new.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
@@ -73,7 +73,7 @@ impl WarmStart {
     }
 
     /// The parts of a mapping that were not seen before, which is what it grew by.
-    fn new_parts(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
+    fn unseen_parts(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = vec![mapping.clone()];
         for seen in &self.seen {
             let cut = |piece: Range<u64>| {

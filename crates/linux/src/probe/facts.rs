@@ -13,7 +13,7 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::clear_refs;
-use crate::sample::counters::{CounterEvents, WalkCounters};
+use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::page_tables::PageTableReader;
 use crate::sample::pagemap;
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -241,7 +241,7 @@ fn read_region(
     region: RegionAddr,
 ) -> Result<Option<RegionSample>> {
     let target = tables.bind(handle.id.pid)?;
-    tables.region(&target, region)
+    tables.read_region(&target, region)
 }
 
 /// A child with a huge page in which ten base pages are in use.
@@ -272,7 +272,7 @@ fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Durat
     child.send(ChildCommand::WantBase)?;
     child.send(ChildCommand::Touch)?;
     let touched = child.touched();
-    let done = process_madvise::clear_accessed(&child.handle, &touched).or_else(fails)?;
+    let done = process_madvise::clear_access_bits(&child.handle, &touched).or_else(fails)?;
     if done != touched.len() {
         let all = touched.len();
         return fails(format!(
@@ -354,7 +354,7 @@ fn try_mark(
     let region = child.region(0);
     let marked = || -> Result<[bool; 2]> {
         let [used, zero] = used_and_zero_pages(region);
-        let look = |address| pagemap::entry(child.handle.id.pid, address).map(&is_marked);
+        let look = |address| pagemap::read_entry(child.handle.id.pid, address).map(&is_marked);
         Ok([look(used)?, look(zero)?])
     };
     let before = marked()?;
@@ -375,7 +375,7 @@ fn try_soft_dirty() -> Result<PageMarkAfterSplit> {
     child.send(ChildCommand::TouchTen)?;
     let [used, _] = used_and_zero_pages(region);
     // All of a new mapping counts as written.
-    if !pagemap::entry(child.handle.id.pid, used)?.is_soft_dirty() {
+    if !pagemap::read_entry(child.handle.id.pid, used)?.is_soft_dirty() {
         let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
         return Ok(PageMarkAfterSplit::Absent(why.into()));
     }
@@ -479,7 +479,7 @@ fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> TryResult {
 }
 
 fn try_counters() -> TryResult {
-    let counters = WalkCounters::find(CounterEvents::default()).or_else(fails)?;
+    let counters = WalkCounters::find(CounterEventCodes::default()).or_else(fails)?;
     let child = ProbeChild::spawn()?;
     counters.bind(child.handle.id.pid).map(drop).or_else(fails)
 }

@@ -10,7 +10,7 @@ use crate::error::{LinuxError, Result};
 use crate::own_memory::map_anonymous;
 use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::clock_ns;
+use crate::promote::target_call::read_clock_ns;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;
@@ -357,5 +357,5 @@ fn marker_byte(page: usize) -> u8 {
 }
 
 fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    read_clock_ns(libc::CLOCK_MONOTONIC)
 }

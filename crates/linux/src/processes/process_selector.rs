@@ -220,7 +220,7 @@ impl ProcessSelector {
             last: took,
             processes,
         };
-        let is_own = |pid| pid == std::process::id() || RESERVE.is_process(pid);
+        let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_process(pid);
         large.retain(|seen| !is_own(seen.process.pid));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();

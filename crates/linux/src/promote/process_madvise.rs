@@ -29,11 +29,16 @@ pub(crate) const PAGE_OUT: MadviseCall = madvise_call(21, "paging out zero pages
 pub(crate) const COLLAPSE: MadviseCall = madvise_call(25, "collapsing a region");
 pub(crate) const MADV_COLD: i32 = 20;
 
-fn advise(process: &ProcessHandle, start: u64, bytes: u64, advice: MadviseCall) -> Result<()> {
-    advise_ranges(process, &[range(start, bytes)], advice).map(drop)
+fn advise_range(
+    process: &ProcessHandle,
+    start: u64,
+    bytes: u64,
+    advice: MadviseCall,
+) -> Result<()> {
+    advise_ranges(process, &[iovec_of(start, bytes)], advice).map(drop)
 }
 
-fn range(start: u64, bytes: u64) -> libc::iovec {
+fn iovec_of(start: u64, bytes: u64) -> libc::iovec {
     libc::iovec {
         iov_base: start as *mut _,
         iov_len: usize_of(bytes),
@@ -76,7 +81,7 @@ fn advise_ranges(
 /// - `EINVAL`: the region may not, or may no longer, be huge.
 /// - `ESRCH`: the process is gone.
 pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise(process, region.start(), HUGE_PAGE_BYTES, COLLAPSE)
+    advise_range(process, region.start(), HUGE_PAGE_BYTES, COLLAPSE)
 }
 
 /// A call that is refused faster than this did not search for a huge page.
@@ -108,7 +113,7 @@ impl CollapseRetry {
 /// Since 6.12 the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
 pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise(process, region.start(), BASE_PAGE_BYTES, SPLIT)
+    advise_range(process, region.start(), BASE_PAGE_BYTES, SPLIT)
 }
 
 /// Clears the access bits of whole regions together with their TLB entries (`MADV_COLD`). Returns
@@ -123,8 +128,8 @@ pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()
 /// - `EINVAL`: the first region is locked in memory.
 /// - `ENOMEM`: part of it is not mapped.
 /// - `ESRCH`: the process is gone.
-pub fn clear_accessed(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
-    let whole = |region: &RegionAddr| range(region.start(), HUGE_PAGE_BYTES);
+pub fn clear_access_bits(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
+    let whole = |region: &RegionAddr| iovec_of(region.start(), HUGE_PAGE_BYTES);
     let ranges: Vec<libc::iovec> = regions.iter().map(whole).collect();
     let done = advise_ranges(process, &ranges, CLEAR)?;
     Ok((done / HUGE_PAGE_BYTES) as usize)
@@ -132,7 +137,7 @@ pub fn clear_accessed(process: &ProcessHandle, regions: &[RegionAddr]) -> Result
 
 /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
 pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<()> {
-    advise(process, start, bytes, PAGE_OUT)
+    advise_range(process, start, bytes, PAGE_OUT)
 }
 
 #[cfg(test)]

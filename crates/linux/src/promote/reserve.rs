@@ -56,7 +56,7 @@ impl Reserve {
     }
 
     /// Whether this is the process that holds the reserve.
-    pub(crate) fn is_process(&self, pid: u32) -> bool {
+    pub(crate) fn is_reserve_process(&self, pid: u32) -> bool {
         self.pid.load(Ordering::Relaxed) == pid
     }
 
@@ -83,7 +83,7 @@ impl Reserve {
         };
         let result = reserve.set_target(target);
         if result.is_err() {
-            self.forget(&mut running);
+            self.end_process(&mut running);
         }
         result
     }
@@ -100,7 +100,7 @@ impl Reserve {
             Ok(cpu) => cpu,
             Err(error) => {
                 tracing::warn!("the reserve of huge pages was lost: {error}");
-                self.forget(&mut running);
+                self.end_process(&mut running);
                 None
             }
         }
@@ -108,10 +108,10 @@ impl Reserve {
 
     /// Ends its process, which gives all huge pages back.
     pub(crate) fn stop(&self) {
-        self.forget(&mut self.lock());
+        self.end_process(&mut self.lock());
     }
 
-    fn forget(&self, running: &mut Option<ReserveProcess>) {
+    fn end_process(&self, running: &mut Option<ReserveProcess>) {
         *running = None;
         self.pid.store(0, Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ impl ReserveProcess {
     fn start(most: u32) -> Result<Self> {
         let failed = LinuxError::call("starting a process for the reserve of huge pages");
         let shared = SharedState::map().map_err(failed)?;
-        let serve = |socket, manager| process::serve(socket, manager, shared, most);
+        let serve = |socket, manager| process::serve_manager(socket, manager, shared, most);
         // SAFETY: `process.rs` keeps to the contract.
         let (pid, socket) = unsafe { fork_helper(serve) }.map_err(failed)?;
         Ok(Self {

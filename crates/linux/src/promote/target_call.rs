@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper.rs: the system call
-//!    (pool.rs)                                 (message.rs)               |
+//!    (target_calls.rs)                         (message.rs)               |
 //!         ^                                                               |
 //!         +--------------------------- CallResult ------------------------+
 //! ```
@@ -16,15 +16,15 @@
 mod advice;
 mod helper;
 mod message;
-mod pool;
+mod target_calls;
 
 pub(crate) use advice::CLEARED_PER_CALL;
-pub(crate) use helper::{SOCKET, become_helper, clock_ns, exit};
+pub(crate) use helper::{SOCKET, become_helper, exit_process, read_clock_ns};
 pub use message::{CallResult, TargetRequest};
-pub use pool::{FinishedCall, TargetCalls};
+pub use target_calls::{LateCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
-use helper::serve;
+use helper::serve_requests;
 use message::receive_result;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -59,7 +59,7 @@ impl CallHelper {
         reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
         // SAFETY: `helper.rs` keeps to the contract.
-        let started = unsafe { fork_helper(|socket, manager| serve(socket, manager)) };
+        let started = unsafe { fork_helper(|socket, manager| serve_requests(socket, manager)) };
         let (helper, socket) = started.map_err(failed)?;
         Ok(Self {
             socket,
@@ -70,7 +70,7 @@ impl CallHelper {
     }
 
     /// The helper's process id.
-    pub fn helper(&self) -> u32 {
+    pub fn helper_pid(&self) -> u32 {
         self.helper.as_raw().unsigned_abs()
     }
 
@@ -82,7 +82,7 @@ impl CallHelper {
         let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);
         let rights = passed.as_ref().map(|it| ControlMessage::ScmRights(it));
         let control = rights.as_slice();
-        let packet = [IoSlice::new(request.raw.bytes())];
+        let packet = [IoSlice::new(request.raw.as_bytes())];
         let socket = self.socket.as_raw_fd();
         sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None).map_err(failed)?;
         self.busy = true;
@@ -123,7 +123,7 @@ pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<
         ForkResult::Parent { child } => Ok((child, ours)),
         ForkResult::Child => {
             serve(theirs.as_raw_fd(), manager);
-            exit()
+            exit_process()
         }
     }
 }

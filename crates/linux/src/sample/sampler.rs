@@ -17,8 +17,8 @@ pub(crate) mod damon;
 mod population;
 mod run_rate;
 
-pub(super) use access_bits::probe_once;
-pub use access_bits::{AccessBitBackend, estimate};
+pub(super) use access_bits::probe_one_window;
+pub use access_bits::{AccessBitBackend, estimate_overhead};
 
 use crate::error::Result;
 use crate::processes::mappings::{EligibleRanges, Mapping};
@@ -76,7 +76,7 @@ impl SampledProcess {
     }
 
     /// A sample of the process with these regions, of which only the population is known.
-    fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
+    fn population_sample(&self, regions: Vec<RegionSample>) -> ProcessSample {
         let process = self.handle.id;
         ProcessSample {
             age: process::age(process),
@@ -97,7 +97,7 @@ fn is_own_huge_page(region: &RegionSample) -> bool {
 }
 
 /// Bytes of the huge pages with memory of their own.
-fn own_huge_bytes(regions: &[RegionSample]) -> u64 {
+fn sum_huge_bytes(regions: &[RegionSample]) -> u64 {
     let huge = regions.iter().filter(|region| is_own_huge_page(region));
     huge.count() as u64 * HUGE_PAGE_BYTES
 }
@@ -133,7 +133,7 @@ impl SamplerBackend {
 /// does not answer.
 pub trait Sampler: Send {
     /// File descriptors per process, including its handle.
-    fn descriptors(&self) -> usize {
+    fn descriptors_per_process(&self) -> usize {
         ProcessHandle::DESCRIPTORS
     }
 
@@ -168,7 +168,7 @@ pub trait Sampler: Send {
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    fn probe(
+    fn continue_probing(
         &mut self,
         _member: &SampledProcess,
         _turn: &mut SliceContext,
@@ -177,7 +177,7 @@ pub trait Sampler: Send {
     }
 
     /// Reads all eligible regions of a process.
-    fn sample(
+    fn read_sample(
         &mut self,
         member: &mut SampledProcess,
         turn: &mut SliceContext,
@@ -199,7 +199,7 @@ pub trait Sampler: Send {
     ///
     /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
     /// waited for it.
-    fn still_eligible(
+    fn is_still_eligible(
         &mut self,
         _member: &SampledProcess,
         _region: RegionAddr,
@@ -209,10 +209,14 @@ pub trait Sampler: Send {
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
-    fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64>;
+    fn count_huge_bytes(
+        &mut self,
+        member: &mut SampledProcess,
+        deadline: Instant,
+    ) -> SliceResult<u64>;
 
     /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         member: &mut SampledProcess,
         turn: &mut SliceContext,
@@ -220,7 +224,7 @@ pub trait Sampler: Send {
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
     /// huge.
-    fn zero_pages(
+    fn count_zero_pages(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,

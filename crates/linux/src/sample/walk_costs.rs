@@ -8,7 +8,7 @@ use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableReason};
 use crate::own_memory::OwnMemory;
 use crate::processes::process::{own_huge_bytes, thread_cpu};
-use crate::sample::random::{below, next_random, work_step};
+use crate::sample::random::{next_random, random_below, work_step};
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::saturating_cast::{i64_of, usize_of};
@@ -59,12 +59,12 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// machine empties `state_dir`.
 ///
 /// Where they cannot be measured now, typical costs are used, and the next manager measures.
-pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
+pub fn load_or_measure(state_dir: &Path) -> Result<WalkCosts> {
     if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
         return Ok(costs);
     }
     let file = state_dir.join("walk-costs.json");
-    match read(&file) {
+    match read_costs(&file) {
         Ok(Some(costs)) => return Ok(costs),
         Ok(None) => {}
         Err(why) => own_files::set_aside_and_log("the record of page-walk costs is", &file, &why),
@@ -72,7 +72,7 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     tracing::warn!(
         "measuring the cost of page walks: this takes some seconds, once after each start of the machine"
     );
-    let costs = match measure() {
+    let costs = match measure_walk_costs() {
         Err(error @ LinuxError::NotMeasured(_)) => {
             tracing::warn!("{error}; typical costs are used until a manager starts again");
             return Ok(WalkCosts::typical());
@@ -87,12 +87,12 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     Ok(costs)
 }
 
-fn read(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
+fn read_costs(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
     let text = own_files::read(file, LONGEST_FILE)?;
-    text.map(|text| parse(&text)).transpose()
+    text.map(|text| parse_costs(&text)).transpose()
 }
 
-fn parse(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
+fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
     if costs.is_sound() {
         Ok(costs)
@@ -104,15 +104,15 @@ fn parse(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
 
 /// Measures the costs. Fails with [`LinuxError::NotMeasured`] if there are no huge pages to compare
 /// with.
-pub fn measure() -> Result<WalkCosts> {
+pub fn measure_walk_costs() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::memory::system_memory::machine_use()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
-    let data = MeasuredMemory::huge(data_bytes)?;
-    let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let data_pages = pages(data_bytes);
+    let data = MeasuredMemory::map_huge_pages(data_bytes)?;
+    let small = MeasuredMemory::map_written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let data_pages = base_pages_in(data_bytes);
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
     let in_order = |order: OrderedLoop| {
@@ -121,11 +121,11 @@ pub fn measure() -> Result<WalkCosts> {
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
     };
-    let streamed = by_distance(&STREAMS, in_order);
-    let strided = by_distance(&STRIDES, in_order);
+    let streamed = costs_by_distance(&STREAMS, in_order);
+    let strided = costs_by_distance(&STRIDES, in_order);
     drop(small);
-    let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
-    let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
+    let near = MeasuredMemory::map_mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
+    let far = MeasuredMemory::map_mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES
@@ -152,18 +152,18 @@ pub fn measure() -> Result<WalkCosts> {
             }
         })
         .collect();
-    let by_distance = by_distance(&WORK_STEPS, |steps| {
+    let by_distance = costs_by_distance(&WORK_STEPS, |steps| {
         mirror_cost(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
     });
     random.extend(by_distance.iter().map(|cost| (largest, *cost)));
-    let cached = MeasuredMemory::mirrored_base_pages(
+    let cached = MeasuredMemory::map_mirrored_base_pages(
         FOOTPRINTS_BYTES[1],
         HUGE_PAGE_BYTES,
         CacheLines::OneOfEachPage,
     )?;
-    let reach = tlb_reach(&cached);
+    let reach = measure_tlb_reach(&cached);
     let costs = WalkCosts {
         by_footprint,
         streamed,
@@ -183,7 +183,7 @@ pub fn measure() -> Result<WalkCosts> {
 }
 
 /// The costs of similar loops, by the distance between their pages.
-fn by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<DistanceCost> {
+fn costs_by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<DistanceCost> {
     let mut costs: Vec<DistanceCost> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
     costs.dedup_by(|a, b| a.apart_ns <= b.apart_ns);
@@ -199,9 +199,9 @@ fn mirror_cost(
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> DistanceCost {
-    let few = pages(mirrors.distinct_bytes.min(footprint_bytes));
+    let few = base_pages_in(mirrors.distinct_bytes.min(footprint_bytes));
     walk_distance_cost(
-        |n| read(mirrors, pages(footprint_bytes), n),
+        |n| read(mirrors, base_pages_in(footprint_bytes), n),
         |n| read(data, few, n),
     )
 }
@@ -235,7 +235,7 @@ fn median_error(sorted: &[f64]) -> f64 {
 
 /// CPU time of some work of this thread, in nanoseconds. Time in which other programs have the
 /// processor does not count.
-fn cpu_ns(work: impl FnOnce()) -> f64 {
+fn measure_cpu_ns(work: impl FnOnce()) -> f64 {
     let before = thread_cpu();
     work();
     thread_cpu().saturating_sub(before).as_secs_f64() * 1e9
@@ -284,9 +284,9 @@ enum CacheLines {
 impl MeasuredMemory {
     /// Written memory, at least nearly all of it under huge pages. Under base pages its reads would
     /// walk page tables as well, and walks would seem to cost nothing.
-    fn huge(bytes: u64) -> Result<Self> {
+    fn map_huge_pages(bytes: u64) -> Result<Self> {
         let before = own_huge_bytes()?;
-        let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
+        let area = Self::map_written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
             let (start, bytes) = (usize_of(area.memory.address()), area.memory.bytes());
@@ -309,8 +309,8 @@ impl MeasuredMemory {
     }
 
     /// Written memory, under huge pages or base pages as advised.
-    fn written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
-        let memory = OwnMemory::map(usize_of(bytes)).map_err(failed)?;
+    fn map_written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
+        let memory = OwnMemory::map(usize_of(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
         for offset in (0..memory.bytes()).step_by(usize_of(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
@@ -324,18 +324,18 @@ impl MeasuredMemory {
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
-    fn mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
-        let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
-        ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
+    fn map_mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
+        let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
+        ftruncate(&file, i64_of(file_bytes)).map_err(mapping_error)?;
         let memory = OwnMemory::protected(usize_of(bytes), ProtFlags::PROT_NONE);
-        let memory = memory.map_err(failed)?;
+        let memory = memory.map_err(mapping_error)?;
         let length = NonZeroUsize::new(usize_of(file_bytes)).unwrap_or(NonZeroUsize::MIN);
         for offset in (0..memory.bytes()).step_by(usize_of(file_bytes)) {
             let at = NonZeroUsize::new(usize_of(memory.address()) + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
             unsafe { mmap(at, length, ProtFlags::PROT_READ, flags, file.as_fd(), 0) }
-                .map_err(failed)?;
+                .map_err(mapping_error)?;
         }
         // A hypervisor that shadows our page tables must notice each page now, and not in the
         // measurement.
@@ -353,17 +353,17 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let ns = cpu_ns(|| {
+        let ns = measure_cpu_ns(|| {
             let mut x = seed;
             for _ in 0..READS_AMID {
                 let (next, word) = self.read_random(x, pages, CacheLines::All);
                 x = next.wrapping_add(word);
-                let page = below(
+                let page = random_below(
                     x.rotate_left(32),
                     other.memory.bytes() as u64 / BASE_PAGE_BYTES,
                 );
                 for line in 0..64 {
-                    other.read(page * BASE_PAGE_BYTES + line * 64);
+                    other.read_word(page * BASE_PAGE_BYTES + line * 64);
                 }
             }
             std::hint::black_box(x);
@@ -373,7 +373,7 @@ impl MeasuredMemory {
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
     fn ns_per_read_with_work(&self, pages: u64, steps: u32, seed: u64) -> f64 {
-        let ns = cpu_ns(|| {
+        let ns = measure_cpu_ns(|| {
             let (mut x, mut work) = (seed, seed);
             for _ in 0..READS_WORKING {
                 x = self.read_random(x, pages, self.lines).0;
@@ -393,15 +393,15 @@ impl MeasuredMemory {
         let OrderedLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
         let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
-        let ns = cpu_ns(|| {
+        let ns = measure_cpu_ns(|| {
             let mut x = turn;
             while left > 0 {
                 let until_end = (pages - page).div_ceil(step).min(left);
                 let mut offset = page * BASE_PAGE_BYTES;
                 for _ in 0..until_end {
-                    self.read(offset);
+                    self.read_word(offset);
                     for line in 1..lines {
-                        self.read(offset + line * apart);
+                        self.read_word(offset + line * apart);
                     }
                     for _ in 0..work {
                         x = work_step(x);
@@ -421,16 +421,16 @@ impl MeasuredMemory {
     #[inline(always)]
     fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
-        let page = below(x, pages);
+        let page = random_below(x, pages);
         let line = match lines {
             CacheLines::OneOfEachPage => page & 63,
             CacheLines::All => x >> 20 & 63,
         };
-        (x, self.read(page * BASE_PAGE_BYTES + line * 64))
+        (x, self.read_word(page * BASE_PAGE_BYTES + line * 64))
     }
 
     #[inline(always)]
-    fn read(&self, offset: u64) -> u64 {
+    fn read_word(&self, offset: u64) -> u64 {
         debug_assert!(offset + 8 <= self.memory.bytes() as u64);
         let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
@@ -446,7 +446,7 @@ impl MeasuredMemory {
     /// Nanoseconds per read of a word on one of `pages` pages.
     fn ns_per_page_read(&self, pages: u64, order: ReadOrder, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        let ns = cpu_ns(|| {
+        let ns = measure_cpu_ns(|| {
             let mut x = seed;
             // Two loops: if one chose between both, each read would wait for the last.
             match order {
@@ -471,7 +471,7 @@ impl MeasuredMemory {
 
 /// The largest number of base pages that are read at random hardly slower than a few: all their
 /// translations are in the TLB.
-fn tlb_reach(mirrors: &MeasuredMemory) -> u32 {
+fn measure_tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     let most = REACHES[REACHES.len() - 1];
     let ns = |pages| mirrors.least_ns_per_page_read(pages, ReadOrder::Dependent);
     let (few, many) = (ns(REACHES[0]), ns(most));
@@ -481,11 +481,11 @@ fn tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     u32::try_from(reach).unwrap_or(u32::MAX)
 }
 
-fn pages(bytes: u64) -> u64 {
+fn base_pages_in(bytes: u64) -> u64 {
     bytes / BASE_PAGE_BYTES
 }
 
-fn failed(errno: nix::errno::Errno) -> LinuxError {
+fn mapping_error(errno: nix::errno::Errno) -> LinuxError {
     LinuxError::call("mapping memory to measure page walks")(errno)
 }
 
@@ -509,7 +509,7 @@ mod tests {
             walk_ns: 1.0,
             error_ns: 0.0,
         };
-        let found = by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let found = costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
     }
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn impossible_costs_are_refused() {
         let costs = serde_json::to_value(WalkCosts::typical()).expect("costs serialize");
-        assert!(parse(costs.to_string().as_bytes()).is_ok());
+        assert!(parse_costs(costs.to_string().as_bytes()).is_ok());
         for (place, value) in [
             ("/by_footprint/1/footprint_bytes", 1.into()),
             ("/by_distance/0/walk_ns", 1e300.into()),
@@ -525,9 +525,12 @@ mod tests {
         ] {
             let mut costs = costs.clone();
             *costs.pointer_mut(place).expect("the JSON has this field") = value;
-            assert!(parse(costs.to_string().as_bytes()).is_err(), "{place}");
+            assert!(
+                parse_costs(costs.to_string().as_bytes()).is_err(),
+                "{place}"
+            );
         }
-        assert!(parse(b"{").is_err());
-        assert!(parse("[".repeat(60_000).as_bytes()).is_err());
+        assert!(parse_costs(b"{").is_err());
+        assert!(parse_costs("[".repeat(60_000).as_bytes()).is_err());
     }
 }

@@ -8,7 +8,7 @@ use hawkeye_linux::machine_lease::thp_settings::{
 };
 use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_sizes};
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::stop::{StopSignals, WaitResult, unblock_signals};
 use hawkeye_linux::{KernelBackend, MachineLease};
 use hawkeye_policy::BloatThreshold;
@@ -100,7 +100,7 @@ impl BenchHost {
     pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
         let none = || impossible!("another manager has the machine now");
         let mut means = self.lease.as_ref().ok_or_else(none)?.kernel_backend()?;
-        means.prepare_overhead(&state_dir(), CounterEvents::default())?;
+        means.prepare_overhead(&state_dir(), CounterEventCodes::default())?;
         Ok(means)
     }
 

@@ -14,7 +14,7 @@ use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindow, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
@@ -40,12 +40,12 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
     let manager = running_manager(&state, pid);
-    means.prepare_overhead(&state, CounterEvents::default())?;
+    means.prepare_overhead(&state, CounterEventCodes::default())?;
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
-            let mut measuring = ProcessMeter::begin(bits, pid)?;
+            let mut measuring = ProcessMeter::open(bits, pid)?;
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
-            let regions = measuring.regions()?;
+            let regions = measuring.read_regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = count_zeros(&mut measuring, &huge)?;
             let cost = if huge.is_empty() && base.is_empty() {
@@ -57,8 +57,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
             let ranges =
-                hawkeye_linux::processes::mappings::eligible(&pagemap::mappings(pid)?).ranges;
-            let regions = pagemap::population(pid, &ranges)?;
+                hawkeye_linux::processes::mappings::eligible(&pagemap::read_mappings(pid)?).ranges;
+            let regions = pagemap::read_population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let none = rank_regions(&base, &[]);
             (
@@ -121,7 +121,7 @@ fn measure_windows(
     let mut windows = Vec::new();
     loop {
         let next = Instant::now() + EVERY;
-        windows.push(measuring.window()?);
+        windows.push(measuring.measure_window()?);
         let now = Instant::now();
         tell(&format!(
             "{:.0} of {seconds:.0} s",
@@ -205,7 +205,7 @@ fn count_zeros(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<Ze
     let threshold = BloatThreshold::default().zero_pages();
     let mut zeros = ZeroPageFacts::default();
     for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {
-        let Some(pages) = measuring.zero_pages(region.region)? else {
+        let Some(pages) = measuring.count_zero_pages(region.region)? else {
             continue;
         };
         zeros.searched += 1;

@@ -19,9 +19,9 @@ const FILLED: f64 = 0.9;
 
 #[derive(Debug)]
 pub(crate) struct ProfileRecorder {
-    learned: ProfileStore,
+    store: ProfileStore,
     reader: ProcessReader<Option<Executable>>,
-    pages: BTreeMap<ProcessId, Option<ProcessProfile>>,
+    profiles: BTreeMap<ProcessId, Option<ProcessProfile>>,
 }
 
 #[derive(Debug)]
@@ -40,15 +40,15 @@ struct ProcessProfile {
 }
 
 impl ProfileRecorder {
-    /// `read` identifies the executable of a process: [`Executable::of`].
+    /// `read` identifies the executable of a process: [`Executable::of_process`].
     pub(crate) fn new(
-        learned: ProfileStore,
+        store: ProfileStore,
         read: impl Fn(u32) -> Option<Executable> + Send + 'static,
     ) -> Self {
         Self {
-            learned,
+            store,
             reader: ProcessReader::new("hawkeye-learn", read),
-            pages: BTreeMap::new(),
+            profiles: BTreeMap::new(),
         }
     }
 
@@ -62,7 +62,7 @@ impl ProfileRecorder {
     ) {
         let there: HashSet<&ProcessId> = processes.iter().collect();
         self.open_profiles(&there, now);
-        let known = self.pages.keys();
+        let known = self.profiles.keys();
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
         if gone.is_empty() {
             return;
@@ -73,12 +73,12 @@ impl ProfileRecorder {
         }
     }
 
-    /// Opens a page for each new process with a known executable. After an executable that
+    /// Opens a profile for each new process with a known executable. After an executable that
     /// is not read in time, it does not wait for the next one.
     fn open_profiles(&mut self, there: &HashSet<&ProcessId>, now: Duration) {
         let was_idle = self.reader.is_idle();
         for process in there {
-            if !self.pages.contains_key(process) {
+            if !self.profiles.contains_key(process) {
                 self.reader.request(**process);
             }
         }
@@ -87,23 +87,23 @@ impl ProfileRecorder {
             if !there.contains(&process) {
                 continue;
             }
-            let page = executable.map(|executable| {
-                let known = self.learned.load(&executable);
+            let profile = executable.map(|executable| {
+                let known = self.store.load(&executable);
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
                 ProcessProfile::new(known, age(process) <= YOUNG, now)
             });
-            self.pages.insert(process, page);
+            self.profiles.insert(process, profile);
         }
     }
 
     fn save_profile(&mut self, process: ProcessId, now: Duration, sizes: &[ObservedSize]) {
-        let Some(Some(page)) = self.pages.remove(&process) else {
+        let Some(Some(profile)) = self.profiles.remove(&process) else {
             return;
         };
         // Page sizes are counted over all processes: they can be attributed only to a single one.
-        let own = if self.pages.is_empty() { sizes } else { &[] };
-        if let Some(record) = page.finish(now, own) {
-            if let Err(error) = self.learned.save(&record) {
+        let own = if self.profiles.is_empty() { sizes } else { &[] };
+        if let Some(record) = profile.into_program_profile(now, own) {
+            if let Err(error) = self.store.save(&record) {
                 tracing::warn!(
                     "the learned record of process {process} could not be saved: {error}"
                 );
@@ -112,23 +112,28 @@ impl ProfileRecorder {
     }
 
     fn profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
-        self.pages.get_mut(&process)?.as_mut()
+        self.profiles.get_mut(&process)?.as_mut()
     }
 
     /// The record of a process at its start, if its program was managed before.
     pub(crate) fn stored_profile(&self, process: ProcessId) -> Option<&ProgramProfile> {
-        let page = self.pages.get(&process)?.as_ref()?;
-        (page.known.starts > 0).then_some(&page.known)
+        let profile = self.profiles.get(&process)?.as_ref()?;
+        (profile.known.starts > 0).then_some(&profile.known)
     }
 
-    pub(crate) fn record_sizes(&mut self, process: ProcessId, orders: PageOrders, now: Duration) {
-        if let Some(page) = self.profile_mut(process) {
-            page.set_sizes(orders, now);
+    pub(crate) fn record_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+        now: Duration,
+    ) {
+        if let Some(profile) = self.profile_mut(process) {
+            profile.set_fault_sizes(orders, now);
         }
     }
 
     pub(crate) fn record_sample(&mut self, sample: &ProcessSample) {
-        let Some(page) = self.profile_mut(sample.process) else {
+        let Some(profile) = self.profile_mut(sample.process) else {
             return;
         };
         let resident = sample.resident_bytes();
@@ -137,10 +142,10 @@ impl ProfileRecorder {
         let dense = present >= FILLED * regions * f64::from(PAGES_PER_REGION);
         let whole_regions = resident / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         let filled = if dense { whole_regions } else { 0 };
-        page.filled_at_start_bytes.get_or_insert(filled);
-        page.seen.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
+        profile.filled_at_start_bytes.get_or_insert(filled);
+        profile.seen.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
         if let Some(overhead) = sample.overhead {
-            page.seen.overhead_percent = Some(overhead.percent);
+            profile.seen.overhead_percent = Some(overhead.percent);
         }
     }
 
@@ -166,13 +171,13 @@ impl ProcessProfile {
         }
     }
 
-    fn set_sizes(&mut self, orders: PageOrders, now: Duration) {
-        self.add_elapsed(now);
+    fn set_fault_sizes(&mut self, orders: PageOrders, now: Duration) {
+        self.add_elapsed_time(now);
         self.sizes = Some((orders, now));
     }
 
     /// Adds the time for which the current sizes have applied.
-    fn add_elapsed(&mut self, now: Duration) {
+    fn add_elapsed_time(&mut self, now: Duration) {
         let Some((orders, since)) = self.sizes else {
             return;
         };
@@ -185,17 +190,21 @@ impl ProcessProfile {
     }
 
     /// The finished record; `None` where nothing was learned.
-    fn finish(mut self, now: Duration, sizes: &[ObservedSize]) -> Option<ProgramProfile> {
+    fn into_program_profile(
+        mut self,
+        now: Duration,
+        sizes: &[ObservedSize],
+    ) -> Option<ProgramProfile> {
         let managed = now.saturating_sub(self.since);
         if managed < LEAST || !self.from_start {
             return None;
         }
-        self.add_elapsed(now);
+        self.add_elapsed_time(now);
         let longest = self.held.iter().max_by_key(|(_, lasted)| *lasted);
         let (known, mut record) = (self.known, self.seen);
         record.fault_sizes_bytes = known.fault_sizes_bytes;
         record.confirmed = known.confirmed;
-        record.record_fault_sizes(longest.map(|(orders, _)| *orders));
+        record.confirm_fault_sizes(longest.map(|(orders, _)| *orders));
         let filled = self.filled_at_start_bytes.unwrap_or(0);
         record.filled_at_start_bytes = match known.starts {
             0 => filled,
@@ -232,12 +241,12 @@ mod tests {
 
     #[test]
     fn the_sizes_that_held_longest_are_best() {
-        let mut page = page(true);
+        let mut profile = page(true);
         for (orders, at_s) in [(SMALL, 10), (PageOrders::NONE, 40), (SMALL, 45)] {
-            page.set_sizes(orders, Duration::from_secs(at_s));
+            profile.set_fault_sizes(orders, Duration::from_secs(at_s));
         }
-        let record = page
-            .finish(Duration::from_secs(60), &[])
+        let record = profile
+            .into_program_profile(Duration::from_secs(60), &[])
             .expect("a start of a minute leaves a record");
         assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
     }
@@ -251,10 +260,11 @@ mod tests {
             if pid == 1 {
                 let _ = held.recv();
             }
-            Executable::of(std::process::id())
+            Executable::of_process(std::process::id())
         };
         let mut recorder = ProfileRecorder::new(learned, read);
-        let is_open = |recorder: &ProfileRecorder, pid| recorder.pages.contains_key(&process(pid));
+        let is_open =
+            |recorder: &ProfileRecorder, pid| recorder.profiles.contains_key(&process(pid));
         let all = [process(1), process(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
@@ -278,21 +288,30 @@ mod tests {
 
     #[test]
     fn old_and_short_lived_processes_leave_no_record() {
-        assert_eq!(page(false).finish(Duration::from_secs(60), &[]), None);
-        assert_eq!(page(true).finish(Duration::from_secs(1), &[]), None);
+        assert_eq!(
+            page(false).into_program_profile(Duration::from_secs(60), &[]),
+            None
+        );
+        assert_eq!(
+            page(true).into_program_profile(Duration::from_secs(1), &[]),
+            None
+        );
     }
 
     #[test]
     fn the_least_fill_of_all_starts_may_be_filled_ahead() {
         let mut record = None;
         for bytes in [4 << 30, 3 << 30, 5 << 30] {
-            let mut page = page(true);
+            let mut profile = page(true);
             if let Some(record) = record {
-                page.known = record;
+                profile.known = record;
             }
-            page.filled_at_start_bytes = Some(bytes);
-            record = page.finish(Duration::from_secs(60), &[]);
+            profile.filled_at_start_bytes = Some(bytes);
+            record = profile.into_program_profile(Duration::from_secs(60), &[]);
         }
-        assert_eq!(record.map(|record| record.warm_bytes()), Some(3 << 30));
+        assert_eq!(
+            record.map(|record| record.warm_start_bytes()),
+            Some(3 << 30)
+        );
     }
 }

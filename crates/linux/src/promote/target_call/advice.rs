@@ -25,7 +25,7 @@ pub(crate) struct ClearResult {
 }
 
 impl TargetCalls {
-    fn advise(
+    fn advise_ranges(
         &mut self,
         process: &ProcessHandle,
         advice: MadviseCall,
@@ -89,7 +89,7 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> Result<Duration> {
         let page = region.start()..region.start() + BASE_PAGE_BYTES;
-        Ok(self.advise(process, SPLIT, &[page])?.took)
+        Ok(self.advise_ranges(process, SPLIT, &[page])?.took)
     }
 
     /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
@@ -98,19 +98,20 @@ impl TargetCalls {
         process: &ProcessHandle,
         range: Range<u64>,
     ) -> Result<Duration> {
-        Ok(self.advise(process, PAGE_OUT, &[range])?.took)
+        Ok(self.advise_ranges(process, PAGE_OUT, &[range])?.took)
     }
 
     /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions, as
-    /// [`crate::promote::process_madvise::clear_accessed`]. One that it cannot clear is no error.
-    pub(crate) fn clear_accessed(
+    /// [`crate::promote::process_madvise::clear_access_bits`]. One that it cannot clear is no
+    /// error.
+    pub(crate) fn clear_access_bits(
         &mut self,
         process: &ProcessHandle,
         regions: &[RegionAddr],
     ) -> Result<ClearResult> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
-        let answer = match self.advise(process, CLEAR, &ranges) {
+        let answer = match self.advise_ranges(process, CLEAR, &ranges) {
             Ok(answer) => Some(answer),
             Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
             Err(error) if error.is_gone() => return Err(error),
@@ -137,7 +138,7 @@ impl TargetCalls {
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of
     /// its contents. The copy populates pages that are not present.
-    pub(crate) fn zero_pages(
+    pub(crate) fn find_zero_pages(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,

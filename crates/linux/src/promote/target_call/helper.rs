@@ -22,7 +22,7 @@ use std::mem::MaybeUninit;
 pub(crate) const SOCKET: i32 = 0;
 
 /// Serves requests until the manager has ended.
-pub(super) fn serve(socket: i32, manager: u32) -> ! {
+pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     become_helper(c"hawkeye-call", socket, manager);
     let usual = Scheduling::of_this_thread();
     let mut request = RawRequest::EMPTY;
@@ -31,17 +31,19 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         data: [0; MAX_DATA],
     };
     loop {
-        let Some(descriptor) = receive(&mut request) else {
-            exit();
+        let Some(descriptor) = receive_request(&mut request) else {
+            exit_process();
         };
-        let before = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
-        let began = clock_ns(libc::CLOCK_MONOTONIC);
+        let before = read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let began = read_clock_ns(libc::CLOCK_MONOTONIC);
         let pinned = PinnedThread::to_cpu(request.cpu);
         let (result, data) = match request.kind {
-            ADVISE => (advise(&request, descriptor, usual), 0),
-            LIST => with_data(list_mappings(descriptor, &mut packet)),
-            READ_FILE => with_data(read_file(&request, None, &mut packet.data)),
-            READ_MEMORY => with_data(read_file(&request, Some(descriptor), &mut packet.data)),
+            ADVISE => (call_process_madvise(&request, descriptor, usual), 0),
+            LIST => with_data_length(list_mappings(descriptor, &mut packet)),
+            READ_FILE => with_data_length(read_file(&request, None, &mut packet.data)),
+            READ_MEMORY => {
+                with_data_length(read_file(&request, Some(descriptor), &mut packet.data))
+            }
             _ => (-i64::from(libc::EINVAL), 0),
         };
         if let Some(pinned) = pinned {
@@ -50,15 +52,15 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         packet.head = RawResult {
             result,
             began_ns: began,
-            took_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(began),
-            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
+            took_ns: read_clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(began),
+            cpu_ns: read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
             more: 0,
         };
         if descriptor >= 0 {
             // SAFETY: the descriptor came with the request, and is not used again.
             unsafe { libc::close(descriptor) };
         }
-        send(&packet, data);
+        send_result(&packet, data);
     }
 }
 
@@ -90,7 +92,7 @@ impl PinnedThread {
     }
 }
 
-fn send(packet: &ResultPacket, data: usize) {
+fn send_result(packet: &ResultPacket, data: usize) {
     let length = size_of::<RawResult>() + data.min(MAX_DATA);
     // SAFETY: `length` bytes of the packet exist.
     let sent = unsafe {
@@ -102,7 +104,7 @@ fn send(packet: &ResultPacket, data: usize) {
         )
     };
     if sent < 0 {
-        exit();
+        exit_process();
     }
 }
 
@@ -120,7 +122,7 @@ pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // The manager may have ended before that.
         if libc::getppid().unsigned_abs() != manager {
-            exit();
+            exit_process();
         }
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         // The manager's locks, pipes and files must not stay open because a call hangs.
@@ -134,13 +136,13 @@ pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
 }
 
 /// Ends this process with all of its threads.
-pub(crate) fn exit() -> ! {
+pub(crate) fn exit_process() -> ! {
     // SAFETY: ends this process without running any exit handler of the manager's.
     unsafe { libc::_exit(0) }
 }
 
 /// A clock's time in nanoseconds, by a plain system call.
-pub(crate) fn clock_ns(which: libc::clockid_t) -> u64 {
+pub(crate) fn read_clock_ns(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -152,7 +154,7 @@ pub(crate) fn clock_ns(which: libc::clockid_t) -> u64 {
 
 /// Waits for a request; returns the descriptor that came with it, or -1. `None` when the manager
 /// has ended.
-fn receive(request: &mut RawRequest) -> Option<i32> {
+fn receive_request(request: &mut RawRequest) -> Option<i32> {
     let mut packet = libc::iovec {
         iov_base: (&raw mut *request).cast::<c_void>(),
         iov_len: size_of::<RawRequest>(),
@@ -187,7 +189,7 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
 }
 
 /// Returns the result of a call (or minus its error), and how many bytes of data are in the packet.
-fn with_data(result: i64) -> (i64, usize) {
+fn with_data_length(result: i64) -> (i64, usize) {
     (result, usize::try_from(result).unwrap_or(0))
 }
 
@@ -200,10 +202,10 @@ fn errno() -> i64 {
     i64::from(unsafe { *libc::__errno_location() })
 }
 
-fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
+fn call_process_madvise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
     let count = (request.ranges as usize).min(MAX_RANGES);
     if request.unpreempted != 0 {
-        Scheduling::FIFO.set();
+        Scheduling::FIFO.set_for_this_thread();
     }
     // SAFETY: the ranges are ours, two words each as in an iovec; the addresses in them are the
     // target's, and only the kernel interprets them.
@@ -218,7 +220,7 @@ fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
         )
     });
     if request.unpreempted != 0 {
-        usual.set();
+        usual.set_for_this_thread();
     }
     done
 }
@@ -252,7 +254,7 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
                 more: 1,
                 ..RawResult::default()
             };
-            send(packet, filled);
+            send_result(packet, filled);
             filled = 0;
         }
         let rest = &mut packet.data[filled..];
@@ -293,7 +295,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
             return -errno();
         }
         let buffer = data.as_mut_ptr().cast::<c_void>();
-        let read = if process.is_some_and(has_ended) {
+        let read = if process.is_some_and(process_has_ended) {
             -i64::from(libc::ESRCH)
         } else {
             result_or_error(libc::pread(file, buffer, length, request.offset as i64) as i64)
@@ -304,7 +306,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
 }
 
 /// Whether the process of a pidfd has ended.
-fn has_ended(process: i32) -> bool {
+fn process_has_ended(process: i32) -> bool {
     let mut ended = libc::pollfd {
         fd: process,
         events: libc::POLLIN,

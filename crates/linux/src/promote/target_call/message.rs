@@ -168,7 +168,7 @@ impl RawRequest {
         range: [[0; 2]; MAX_RANGES],
     };
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         // SAFETY: the struct has no padding, so all its bytes are initialised.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }

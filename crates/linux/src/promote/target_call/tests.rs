@@ -46,7 +46,8 @@ fn a_helper_reads_memory_and_files() {
 fn a_helper_keeps_nothing_open_but_its_socket() {
     let mut caller = new_helper();
     answered(&mut caller, &word(&own()));
-    let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("the helper runs");
+    let open =
+        std::fs::read_dir(format!("/proc/{}/fd", caller.helper_pid())).expect("the helper runs");
     assert_eq!(open.count(), 1);
 }
 
@@ -82,13 +83,13 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let refused = calls.call(stuck, "reading", &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     assert!(calls.call(other, "reading", &easy).is_ok());
-    let unanswered: Vec<_> = calls.unanswered().map(|u| u.process).collect();
+    let unanswered: Vec<_> = calls.unanswered_calls().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
-    assert_eq!(calls.take_finished(), []);
+    assert_eq!(calls.take_late_calls(), []);
     std::fs::write(&pipe, b"").expect("the helper waits for this");
     let deadline = Instant::now() + LONG;
     let late = loop {
-        match calls.take_finished().pop() {
+        match calls.take_late_calls().pop() {
             Some(late) => break late,
             None => assert!(Instant::now() < deadline, "the call is not answered"),
         }
@@ -117,7 +118,7 @@ fn a_killed_helper_is_replaced() {
     let mut calls = TargetCalls::default();
     let own = own();
     let easy = word(&own);
-    calls.prepare().expect("a helper starts");
+    calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
     assert!(calls.call(process(7), "reading", &easy).is_ok());
@@ -150,15 +151,15 @@ fn an_abandoned_listing_disturbs_no_other() {
     let bind = |pid| tables.bind(pid).expect("the programs bind to the process");
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();
-    let helper = Pid::from_raw(slow.helper() as i32);
+    let helper = Pid::from_raw(slow.helper_pid() as i32);
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
-    slow.send(&TargetRequest::list_mappings(target.read_records()))
+    slow.send(&TargetRequest::list_mappings(target.mapping_list_link()))
         .expect("the helper is there");
     let given_up = slow.wait_for_result(Duration::from_millis(20));
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
     let mut other = new_helper();
-    let of_init = TargetRequest::list_mappings(init.read_records());
+    let of_init = TargetRequest::list_mappings(init.mapping_list_link());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
         let expected = tables.mappings(&init).expect("the mappings can be listed");

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CounterEvents {
+pub struct CounterEventCodes {
     /// Cycles in page walks for loads.
     pub load_walk_cycles: Option<u64>,
     /// Cycles in page walks for stores.
@@ -83,7 +83,7 @@ impl fmt::Display for CpuIdentity {
 
 /// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EventSet {
+pub struct WalkEventSet {
     /// Their names in the vendor's manuals; empty where the configuration names the events.
     pub name: &'static str,
     /// Raw events for loads and for stores; one event where a processor counts them together.
@@ -94,7 +94,7 @@ pub struct EventSet {
     pub cycles: Option<u64>,
 }
 
-impl EventSet {
+impl WalkEventSet {
     const fn of(name: &'static str, walks: (u64, Option<u64>), cycles_per_count: f64) -> Self {
         Self {
             name,
@@ -118,35 +118,35 @@ const CYCLES_PER_WALK: f64 = 35.0;
 // The codes of x86 are from Linux, tools/perf/pmu-events/arch/x86.
 
 /// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
-const HASWELL: EventSet = EventSet::of(
+const HASWELL: WalkEventSet = WalkEventSet::of(
     "DTLB_{LOAD,STORE}_MISSES.WALK_DURATION",
     (0x1008, Some(0x1049)),
     1.0,
 );
 /// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
 /// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
-const SKYLAKE: EventSet = EventSet::of(
+const SKYLAKE: WalkEventSet = WalkEventSet::of(
     "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
     (0x0100_1008, Some(0x0100_1049)),
     1.0,
 );
 /// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
 /// is taken to be the same).
-const SAPPHIRE_RAPIDS: EventSet = EventSet::of(
+const SAPPHIRE_RAPIDS: WalkEventSet = WalkEventSet::of(
     "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
     (0x0100_1012, Some(0x0100_1013)),
     1.0,
 );
 /// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
 /// to be the same).
-const ZEN: EventSet = EventSet::of(
+const ZEN: WalkEventSet = WalkEventSet::of(
     "ls_l1_d_tlb_miss.*_l2_miss",
     (0xf045, None),
     CYCLES_PER_WALK,
 );
 /// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of Arm's PMUv3 (Arm Architecture Reference
 /// Manual; not looked up again).
-const NEOVERSE: EventSet = EventSet::of("DTLB_WALK", (0x34, None), CYCLES_PER_WALK);
+const NEOVERSE: WalkEventSet = WalkEventSet::of("DTLB_WALK", (0x34, None), CYCLES_PER_WALK);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -167,17 +167,17 @@ pub enum CountersUnavailable {
 }
 
 /// The events for a processor; the configuration takes precedence over the table.
-pub fn choose(
+pub fn choose_events(
     cpu: &CpuIdentity,
-    overrides: CounterEvents,
-) -> Result<EventSet, CountersUnavailable> {
+    overrides: CounterEventCodes,
+) -> Result<WalkEventSet, CountersUnavailable> {
     if let Some(load) = overrides.load_walk_cycles {
-        return Ok(EventSet {
+        return Ok(WalkEventSet {
             cycles: overrides.cycles,
-            ..EventSet::of("", (load, overrides.store_walk_cycles), 1.0)
+            ..WalkEventSet::of("", (load, overrides.store_walk_cycles), 1.0)
         });
     }
-    if overrides != CounterEvents::default() {
+    if overrides != CounterEventCodes::default() {
         return Err(CountersUnavailable::IncompleteOverride);
     }
     // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
@@ -228,7 +228,11 @@ mod tests {
             (CpuIdentity::Arm { part: 0xd49 }, Some(NEOVERSE)),
             (CpuIdentity::Other("RISC-V".into()), None),
         ] {
-            assert_eq!(choose(&cpu, CounterEvents::default()).ok(), set, "{cpu}");
+            assert_eq!(
+                choose_events(&cpu, CounterEventCodes::default()).ok(),
+                set,
+                "{cpu}"
+            );
         }
     }
 
@@ -249,17 +253,17 @@ mod tests {
     #[test]
     fn the_configuration_takes_precedence_over_the_table() {
         let unknown = CpuIdentity::Other("new".into());
-        let overrides = CounterEvents {
+        let overrides = CounterEventCodes {
             load_walk_cycles: Some(0x1008),
-            ..CounterEvents::default()
+            ..CounterEventCodes::default()
         };
-        let set = choose(&unknown, overrides).expect("the configuration names the events");
+        let set = choose_events(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
-        let half = CounterEvents {
+        let half = CounterEventCodes {
             cycles: Some(0x3c),
-            ..CounterEvents::default()
+            ..CounterEventCodes::default()
         };
         let incomplete = Err(CountersUnavailable::IncompleteOverride);
-        assert_eq!(choose(&unknown, half), incomplete);
+        assert_eq!(choose_events(&unknown, half), incomplete);
     }
 }

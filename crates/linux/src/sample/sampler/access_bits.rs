@@ -1,7 +1,7 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
-use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of};
-use super::{SampledProcess, Sampler, SliceContext, SliceResult, own_huge_bytes};
+use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of_region};
+use super::{SampledProcess, Sampler, SliceContext, SliceResult, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::mappings::{self, Mapping};
@@ -33,11 +33,11 @@ pub struct AccessBitBackend {
 
 pub(super) struct AccessBitsSampler {
     pub(super) bits: AccessBitBackend,
-    pub(super) watched: HashMap<ProcessId, SampledState>,
+    pub(super) watched: HashMap<ProcessId, ProcessSamplingState>,
 }
 
 /// State of one process.
-pub(super) struct SampledState {
+pub(super) struct ProcessSamplingState {
     target: BoundTarget,
     /// Whether its access bits were ever cleared; before that they show nothing.
     cleared: bool,
@@ -71,20 +71,20 @@ const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
 };
 
 fn state_of<'a>(
-    all: &'a mut HashMap<ProcessId, SampledState>,
+    all: &'a mut HashMap<ProcessId, ProcessSamplingState>,
     member: &SampledProcess,
-) -> Result<&'a mut SampledState> {
+) -> Result<&'a mut ProcessSamplingState> {
     let process = member.handle.id;
     let gone = LinuxError::NoSuchProcess(process.pid);
     all.get_mut(&process).ok_or(gone)
 }
 
-fn mappings_now(
+fn list_mappings(
     member: &SampledProcess,
     target: &BoundTarget,
     calls: &mut TargetCalls,
 ) -> Result<Vec<Mapping>> {
-    let records = calls.list_mappings(member.handle.id, target.read_records())?;
+    let records = calls.list_mappings(member.handle.id, target.mapping_list_link())?;
     Ok(mappings_of(&records))
 }
 
@@ -97,7 +97,7 @@ fn start_walk(
 ) -> Result<RegionWalk> {
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
-        member.eligible = mappings::eligible(&mappings_now(member, target, calls)?);
+        member.eligible = mappings::eligible(&list_mappings(member, target, calls)?);
     }
     Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
 }
@@ -127,7 +127,7 @@ impl AccessBitBackend {
     fn start_probing(
         &self,
         member: &SampledProcess,
-        watched: &mut SampledState,
+        watched: &mut ProcessSamplingState,
         needs: SampleKinds,
         regions: &[RegionSample],
     ) {
@@ -152,11 +152,11 @@ impl AccessBitBackend {
     }
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
-    fn end_window(&self, watched: &mut SampledState) -> Result<()> {
+    fn end_window(&self, watched: &mut ProcessSamplingState) -> Result<()> {
         let costs = self.walk_costs.as_ref();
         if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
             if let Some(counters) = &mut watched.counters {
-                let counted = counters.overhead()?;
+                let counted = counters.overhead_since_last_call()?;
                 watched.walks.overhead = counted.or(watched.walks.overhead);
             }
         }
@@ -165,14 +165,14 @@ impl AccessBitBackend {
 }
 
 impl Sampler for AccessBitsSampler {
-    fn descriptors(&self) -> usize {
+    fn descriptors_per_process(&self) -> usize {
         let counters = self.bits.counters.as_ref();
-        let counters = counters.map_or(0, WalkCounters::descriptors);
+        let counters = counters.map_or(0, WalkCounters::descriptors_per_thread);
         ProcessHandle::DESCRIPTORS + BoundTarget::DESCRIPTORS + counters
     }
 
     fn bind(&mut self, process: ProcessId) -> Result<()> {
-        let watched = SampledState {
+        let watched = ProcessSamplingState {
             target: self.bits.tables.bind(process.pid)?,
             cleared: false,
             all_cleared: false,
@@ -196,7 +196,7 @@ impl Sampler for AccessBitsSampler {
         member: &SampledProcess,
         calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>> {
-        mappings_now(member, &state_of(&mut self.watched, member)?.target, calls)
+        list_mappings(member, &state_of(&mut self.watched, member)?.target, calls)
     }
 
     fn start_window(
@@ -234,7 +234,8 @@ impl Sampler for AccessBitsSampler {
                 walk.found.retain(|r| !eligible.is_locked(r.region));
             }
         }
-        let cleared = start.read && (!needs.coverage() || clear(member, &mut start, turn)?);
+        let cleared =
+            start.read && (!needs.coverage() || clear_window_regions(member, &mut start, turn)?);
         if !cleared {
             watched.starting = Some(start);
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
@@ -256,13 +257,13 @@ impl Sampler for AccessBitsSampler {
         }
     }
 
-    fn probe(
+    fn continue_probing(
         &mut self,
         member: &SampledProcess,
         turn: &mut SliceContext,
     ) -> Result<Option<Duration>> {
         let Self { bits, watched } = self;
-        let SampledState { target, walks, .. } = state_of(watched, member)?;
+        let ProcessSamplingState { target, walks, .. } = state_of(watched, member)?;
         let Some(probing) = &mut walks.probing else {
             return Ok(None);
         };
@@ -270,7 +271,7 @@ impl Sampler for AccessBitsSampler {
         probing.step(tables, member, target, turn.calls, deadline)
     }
 
-    fn sample(
+    fn read_sample(
         &mut self,
         member: &mut SampledProcess,
         turn: &mut SliceContext,
@@ -288,14 +289,14 @@ impl Sampler for AccessBitsSampler {
         let (target, reading) = (&watched.target, &mut watched.reading);
         let found = continue_walk(&mut bits.tables, target, walk, reading, turn)?;
         Ok(found.map(|regions| {
-            let mut sample = member.population(regions);
+            let mut sample = member.population_sample(regions);
             member.eligible.clear_locked_accesses(&mut sample.regions);
             if watched.cleared {
                 sample.source = CoverageSource::AccessBits;
-                sample.first_touches = sample.regions.iter().map(first_touches_of).sum();
+                sample.first_touches = sample.regions.iter().map(first_touches_of_region).sum();
             }
             if bits.walk_costs.is_some() {
-                let known = watched.walks.apply(&mut sample.regions);
+                let known = watched.walks.apply_to_regions(&mut sample.regions);
                 sample.walks_seen = known.seen;
                 // Only the probed regions were ever cleared.
                 if !watched.all_cleared {
@@ -314,10 +315,10 @@ impl Sampler for AccessBitsSampler {
         region: RegionAddr,
     ) -> Result<Option<RegionSample>> {
         let target = &state_of(&mut self.watched, member)?.target;
-        self.bits.tables.region(target, region)
+        self.bits.tables.read_region(target, region)
     }
 
-    fn still_eligible(
+    fn is_still_eligible(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
@@ -327,7 +328,7 @@ impl Sampler for AccessBitsSampler {
         let start = region.start();
         let found = match self.bits.tables.mapping_at(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
-                let mappings = mappings_now(member, target, calls)?;
+                let mappings = list_mappings(member, target, calls)?;
                 mappings.into_iter().find(|m| m.range.contains(&start))
             }
             found => found?,
@@ -335,19 +336,23 @@ impl Sampler for AccessBitsSampler {
         Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
     }
 
-    fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64> {
+    fn count_huge_bytes(
+        &mut self,
+        member: &mut SampledProcess,
+        deadline: Instant,
+    ) -> SliceResult<u64> {
         let watched = state_of(&mut self.watched, member)?;
         let new = || RegionWalk::new(member.eligible.ranges.clone(), WalkDetail::HugeOnly);
         let mut walk = watched.measuring.take().unwrap_or_else(new);
         let tables = &mut self.bits.tables;
         if tables.walk_until(&watched.target, &mut walk, Some(deadline), |_| {})? {
-            return Ok(SliceProgress::Done(own_huge_bytes(&walk.found)));
+            return Ok(SliceProgress::Done(sum_huge_bytes(&walk.found)));
         }
         watched.measuring = Some(walk);
         Ok(SliceProgress::Unfinished(Duration::ZERO))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         member: &mut SampledProcess,
         turn: &mut SliceContext,
@@ -362,7 +367,7 @@ impl Sampler for AccessBitsSampler {
         Ok(found.map(|found| member.unlocked_huge_pages(found)))
     }
 
-    fn zero_pages(
+    fn count_zero_pages(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
@@ -377,18 +382,23 @@ impl Sampler for AccessBitsSampler {
 
 /// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
 /// Fails if the cost of page walks was never measured.
-pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<OverheadEstimate> {
+pub fn estimate_overhead(
+    bits: &mut AccessBitBackend,
+    pid: u32,
+    seed: u64,
+) -> Result<OverheadEstimate> {
     let member = SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?;
     let target = bits.tables.bind(pid)?;
     let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
     tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
-    probe_once(bits, &member, &target, &regions, seed)
+    probe_one_window(bits, &member, &target, &regions, seed)
 }
 
-/// Probes these regions of a process for one window, and waits for it. Fails like [`estimate`].
-pub fn probe_once(
+/// Probes these regions of a process for one window, and waits for it. Fails like
+/// [`estimate_overhead`].
+pub fn probe_one_window(
     bits: &mut AccessBitBackend,
     member: &SampledProcess,
     target: &BoundTarget,
@@ -413,7 +423,7 @@ pub fn probe_once(
 /// hold it for writing while it walks all anonymous memory of the process, including memory that
 /// can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
 /// `clear_refs_write`).
-fn clear(
+fn clear_window_regions(
     member: &SampledProcess,
     start: &mut WindowOpening,
     turn: &mut SliceContext,
@@ -427,7 +437,7 @@ fn clear(
         }
         let slice = rest.iter().take(CLEARED_PER_CALL).map(|r| r.region);
         let slice: Vec<RegionAddr> = slice.collect();
-        start.cleared += turn.calls.clear_accessed(&member.handle, &slice)?.passed;
+        start.cleared += turn.calls.clear_access_bits(&member.handle, &slice)?.passed;
     }
     Ok(true)
 }

@@ -16,7 +16,7 @@ pub(super) struct BackgroundTask<T> {
 }
 
 impl<T: Send + 'static> BackgroundTask<T> {
-    pub(super) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
+    pub(super) fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, answer) = sync_channel(1);
         thread::spawn(move || {
             // The receiver may be gone by then.

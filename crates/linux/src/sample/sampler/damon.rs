@@ -21,13 +21,13 @@
 mod error;
 mod kdamond;
 mod session;
-mod session_queue;
+mod sessions;
 mod sysfs;
 #[cfg(test)]
 mod tests;
 
 pub use error::DamonError;
-pub(super) use session_queue::DamonSessions;
+pub(super) use sessions::DamonSessions;
 
 use error::DamonResult;
 use hawkeye_policy::RegionAddr;

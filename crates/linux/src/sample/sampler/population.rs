@@ -5,7 +5,7 @@
 
 use super::background_task::{ASK_AGAIN, BackgroundTask};
 use super::damon::DamonSessions;
-use super::{SampledProcess, Sampler, SliceContext, SliceResult, is_own_huge_page, own_huge_bytes};
+use super::{SampledProcess, Sampler, SliceContext, SliceResult, is_own_huge_page, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::promote::target_call::TargetCalls;
@@ -30,21 +30,21 @@ pub(super) struct PopulationSampler {
     pub(super) damon: Option<DamonSessions>,
 }
 
-fn read(pid: u32) -> Result<PopulationReading> {
-    let eligible = mappings::eligible(&pagemap::mappings(pid)?);
-    let regions = pagemap::population(pid, &eligible.ranges)?;
+fn read_population(pid: u32) -> Result<PopulationReading> {
+    let eligible = mappings::eligible(&pagemap::read_mappings(pid)?);
+    let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
 }
 
 impl PopulationSampler {
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
-    fn regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
+    fn poll_regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
         if member.thp_disabled {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || BackgroundTask::begin(move || read(process.pid));
+        let begin = || BackgroundTask::spawn(move || read_population(process.pid));
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
@@ -72,7 +72,7 @@ impl Sampler for PopulationSampler {
         member: &SampledProcess,
         _calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>> {
-        pagemap::mappings(member.handle.id.pid)
+        pagemap::read_mappings(member.handle.id.pid)
     }
 
     fn start_window(
@@ -87,7 +87,7 @@ impl Sampler for PopulationSampler {
         }
     }
 
-    fn sample(
+    fn read_sample(
         &mut self,
         member: &mut SampledProcess,
         _turn: &mut SliceContext,
@@ -98,9 +98,9 @@ impl Sampler for PopulationSampler {
                 return Ok(SliceProgress::Unfinished(wait));
             }
         }
-        let regions = self.regions(member)?;
+        let regions = self.poll_regions(member)?;
         Ok(regions.map(|regions| {
-            let mut sample = member.population(regions);
+            let mut sample = member.population_sample(regions);
             let damon = self.damon.as_mut();
             if damon.is_some_and(|damon| damon.apply(process, &mut sample.regions)) {
                 sample.source = CoverageSource::Estimated;
@@ -115,25 +115,29 @@ impl Sampler for PopulationSampler {
         region: RegionAddr,
     ) -> Result<Option<RegionSample>> {
         let range = region.start()..region.end();
-        Ok(pagemap::population(member.handle.id.pid, &[range])?.pop())
+        Ok(pagemap::read_population(member.handle.id.pid, &[range])?.pop())
     }
 
-    fn huge_bytes(&mut self, member: &mut SampledProcess, _deadline: Instant) -> SliceResult<u64> {
+    fn count_huge_bytes(
+        &mut self,
+        member: &mut SampledProcess,
+        _deadline: Instant,
+    ) -> SliceResult<u64> {
         Ok(self
-            .regions(member)?
-            .map(|regions| own_huge_bytes(&regions)))
+            .poll_regions(member)?
+            .map(|regions| sum_huge_bytes(&regions)))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         member: &mut SampledProcess,
         _turn: &mut SliceContext,
     ) -> SliceResult<Vec<RegionSample>> {
-        let regions = self.regions(member)?;
+        let regions = self.poll_regions(member)?;
         Ok(regions.map(|regions| member.unlocked_huge_pages(regions)))
     }
 
-    fn zero_pages(
+    fn count_zero_pages(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
@@ -145,7 +149,7 @@ impl Sampler for PopulationSampler {
         if !found.is_some_and(|found| is_own_huge_page(&found)) {
             return Ok(None);
         }
-        let zero = calls.zero_pages(&member.handle, region, enough)?;
+        let zero = calls.find_zero_pages(&member.handle, region, enough)?;
         Ok(Some(u16::try_from(zero.len()).unwrap_or(u16::MAX)))
     }
 }

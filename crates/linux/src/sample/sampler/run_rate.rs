@@ -98,7 +98,7 @@ impl WalkHistory {
     /// Whether the process has used enough CPU to probe it since the last call (true the first
     /// time).
     pub fn has_run_enough(&mut self, pid: u32) -> Result<bool> {
-        let (now, used) = (monotonic(), process::cpu_time(pid)?);
+        let (now, used) = (monotonic_now(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
         };
@@ -152,7 +152,7 @@ impl WalkHistory {
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
-    pub fn apply(&mut self, regions: &mut [RegionSample]) -> AppliedRegionWalks {
+    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> AppliedRegionWalks {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
@@ -167,7 +167,7 @@ impl WalkHistory {
                 if sample.accessed == 0 {
                     *walks = 0;
                 }
-                first_touches += first_touches_of(sample);
+                first_touches += first_touches_of_region(sample);
             }
             sample.walks_per_s = *walks;
         }
@@ -182,7 +182,7 @@ impl WalkHistory {
 }
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
-pub fn first_touches_of(sample: &RegionSample) -> u64 {
+pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
     if sample.is_huge() {
         u64::from(sample.accessed > 0)
     } else {
@@ -225,7 +225,7 @@ impl RunningProbeRound {
                 let shared = if it.write_protected == 0 {
                     Some(PageBitmap::default())
                 } else {
-                    calls.shared_pages(process, region).ok()
+                    calls.find_shared_pages(process, region).ok()
                 };
                 // Where the sharing cannot be read, all write-protected pages count as shared.
                 let pages = shared.map_or(it.write_protected, |pages| pages.count());
@@ -245,7 +245,7 @@ impl RunningProbeRound {
     }
 
     /// Touched pages without those that could not be cleared.
-    fn touched(&self, region: RegionAddr, marks: &AccessBitmap) -> PageBitmap {
+    fn touched_pages(&self, region: RegionAddr, marks: &AccessBitmap) -> PageBitmap {
         let mut touched = marks.accessed;
         if let Some(shared) = self.shared.get(&region) {
             for (word, shared) in touched.0.iter_mut().zip(shared.0) {
@@ -314,11 +314,11 @@ impl ProcessProbeRun {
                 if !plan.for_rate && self.estimator.uses_little_cpu() {
                     return Ok(None);
                 }
-                self.round = clear(&plan, member, calls)?;
+                self.round = clear_regions(&plan, member, calls)?;
                 continue;
             };
             let due = round.cleared + READS_AFTER[round.reads];
-            let wait = due.saturating_sub(monotonic());
+            let wait = due.saturating_sub(monotonic_now());
             if wait > SHORT {
                 return Ok(Some(wait));
             }
@@ -326,7 +326,7 @@ impl ProcessProbeRun {
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
             let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
             let id = member.handle.id;
-            let (at, cpu) = time_and_cpu(id.pid)?;
+            let (at, cpu) = read_time_and_cpu(id.pid)?;
             let wall = at.saturating_sub(round.begun);
             let cpu = cpu.saturating_sub(round.cpu_before);
             if round.reads == 0 {
@@ -350,7 +350,7 @@ impl ProcessProbeRun {
                         region: *region,
                         huge: marks.huge,
                         exposed: marks.at.saturating_sub(*cleared),
-                        touched: round.touched(*region, &marks),
+                        touched: round.touched_pages(*region, &marks),
                     })
                 })
                 .collect();
@@ -379,16 +379,16 @@ impl ProcessProbeRun {
 }
 
 /// Clears the regions, except those that cannot be cleared. `None` if none could be.
-fn clear(
+fn clear_regions(
     plan: &ProbeRoundPlan,
     member: &SampledProcess,
     calls: &mut TargetCalls,
 ) -> Result<Option<RunningProbeRound>> {
-    let (begun, cpu_before) = time_and_cpu(member.handle.id.pid)?;
+    let (begun, cpu_before) = read_time_and_cpu(member.handle.id.pid)?;
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
-        let found = with_sched_fifo(|| calls.clear_accessed(&member.handle, rest))?;
+        let found = with_sched_fifo(|| calls.clear_access_bits(&member.handle, rest))?;
         if let Some(answer) = found.answer {
             for (n, region) in rest.iter().take(found.done).enumerate() {
                 let part = (n as f64 + 0.5) / found.done.max(1) as f64;
@@ -404,7 +404,7 @@ fn clear(
         regions: cleared,
         begun,
         cpu_before,
-        cleared: monotonic(),
+        cleared: monotonic_now(),
         reads: 0,
         for_rate: plan.for_rate,
         shared: HashMap::new(),
@@ -413,22 +413,22 @@ fn clear(
 
 /// The time, and the CPU time of a process at this time. Where this thread lost the processor
 /// between both, it reads them again.
-fn time_and_cpu(pid: u32) -> Result<(Duration, Duration)> {
+fn read_time_and_cpu(pid: u32) -> Result<(Duration, Duration)> {
     /// Far more than both take, and far less than a time slice.
     const TOGETHER: Duration = Duration::from_micros(100);
     const TRIES: usize = 4;
     for _ in 1..TRIES {
-        let before = monotonic();
+        let before = monotonic_now();
         let cpu = process::cpu_time(pid)?;
-        if monotonic().saturating_sub(before) <= TOGETHER {
+        if monotonic_now().saturating_sub(before) <= TOGETHER {
             return Ok((before, cpu));
         }
     }
-    Ok((monotonic(), process::cpu_time(pid)?))
+    Ok((monotonic_now(), process::cpu_time(pid)?))
 }
 
 /// The clock that BPF reads too.
-fn monotonic() -> Duration {
+fn monotonic_now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
@@ -456,7 +456,7 @@ mod tests {
         let of = |walks: &mut WalkHistory, touched: [u16; 4]| {
             let samples = (1..5).zip(touched);
             let mut samples: Vec<_> = samples.map(|(n, it)| sample(n, it)).collect();
-            let applied = walks.apply(&mut samples);
+            let applied = walks.apply_to_regions(&mut samples);
             let known: Vec<u32> = samples.iter().map(|sample| sample.walks_per_s).collect();
             (known, applied)
         };
@@ -477,7 +477,7 @@ mod tests {
             ..WalkHistory::default()
         };
         let mut samples = [1, 2, 3].map(|n| sample(n, 20));
-        let applied = walks.apply(&mut samples);
+        let applied = walks.apply_to_regions(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
         assert_eq!(
@@ -506,7 +506,7 @@ mod tests {
             huge: false,
         };
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
-        assert_eq!(round.touched(region(1), &marks), touched);
-        assert_eq!(round.touched(region(2), &marks), marks.accessed);
+        assert_eq!(round.touched_pages(region(1), &marks), touched);
+        assert_eq!(round.touched_pages(region(2), &marks), marks.accessed);
     }
 }

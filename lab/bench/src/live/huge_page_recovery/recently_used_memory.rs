@@ -37,7 +37,7 @@ impl RecentlyUsedMemory {
             touched: BTreeMap::new(),
         };
         for _ in 0..TURNS {
-            clear_refs::clear(program.pid())?;
+            clear_refs::clear_access_bits(program.pid())?;
             measure_turn(program, WITHIN)?;
             let regions = in_use.walk_used_memory(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {

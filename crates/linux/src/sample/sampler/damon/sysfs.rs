@@ -23,7 +23,7 @@ impl SysfsDir {
         self.0.join(name)
     }
 
-    pub(super) fn sub(&self, name: &str) -> Self {
+    pub(super) fn subdir(&self, name: &str) -> Self {
         Self(self.path(name))
     }
 

@@ -30,7 +30,7 @@ impl CachedMappings {
     }
 
     /// The mapping with a region, and how it is filled.
-    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
+    pub(super) fn find_mapping(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
         let mut mapped = self.mapped.iter();
         mapped.find(|(range, _)| range.contains(&region.start()))
     }
@@ -38,7 +38,7 @@ impl CachedMappings {
 
 /// Returns what is known of a process. It reads the mappings again if they are too old, do not
 /// cover `region`, or no region is given.
-pub(super) fn refresh<'a>(
+pub(super) fn refresh_mappings<'a>(
     all: &'a mut HashMap<ProcessId, CachedMappings>,
     tables: &PageTableReader,
     calls: &mut TargetCalls,
@@ -49,11 +49,11 @@ pub(super) fn refresh<'a>(
     let recent = |at: Duration| now < at + MAPPINGS_AGE;
     let fresh = |known: &CachedMappings| {
         let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
-        let covers = |region| known.mapping_of(region).is_some() || outside(region);
+        let covers = |region| known.find_mapping(region).is_some() || outside(region);
         recent(known.at) && region.is_some_and(covers)
     };
     if !all.get(&process).is_some_and(fresh) {
-        if calls.is_unanswered(process) {
+        if calls.has_unanswered_call(process) {
             return None;
         }
         let known = match all.remove(&process) {
@@ -67,11 +67,11 @@ pub(super) fn refresh<'a>(
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
-        let records = calls.list_mappings(process, known.target.read_records());
+        let records = calls.list_mappings(process, known.target.mapping_list_link());
         let records = records.ok()?;
         let mappings = mappings_of(&records);
         let mapped = mappings.iter().filter_map(|mapping| {
-            let method = PrefaultMethod::of(mapping.flags, &enabled, zero_page)?;
+            let method = PrefaultMethod::for_mapping(mapping.flags, &enabled, zero_page)?;
             Some((mapping.eligible().ok()?, method))
         });
         let mut known = CachedMappings {
@@ -80,7 +80,7 @@ pub(super) fn refresh<'a>(
             ..known
         };
         known.outside.retain(|_, at| recent(*at));
-        if let Some(region) = region.filter(|region| known.mapping_of(*region).is_none()) {
+        if let Some(region) = region.filter(|region| known.find_mapping(*region).is_none()) {
             known.outside.insert(region, now);
         }
         all.insert(process, known);
@@ -89,14 +89,14 @@ pub(super) fn refresh<'a>(
 }
 
 /// What is in a region; `None` if it is empty.
-pub(super) fn read_region(
+pub(super) fn read_occupied_region(
     tables: &mut PageTableReader,
     target: &BoundTarget,
     region: RegionAddr,
 ) -> Result<Option<RegionSample>> {
     // A refused fill leaves one zero page.
     let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
-    Ok(tables.region(target, region)?.filter(something))
+    Ok(tables.read_region(target, region)?.filter(something))
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
             let own = own.expect("this process exists").id;
             let mut is_known = |process| {
                 let now = Duration::ZERO;
-                refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
+                refresh_mappings(&mut all, &tables, &mut calls, process, None, now).is_some()
             };
             let _ = tell.send([process, own, process].map(&mut is_known));
         });

@@ -39,7 +39,7 @@ struct UnansweredCall {
 
 /// A call that was answered after the manager had stopped waiting for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FinishedCall {
+pub struct LateCall {
     /// Target of the call.
     pub process: ProcessId,
     /// Name of the call.
@@ -71,7 +71,7 @@ impl TargetCalls {
     }
 
     /// Starts helpers before the program has threads.
-    pub fn prepare(&mut self) -> Result<()> {
+    pub fn start_idle_helper(&mut self) -> Result<()> {
         if self.idle.is_empty() {
             self.idle.push(CallHelper::start()?);
         }
@@ -119,7 +119,7 @@ impl TargetCalls {
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.return_helper(caller);
-        self.count(&answer);
+        self.record_answer(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
             Err(errno) => Err(LinuxError::call(call)(errno)),
@@ -127,7 +127,7 @@ impl TargetCalls {
     }
 
     /// Calls that were answered late since this was last called.
-    pub fn take_finished(&mut self) -> Vec<FinishedCall> {
+    pub fn take_late_calls(&mut self) -> Vec<LateCall> {
         let mut finished = Vec::new();
         for (process, mut waiting) in std::mem::take(&mut self.waiting) {
             let answer = match waiting.caller.wait_for_result(Duration::ZERO) {
@@ -139,9 +139,9 @@ impl TargetCalls {
             };
             if let Some(answer) = &answer {
                 self.return_helper(waiting.caller);
-                self.count(answer);
+                self.record_answer(answer);
             }
-            finished.push(FinishedCall {
+            finished.push(LateCall {
                 process,
                 call: waiting.call,
                 answer,
@@ -152,12 +152,12 @@ impl TargetCalls {
     }
 
     /// The helper that made the last call that was answered.
-    pub(crate) fn idle_helper(&self) -> Option<u32> {
-        self.idle.last().map(CallHelper::helper)
+    pub(crate) fn idle_helper_pid(&self) -> Option<u32> {
+        self.idle.last().map(CallHelper::helper_pid)
     }
 
     /// Targets that have not answered yet.
-    pub fn unanswered(&self) -> impl Iterator<Item = UnresponsiveProcess> {
+    pub fn unanswered_calls(&self) -> impl Iterator<Item = UnresponsiveProcess> {
         let waiting = self.waiting.iter();
         waiting.map(|(process, waiting)| UnresponsiveProcess {
             process: *process,
@@ -167,7 +167,7 @@ impl TargetCalls {
     }
 
     /// Whether a target has not answered an earlier call.
-    pub fn is_unanswered(&self, process: ProcessId) -> bool {
+    pub fn has_unanswered_call(&self, process: ProcessId) -> bool {
         self.waiting.contains_key(&process)
     }
 
@@ -191,7 +191,7 @@ impl TargetCalls {
         self.longest
     }
 
-    pub(crate) fn last_call(&self) -> Duration {
+    pub(crate) fn last_call_duration(&self) -> Duration {
         self.last
     }
 
@@ -205,7 +205,7 @@ impl TargetCalls {
         self.cpu
     }
 
-    fn count(&mut self, answer: &CallResult) {
+    fn record_answer(&mut self, answer: &CallResult) {
         self.record_duration(answer.took);
         self.cpu += answer.cpu;
     }

@@ -39,7 +39,7 @@ impl AccessEstimates {
     }
 
     /// Puts the estimates into a population, and drops those of regions that are not in it.
-    fn apply(&mut self, regions: &mut [RegionSample]) {
+    fn apply_to_regions(&mut self, regions: &mut [RegionSample]) {
         let before = std::mem::take(&mut self.touched);
         for sample in regions {
             let estimate = before.get(&sample.region).copied();
@@ -137,7 +137,7 @@ impl DamonSessions {
     pub(crate) fn apply(&mut self, process: ProcessId, regions: &mut [RegionSample]) -> bool {
         let estimates = self.estimates.get_mut(&process);
         estimates
-            .map(|estimates| estimates.apply(regions))
+            .map(|estimates| estimates.apply_to_regions(regions))
             .is_some()
     }
 
@@ -150,8 +150,8 @@ impl DamonSessions {
         }
         match &self.session {
             None if self.turns.request_turn(process) => {
-                let list = BackgroundTask::begin(move || populated_regions(process.pid));
-                self.wait(process, SessionState::Listing(list))
+                let list = BackgroundTask::spawn(move || populated_regions(process.pid));
+                self.keep_waiting(process, SessionState::Listing(list))
             }
             None => Ok(SliceProgress::Done(())),
             Some((with, _)) if *with == process => self.continue_start(process),
@@ -162,7 +162,7 @@ impl DamonSessions {
         }
     }
 
-    fn wait(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
+    fn keep_waiting(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
         self.session = Some((process, state));
         Ok(SliceProgress::Unfinished(ASK_AGAIN))
     }
@@ -171,7 +171,7 @@ impl DamonSessions {
         match self.session.take() {
             Some((_, SessionState::Listing(mut task))) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
-                    return self.wait(process, SessionState::Listing(task));
+                    return self.keep_waiting(process, SessionState::Listing(task));
                 };
                 let estimates = self.estimates.entry(process).or_default();
                 let page = estimates.next_page(&regions?, MAX_REGIONS).to_vec();
@@ -184,19 +184,19 @@ impl DamonSessions {
                 let length = self.length * 5 / 4;
                 let damon = self.damon.clone();
                 let start = move || damon.start(process.pid, &page, length);
-                self.wait(
+                self.keep_waiting(
                     process,
-                    SessionState::Starting(BackgroundTask::begin(start)),
+                    SessionState::Starting(BackgroundTask::spawn(start)),
                 )
             }
             Some((_, SessionState::Starting(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
-                    None => self.wait(process, SessionState::Starting(task)),
+                    None => self.keep_waiting(process, SessionState::Starting(task)),
                     Some(Ok(session)) => {
                         self.session = Some((process, SessionState::Open(session)));
                         Ok(SliceProgress::Done(()))
                     }
-                    Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
+                    Some(Err(error)) => log_unless_ended(error, process).map(SliceProgress::Done),
                 }
             }
             other => {
@@ -222,17 +222,17 @@ impl DamonSessions {
         match self.session.take() {
             Some((_, SessionState::Open(session))) => {
                 self.length = session.started.elapsed();
-                let task = BackgroundTask::begin(move || session.finish());
-                self.wait(process, SessionState::Finishing(task))
+                let task = BackgroundTask::spawn(move || session.finish());
+                self.keep_waiting(process, SessionState::Finishing(task))
             }
             Some((_, SessionState::Finishing(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
-                    None => return self.wait(process, SessionState::Finishing(task)),
+                    None => return self.keep_waiting(process, SessionState::Finishing(task)),
                     Some(Ok(found)) => {
                         let estimates = self.estimates.entry(process).or_default();
                         estimates.touched.extend(found);
                     }
-                    Some(Err(error)) => error_if_ended(error, process)?,
+                    Some(Err(error)) => log_unless_ended(error, process)?,
                 }
                 Ok(SliceProgress::Done(()))
             }
@@ -243,15 +243,15 @@ impl DamonSessions {
 }
 
 fn populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
-    let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
-    let found = pagemap::population(pid, &ranges)?;
+    let ranges = mappings::eligible(&pagemap::read_mappings(pid)?).ranges;
+    let found = pagemap::read_population(pid, &ranges)?;
     let populated = found.iter().filter(|sample| sample.present > 0);
     Ok(populated.map(|sample| sample.region).collect())
 }
 
 /// Only the end of the process is an error: any other failure may be gone in the next window.
-fn error_if_ended(error: DamonError, process: ProcessId) -> Result<()> {
-    if super::kdamond::is_alive(process.pid) {
+fn log_unless_ended(error: DamonError, process: ProcessId) -> Result<()> {
+    if super::kdamond::process_exists(process.pid) {
         tracing::warn!("coverage of process {process} was not updated: {error}");
         Ok(())
     } else {
@@ -335,7 +335,7 @@ mod tests {
             sample(4, 512, true),
             sample(5, 512, false),
         ];
-        estimates.apply(&mut regions);
+        estimates.apply_to_regions(&mut regions);
         let accessed: Vec<_> = regions.iter().map(|r| (r.accessed, r.runs)).collect();
         assert_eq!(accessed, [(300, 1), (100, 1), (512, 1), (0, 0), (0, 0)]);
         // The ninth is gone, the fifth is unknown.

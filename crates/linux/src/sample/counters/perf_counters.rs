@@ -1,6 +1,6 @@
 //! Counts hardware events of other processes: `perf_event_open`.
 
-use super::overhead::{EventCounts, ThreadCounts};
+use super::overhead_meter::{EventCounts, ThreadCounts};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{pid_t, read};
 use crate::ring_buffer::decode_u64s;
@@ -30,15 +30,15 @@ pub struct PerfEvent {
 /// An inherited counter cannot be read in a group, so each read looks for new threads. Their events
 /// before that are lost.
 #[derive(Debug)]
-pub struct PerfSource {
+pub struct PerfCounters {
     pid: u32,
     events: Vec<PerfEvent>,
-    threads: BTreeMap<u32, EventGroup>,
+    threads: BTreeMap<u32, ThreadEventGroup>,
 }
 
 /// The first event leads the group and is the one that is read.
 #[derive(Debug)]
-struct EventGroup {
+struct ThreadEventGroup {
     leader: File,
     _others: Vec<OwnedFd>,
 }
@@ -47,7 +47,7 @@ struct EventGroup {
 /// threads are assumed to be like these.
 const MOST_THREADS: usize = 64;
 
-impl PerfSource {
+impl PerfCounters {
     /// Prepares to count `events` of process `pid`, in user mode only. Fails if not even one thread
     /// can be counted: the event does not exist here, a privilege is missing, or the process is
     /// gone.
@@ -57,23 +57,23 @@ impl PerfSource {
             events,
             threads: BTreeMap::new(),
         };
-        source.find_threads()?;
+        source.open_new_threads()?;
         Ok(source)
     }
 
     /// Counts of all threads. The events are loads, stores if they are counted separately, and
     /// cycles.
     pub fn read(&mut self) -> Result<ThreadCounts> {
-        self.find_threads()?;
+        self.open_new_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
             let mut bytes = [0u8; 8 * 8];
             let length = group.leader.read(&mut bytes).ok()?;
-            Some((*thread, group_counts(&bytes[..length])?))
+            Some((*thread, parse_group_read(&bytes[..length])?))
         });
         Ok(read.collect())
     }
 
-    fn find_threads(&mut self) -> Result<()> {
+    fn open_new_threads(&mut self) -> Result<()> {
         let tasks = read(self.pid, Process::tasks)?.flatten();
         let there: Vec<u32> = tasks.map(|task| task.tid.unsigned_abs()).collect();
         self.threads.retain(|thread, _| there.contains(thread));
@@ -99,25 +99,25 @@ impl PerfSource {
         }
     }
 
-    fn open_group(&self, thread: u32) -> Result<EventGroup, Errno> {
+    fn open_group(&self, thread: u32) -> Result<ThreadEventGroup, Errno> {
         let mut leader: Option<OwnedFd> = None;
         let mut others = Vec::new();
         for event in &self.events {
             let group = leader.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let fd = open(*event, thread, group)?;
+            let fd = open_event(*event, thread, group)?;
             match leader {
                 None => leader = Some(fd),
                 Some(_) => others.push(fd),
             }
         }
-        Ok(EventGroup {
+        Ok(ThreadEventGroup {
             leader: leader.ok_or(Errno::EINVAL)?.into(),
             _others: others,
         })
     }
 }
 
-fn open(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
+fn open_event(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr {
         type_: event.kind,
         size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),
@@ -144,7 +144,7 @@ fn open(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
 
 /// Counts from a read of a group of two or three events. `None`: the read was cut short, or has
 /// another number of events.
-fn group_counts(read: &[u8]) -> Option<EventCounts> {
+fn parse_group_read(read: &[u8]) -> Option<EventCounts> {
     let words: Vec<u64> = decode_u64s(read).collect();
     // struct read_format of a group: nr, time_enabled, time_running, values.
     let (&[_, enabled_ns, running_ns], values) = words.split_first_chunk()?;
@@ -180,7 +180,7 @@ mod tests {
     /// Test machines may lack hardware counters; the kernel counts its events by the same calls.
     #[test]
     fn threads_are_counted_as_they_come() {
-        let mut source = match PerfSource::open(std::process::id(), clocks(3)) {
+        let mut source = match PerfCounters::open(std::process::id(), clocks(3)) {
             Ok(source) => source,
             Err(error) => {
                 let why = format!("without hardware counters: {error}");
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_missing_process_is_reported_as_ended() {
-        let gone = PerfSource::open(u32::MAX / 2, clocks(2)).map(drop);
+        let gone = PerfCounters::open(u32::MAX / 2, clocks(2)).map(drop);
         assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }
 }
