@@ -5,6 +5,7 @@ use crate::processes::process::ProcessHandle;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -29,45 +30,24 @@ pub(crate) const PAGE_OUT: MadviseCall = madvise_call(21, "paging out zero pages
 pub(crate) const COLLAPSE: MadviseCall = madvise_call(25, "collapsing a region");
 pub(crate) const MADV_COLD: i32 = 20;
 
-fn advise_range(
-    process: &ProcessHandle,
-    start: u64,
-    bytes: u64,
-    advice: MadviseCall,
-) -> Result<()> {
-    advise_ranges(process, &[iovec_of(start, bytes)], advice).map(drop)
-}
-
-fn iovec_of(start: u64, bytes: u64) -> libc::iovec {
-    libc::iovec {
-        iov_base: start as *mut _,
-        iov_len: usize_of(bytes),
-    }
-}
-
 /// Advises ranges; returns the number of bytes that were advised. The rest was refused.
 fn advise_ranges(
     process: &ProcessHandle,
-    ranges: &[libc::iovec],
+    ranges: &[Range<u64>],
     advice: MadviseCall,
 ) -> Result<u64> {
+    let iovec = |range: &Range<u64>| libc::iovec {
+        iov_base: range.start as *mut _,
+        iov_len: usize_of(range.end - range.start),
+    };
+    let ranges: Vec<libc::iovec> = ranges.iter().map(iovec).collect();
+    let (call, fd) = (libc::SYS_process_madvise, process.fd().as_raw_fd());
+    let (first, count) = (ranges.as_ptr(), ranges.len());
     // SAFETY: `ranges` is ours and lives through the call. The addresses in it are the target's,
     // and only the kernel interprets them, with the target's own page table and locks.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            process.fd().as_raw_fd(),
-            ranges.as_ptr(),
-            ranges.len(),
-            advice.number,
-            0u32,
-        )
-    };
-    if done < 0 {
-        Err(LinuxError::call(advice.call)(Errno::last()))
-    } else {
-        Ok(done.unsigned_abs())
-    }
+    let done = unsafe { libc::syscall(call, fd, first, count, advice.number, 0u32) };
+    let done = Errno::result(done).map_err(LinuxError::call(advice.call))?;
+    Ok(done.unsigned_abs())
 }
 
 /// Makes a region huge now (`MADV_COLLAPSE`). Takes about 0.4 ms where memory is not fragmented.
@@ -81,7 +61,7 @@ fn advise_ranges(
 /// - `EINVAL`: the region may not, or may no longer, be huge.
 /// - `ESRCH`: the process is gone.
 pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise_range(process, region.start(), HUGE_PAGE_BYTES, COLLAPSE)
+    advise_ranges(process, &[region.start()..region.end()], COLLAPSE).map(drop)
 }
 
 /// A call that is refused faster than this did not search for a huge page.
@@ -113,7 +93,8 @@ impl CollapseRetry {
 /// Since 6.12 the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
 pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise_range(process, region.start(), BASE_PAGE_BYTES, SPLIT)
+    let page = region.start()..region.start() + BASE_PAGE_BYTES;
+    advise_ranges(process, &[page], SPLIT).map(drop)
 }
 
 /// Clears the access bits of whole regions together with their TLB entries (`MADV_COLD`). Returns
@@ -129,15 +110,14 @@ pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()
 /// - `ENOMEM`: part of it is not mapped.
 /// - `ESRCH`: the process is gone.
 pub fn clear_access_bits(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
-    let whole = |region: &RegionAddr| iovec_of(region.start(), HUGE_PAGE_BYTES);
-    let ranges: Vec<libc::iovec> = regions.iter().map(whole).collect();
+    let ranges: Vec<Range<u64>> = regions.iter().map(|r| r.start()..r.end()).collect();
     let done = advise_ranges(process, &ranges, CLEAR)?;
     Ok((done / HUGE_PAGE_BYTES) as usize)
 }
 
 /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
 pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<()> {
-    advise_range(process, start, bytes, PAGE_OUT)
+    advise_ranges(process, &[start..start + bytes], PAGE_OUT).map(drop)
 }
 
 #[cfg(test)]

@@ -62,8 +62,7 @@ impl Reserve {
 
     /// What it holds and has done.
     pub(crate) fn state(&self) -> ReserveState {
-        let running = self.lock();
-        let state = running.as_ref().map(|running| running.shared.state());
+        let state = self.lock().as_ref().map(|running| running.shared.state());
         state.unwrap_or_default()
     }
 
@@ -146,9 +145,7 @@ impl ReserveProcess {
 
     fn send(&mut self, call: u32) -> Result<()> {
         self.request = self.request.wrapping_add(1);
-        let mut packet = [0; 8];
-        packet[..4].copy_from_slice(&call.to_ne_bytes());
-        packet[4..].copy_from_slice(&self.request.to_ne_bytes());
+        let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         send(self.socket.as_raw_fd(), &packet, flags).map_err(failed)?;
         Ok(())

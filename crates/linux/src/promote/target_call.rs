@@ -32,7 +32,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -132,8 +132,8 @@ pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<
 pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout =
-            PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
+        let left_ms = left.as_micros().div_ceil(1000);
+        let timeout = PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], timeout) {
             Ok(0) if left.is_zero() => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
@@ -166,12 +166,8 @@ pub(crate) fn kill_helper(helper: Pid) {
 /// Reaps the helpers that have ended by now.
 fn reap_ended_helpers() {
     if let Ok(mut left) = LEFT_BEHIND.lock() {
-        left.retain(|helper| {
-            matches!(
-                waitpid(*helper, Some(WaitPidFlag::WNOHANG)),
-                Ok(nix::sys::wait::WaitStatus::StillAlive)
-            )
-        });
+        let status = |helper: &Pid| waitpid(*helper, Some(WaitPidFlag::WNOHANG));
+        left.retain(|helper| matches!(status(helper), Ok(WaitStatus::StillAlive)));
     }
 }
 

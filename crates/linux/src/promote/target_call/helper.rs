@@ -15,6 +15,7 @@ use super::message::{
 };
 use crate::processes::mapping_records::keep_new;
 use crate::promote::sched_fifo::Scheduling;
+use nix::time::{ClockId, clock_gettime};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 
@@ -94,15 +95,9 @@ impl PinnedThread {
 
 fn send_result(packet: &ResultPacket, data: usize) {
     let length = size_of::<RawResult>() + data.min(MAX_DATA);
+    let start = std::ptr::from_ref(packet).cast::<c_void>();
     // SAFETY: `length` bytes of the packet exist.
-    let sent = unsafe {
-        libc::send(
-            SOCKET,
-            std::ptr::from_ref(packet).cast::<c_void>(),
-            length,
-            libc::MSG_NOSIGNAL,
-        )
-    };
+    let sent = unsafe { libc::send(SOCKET, start, length, libc::MSG_NOSIGNAL) };
     if sent < 0 {
         exit_process();
     }
@@ -143,13 +138,11 @@ pub(crate) fn exit_process() -> ! {
 
 /// A clock's time in nanoseconds, by a plain system call.
 pub(crate) fn read_clock_ns(which: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is ours and lives through the call.
-    unsafe { libc::clock_gettime(which, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    // It fails only for clocks that do not exist.
+    let time = clock_gettime(ClockId::from_raw(which));
+    time.map_or(0, |time| {
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+    })
 }
 
 /// Waits for a request; returns the descriptor that came with it, or -1. `None` when the manager
@@ -207,18 +200,11 @@ fn call_process_madvise(request: &RawRequest, process: i32, usual: Scheduling) -
     if request.unpreempted != 0 {
         Scheduling::FIFO.set_for_this_thread();
     }
+    let (call, ranges) = (libc::SYS_process_madvise, request.range.as_ptr());
     // SAFETY: the ranges are ours, two words each as in an iovec; the addresses in them are the
     // target's, and only the kernel interprets them.
-    let done = result_or_error(unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            process,
-            request.range.as_ptr(),
-            count,
-            request.advice,
-            0u32,
-        )
-    });
+    let done = unsafe { libc::syscall(call, process, ranges, count, request.advice, 0u32) };
+    let done = result_or_error(done);
     if request.unpreempted != 0 {
         usual.set_for_this_thread();
     }
@@ -230,19 +216,11 @@ fn call_process_madvise(request: &RawRequest, process: i32, usual: Scheduling) -
 /// no target.
 fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
     const BPF_ITER_CREATE: i32 = 33;
-    #[repr(C)]
-    struct IterCreate {
-        link_fd: u32,
-        flags: u32,
-    }
-    let attributes = IterCreate {
-        link_fd: link as u32,
-        flags: 0,
-    };
-    let size = size_of::<IterCreate>() as u32;
+    // The link, and no flags.
+    let attributes = [link, 0];
+    let (start, size) = (attributes.as_ptr(), size_of_val(&attributes) as u32);
     // SAFETY: the attributes are ours and live through the call.
-    let iterator =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, &raw const attributes, size) };
+    let iterator = unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, start, size) };
     if iterator < 0 {
         return -errno();
     }
