@@ -129,10 +129,8 @@ impl Prefaulter {
         rate: Option<Rate>,
         threads: Option<PrefaultThreads>,
     ) -> Result<StartingPrefaulter> {
-        let threads = threads.unwrap_or_else(|| {
-            let cores = std::thread::available_parallelism();
-            PrefaultThreads::beside_a_program(cores.map_or(1, NonZero::get))
-        });
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = threads.unwrap_or_else(|| PrefaultThreads::beside_a_program(cores));
         let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
@@ -147,18 +145,13 @@ impl Prefaulter {
                             filler.run();
                         }
                     }
-                    Err(error) => {
-                        let _ = tell.send(Err(error));
-                    }
+                    Err(error) => drop(tell.send(Err(error))),
                 }
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
-        let thread = PrefaultThread {
-            shared,
-            thread: Some(thread),
-        };
+        let thread = Some(thread);
         Ok(StartingPrefaulter {
-            thread,
+            thread: PrefaultThread { shared, thread },
             watchlists: told,
         })
     }
@@ -167,16 +160,15 @@ impl Prefaulter {
     /// [`Self::set_prefault_room`], except that `warm_regions` of its large mappings are filled as
     /// soon as they exist. Fails if too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
-        let handle = Arc::new(ProcessHandle::open(pid)?);
-        let process = handle.id;
         let followed = FollowedProcess {
-            handle,
+            handle: Arc::new(ProcessHandle::open(pid)?),
             room_regions: 0,
             filled_regions: 0,
             warm_regions,
         };
         self.watchlist.add(pid)?;
-        self.thread.shared.lock_followed().insert(process, followed);
+        let mut all = self.thread.shared.lock_followed();
+        all.insert(followed.handle.id, followed);
         Ok(())
     }
 
@@ -202,13 +194,12 @@ impl Prefaulter {
         for process in started {
             self.unfollow(*process);
         }
-        let may_be_huge = |id: &ProcessId| {
-            members
-                .get(*id)
-                .is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
+        let is_wanted = |id: &ProcessId| {
+            let member = members.get(*id);
+            member.is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
         };
         let order = members.order().iter().copied();
-        let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
+        let wanted: HashSet<ProcessId> = order.filter(is_wanted).collect();
         let followed: HashSet<ProcessId> = self.followed_processes().into_iter().collect();
         for gone in followed.difference(&wanted) {
             self.unfollow(*gone);
@@ -248,12 +239,11 @@ impl StartingPrefaulter {
     /// Waits until the filler has started. Fails if this machine does not allow first touches to be
     /// watched.
     pub fn wait_ready(self) -> Result<Prefaulter> {
-        let watchlist = self.watchlists.recv().map_err(|_| {
-            LinuxError::Bpf("the filler's thread ended before it was ready".into())
-        })??;
+        let ended = "the filler's thread ended before it was ready";
+        let watchlist = self.watchlists.recv();
         Ok(Prefaulter {
             thread: self.thread,
-            watchlist,
+            watchlist: watchlist.map_err(|_| LinuxError::Bpf(ended.into()))??,
             warm_regions: 0,
         })
     }

@@ -56,7 +56,7 @@ pub(super) fn refresh_mappings<'a>(
         if calls.has_unanswered_call(process) {
             return None;
         }
-        let known = match all.remove(&process) {
+        let mut known = match all.remove(&process) {
             Some(known) => known,
             None => CachedMappings {
                 target: tables.bind(process.pid).ok()?,
@@ -68,17 +68,13 @@ pub(super) fn refresh_mappings<'a>(
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
         let records = calls.list_mappings(process, known.target.mapping_list_link());
-        let records = records.ok()?;
-        let mappings = mappings_of(&records);
+        let mappings = mappings_of(&records.ok()?);
         let mapped = mappings.iter().filter_map(|mapping| {
             let method = PrefaultMethod::for_mapping(mapping.flags, &enabled, zero_page)?;
             Some((mapping.eligible().ok()?, method))
         });
-        let mut known = CachedMappings {
-            mapped: mapped.collect(),
-            at: now,
-            ..known
-        };
+        known.mapped = mapped.collect();
+        known.at = now;
         known.outside.retain(|_, at| recent(*at));
         if let Some(region) = region.filter(|region| known.find_mapping(*region).is_none()) {
             known.outside.insert(region, now);

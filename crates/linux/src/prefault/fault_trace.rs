@@ -35,9 +35,8 @@ impl FaultTrace {
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = FrontierSkelBuilder::default()
-            .open(storage)
-            .map_err(trace_error)?;
+        let open = FrontierSkelBuilder::default().open(storage);
+        let mut open = open.map_err(trace_error)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;
@@ -45,24 +44,21 @@ impl FaultTrace {
         let skel = open.load().map_err(trace_error)?;
         let reports =
             RingBufferReader::of(&skel.maps.advances, parse_report).map_err(trace_error)?;
-        let watchlist =
-            FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(trace_error)?);
-        let links = Vec::new();
+        let watched = MapHandle::try_from(&skel.maps.watched).map_err(trace_error)?;
         let mut trace = Self {
-            links,
+            links: Vec::new(),
             reports,
             skel,
         };
         trace.resume_tracing()?;
-        Ok((trace, watchlist))
+        Ok((trace, FaultTraceWatchlist(watched)))
     }
 
     /// Reports only the regions of a process that it touches densely.
     pub fn suppress_process(&self, pid: u32) {
-        let key = pid.to_ne_bytes();
+        let (key, value) = (pid.to_ne_bytes(), 1u32.to_ne_bytes());
         // The map has room for every watched process.
-        let muted = &self.skel.maps.muted;
-        let _ = muted.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY);
+        let _ = self.skel.maps.muted.update(&key, &value, MapFlags::ANY);
     }
 
     /// Reports all first touches of a process again.
@@ -80,10 +76,9 @@ impl FaultTrace {
     /// Reports again. Without `links` it reports nothing, at no cost to any program.
     pub fn resume_tracing(&mut self) -> Result<()> {
         let programs = &self.skel.progs;
-        self.links = [&programs.touch_by_program, &programs.touch_for_program]
-            .into_iter()
-            .map(|program| program.attach().map_err(trace_error))
-            .collect::<Result<_, _>>()?;
+        let programs = [&programs.touch_by_program, &programs.touch_for_program];
+        let links = programs.into_iter().map(|program| program.attach());
+        self.links = links.collect::<Result<_, _>>().map_err(trace_error)?;
         Ok(())
     }
 
@@ -97,9 +92,8 @@ impl FaultTraceWatchlist {
     /// Watches a process from now on. Fails if as many as possible are watched already.
     pub fn add(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
-        self.0
-            .update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY)
-            .map_err(trace_error)
+        let added = self.0.update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY);
+        added.map_err(trace_error)
     }
 
     pub fn remove(&self, pid: u32) {

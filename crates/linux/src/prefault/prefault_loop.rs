@@ -9,7 +9,7 @@ use super::suppressed_processes::SuppressedProcesses;
 use super::thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
-use crate::error::{LinuxError, Result};
+use crate::error::Result;
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
 use crate::sample::page_tables::PageTableReader;
@@ -229,10 +229,11 @@ impl PrefaultLoop {
                 self.predictor.on_prefault_lost(task);
                 continue;
             };
-            let PrefaultTask {
-                process, region, ..
-            } = task;
-            tracing::trace!("{process:?} {region}: {empty} base pages empty");
+            tracing::trace!(
+                "{:?} {}: {empty} base pages empty",
+                task.process,
+                task.region
+            );
             self.predictor.on_use_check(task, empty < most);
         }
     }
@@ -297,16 +298,15 @@ impl PrefaultLoop {
 
     /// The job that fills a region, if the region is empty.
     fn prepare_job(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
+        const REFUSED: PrefaultResult = PrefaultResult::Refused;
         let followed = self.shared.lock_followed().get(&task.process).cloned();
-        let handle = followed.ok_or(PrefaultResult::Refused)?.handle;
-        let known = self.mappings.get(&task.process);
-        let known = known.ok_or(PrefaultResult::Refused)?;
-        let mapped = known.find_mapping(task.region);
-        let method = mapped.ok_or(PrefaultResult::Refused)?.1;
+        let handle = followed.ok_or(REFUSED)?.handle;
+        let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
+        let method = known.find_mapping(task.region).ok_or(REFUSED)?.1;
         match read_occupied_region(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
             Ok(Some(_)) => return Err(PrefaultResult::Occupied),
-            Err(_) => return Err(PrefaultResult::Refused),
+            Err(_) => return Err(REFUSED),
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
@@ -314,7 +314,7 @@ impl PrefaultLoop {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 return Err(PrefaultResult::Occupied);
             }
-            _ => return Err(PrefaultResult::Refused),
+            _ => return Err(REFUSED),
         }
         Ok(PrefaultJob {
             task,
@@ -336,9 +336,7 @@ impl PrefaultLoop {
 
     /// Judges an outcome by whether a huge page is there now.
     fn classify_outcome(&mut self, outcome: &PrefaultOutcome) -> PrefaultResult {
-        let PrefaultTask {
-            process, region, ..
-        } = outcome.task;
+        let (process, region) = (outcome.task.process, outcome.task.region);
         if let Err(error) = &outcome.result {
             tracing::debug!("region {region} of process {process} was not filled: {error}");
         }
@@ -349,13 +347,9 @@ impl PrefaultLoop {
         match (&outcome.result, now) {
             (Ok(()), Ok(Some(now))) if now.is_huge() => PrefaultResult::Done,
             // The owner was faster, or is collapsing the same region.
-            (
-                Err(LinuxError::Call {
-                    errno: Errno::EAGAIN | Errno::EBUSY,
-                    ..
-                }),
-                _,
-            ) => PrefaultResult::Occupied,
+            (Err(error), _) if matches!(error.errno(), Some(Errno::EAGAIN | Errno::EBUSY)) => {
+                PrefaultResult::Occupied
+            }
             _ => PrefaultResult::Refused,
         }
     }

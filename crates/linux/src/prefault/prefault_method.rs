@@ -50,25 +50,22 @@ pub(super) fn prefault_region(
     method: PrefaultMethod,
 ) -> Result<()> {
     calls.map_page(process, region.start(), method == PrefaultMethod::Read)?;
-    match method {
-        PrefaultMethod::Read => Ok(()),
-        PrefaultMethod::Collapse => {
-            refuse_shared(calls, process.id, region)?;
-            calls.collapse(process, region).map(drop)
-        }
+    if method == PrefaultMethod::Collapse {
+        refuse_shared(calls, process.id, region)?;
+        calls.collapse(process, region)?;
     }
+    Ok(())
 }
 
 /// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
 /// written to it and forked since, a collapse would copy what both share.
 fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr) -> Result<()> {
     let shared = calls.find_shared_pages(process, region)?;
-    if shared.count() <= MAX_SHARED_PAGES {
-        return Ok(());
+    let refused = LinuxError::call("filling a region that is shared by now");
+    match shared.count() <= MAX_SHARED_PAGES {
+        true => Ok(()),
+        false => Err(refused(Errno::EEXIST)),
     }
-    Err(LinuxError::call("filling a region that is shared by now")(
-        Errno::EEXIST,
-    ))
 }
 
 #[cfg(test)]

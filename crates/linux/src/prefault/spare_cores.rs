@@ -80,10 +80,8 @@ impl SpareCores {
             None => {}
             Some(true) => turn.pause = Duration::ZERO,
             Some(false) => {
-                let working = self
-                    .threads
-                    .iter_mut()
-                    .filter(|turn| turn.pause_left(now).is_zero());
+                let all = self.threads.iter_mut();
+                let working = all.filter(|turn| turn.pause_left(now).is_zero());
                 if let Some(last) = working.max_by_key(|turn| turn.paused_until) {
                     last.pause = (last.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                     last.paused_until = now + last.pause;

@@ -26,10 +26,11 @@ impl SuppressedProcesses {
     pub(super) fn suppress(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
+        let (until, silent) = (now + pause, true);
         let silence = FaultReportSuppression {
-            until: now + pause,
+            until,
             pause,
-            silent: true,
+            silent,
         };
         self.0.insert(process, silence);
     }

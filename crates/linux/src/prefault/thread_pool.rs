@@ -40,17 +40,17 @@ impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
     fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
         let begun = Instant::now();
-        let result = if self.handle.is_alive() {
-            let calls = calls.prepare_call();
-            prefault_region(calls, &self.handle, self.task.region, self.method)
-        } else {
-            Err(LinuxError::NoSuchProcess(self.handle.id.pid))
+        let Self {
+            task,
+            handle,
+            method,
+        } = self;
+        let result = match handle.is_alive() {
+            true => prefault_region(calls.prepare_call(), &handle, task.region, method),
+            false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
-        PrefaultOutcome {
-            task: self.task,
-            result,
-            took: begun.elapsed(),
-        }
+        let took = begun.elapsed();
+        PrefaultOutcome { task, result, took }
     }
 }
 

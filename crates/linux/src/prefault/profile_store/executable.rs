@@ -53,14 +53,12 @@ impl Executable {
         // The process's own link is right in containers, and after an upgrade too.
         let file = File::open(&link).ok()?;
         let found = file.metadata().ok()?;
-        let build = build_id(file).map_or(
-            BuildIdentity::File {
-                inode: found.ino(),
-                changed_s: found.mtime(),
-                bytes: found.size(),
-            },
-            BuildIdentity::Note,
-        );
+        let by_file = BuildIdentity::File {
+            inode: found.ino(),
+            changed_s: found.mtime(),
+            bytes: found.size(),
+        };
+        let build = build_id(file).map_or(by_file, BuildIdentity::Note);
         let text = path.to_string_lossy();
         let path = text.strip_suffix(" (deleted)").unwrap_or(&text).into();
         Some(Self {

@@ -117,21 +117,20 @@ impl ProgramProfile {
         let Some(best) = best else {
             return;
         };
-        let before = if self.fault_sizes() == Some(best) {
-            self.confirmed
+        let is_same = self.fault_sizes() == Some(best);
+        self.confirmed = if is_same {
+            self.confirmed.saturating_add(1)
         } else {
-            0
+            1
         };
-        self.confirmed = before.saturating_add(1);
         self.fault_sizes_bytes = Some(best.iter().map(PageOrder::bytes).collect());
     }
 
     /// Bytes to fill as soon as it starts: what every start has filled, once there were two.
     pub fn warm_start_bytes(&self) -> u64 {
-        if self.starts >= 2 {
-            self.filled_at_start_bytes
-        } else {
-            0
+        match self.starts {
+            0 | 1 => 0,
+            _ => self.filled_at_start_bytes,
         }
     }
 }
