@@ -18,7 +18,7 @@ use crate::promote::process_madvise::CollapseRetry;
 use crate::promote::reserve::{RESERVE, ReserveLease};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
-use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
+use crate::sample::sampler::{ProcessSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs;
 use crate::stop::{StopSignals, WaitResult};
@@ -182,17 +182,15 @@ impl LinuxMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-        slice: impl FnOnce(&mut dyn Sampler, &mut SampledProcess, &mut SliceContext) -> SliceResult<T>,
-    ) -> Partial<T> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let calls = &mut self.calls;
-        let slice = slice(
-            &mut *self.sampler,
-            member,
-            &mut SliceContext { calls, deadline },
-        );
-        slice.map_err(|error| error.for_process(process))
+        work: impl FnOnce(&mut dyn Sampler, &mut ProcessSlice) -> Result<T>,
+    ) -> Called<T> {
+        let mut slice = ProcessSlice {
+            deadline: self.instant(until),
+            member: self.members.get_mut(process)?,
+            calls: &mut self.calls,
+        };
+        let result = work(&mut *self.sampler, &mut slice);
+        result.map_err(|error| error.for_process(process))
     }
 
     /// Adds to the record of a process, if one is kept.
@@ -486,8 +484,8 @@ impl Machine for LinuxMachine {
     }
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
-        let counted = self.run_slice(process, until, |sampler, member, turn| {
-            sampler.count_huge_bytes(member, turn.deadline)
+        let counted = self.run_slice(process, until, |sampler, slice| {
+            sampler.count_huge_bytes(slice)
         })?;
         let huge_bytes = match counted {
             SliceProgress::Done(bytes) => bytes,
@@ -524,27 +522,23 @@ impl Sampling for LinuxMachine {
         needs: SampleKinds,
         until: Duration,
     ) -> Partial<()> {
-        self.run_slice(process, until, |sampler, member, turn| {
-            match member.terms.promotes {
-                true => sampler.start_window(member, needs, turn),
+        self.run_slice(process, until, |sampler, slice| {
+            match slice.member.terms.promotes {
+                true => sampler.start_window(slice, needs),
                 false => Ok(SliceProgress::Done(())),
             }
         })
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let calls = &mut self.calls;
-        self.sampler
-            .continue_probing(member, &mut SliceContext { calls, deadline })
-            .map_err(|e| e.for_process(process))
+        self.run_slice(process, until, |sampler, slice| {
+            sampler.continue_probing(slice)
+        })
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
-        let sampled = self.run_slice(process, until, |sampler, member, turn| {
-            sampler.read_sample(member, turn)
-        })?;
+        let sampled =
+            self.run_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
         let mut sample = match sampled {
             SliceProgress::Done(sample) => sample,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
@@ -565,8 +559,8 @@ impl Sampling for LinuxMachine {
     }
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
-        self.run_slice(process, until, |sampler, member, turn| {
-            sampler.list_huge_pages(member, turn)
+        self.run_slice(process, until, |sampler, slice| {
+            sampler.list_huge_pages(slice)
         })
     }
 

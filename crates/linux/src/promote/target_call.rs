@@ -18,7 +18,6 @@ mod helper;
 mod message;
 mod target_calls;
 
-pub(crate) use advice::CLEARED_PER_CALL;
 pub(crate) use helper::{SOCKET, become_helper, exit_process, read_clock_ns};
 pub use message::{CallResult, TargetRequest};
 pub use target_calls::{LateCall, TargetCalls};

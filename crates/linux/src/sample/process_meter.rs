@@ -49,7 +49,7 @@ impl ProcessMeter {
         let regions = self.read_regions()?;
         self.windows += 1;
         let (bits, seed) = (&mut self.bits, self.windows);
-        let estimate = probe_one_window(bits, &self.member, &self.target, &regions, seed)?;
+        let estimate = probe_one_window(bits, &mut self.member, &self.target, &regions, seed)?;
         let counters = self.counters.as_mut();
         let counted = counters.map_or(Ok(None), ProcessCounters::overhead_since_last_call)?;
         Ok(MeasuredWindow { estimate, counted })

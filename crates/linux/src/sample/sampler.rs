@@ -39,8 +39,10 @@ use std::time::{Duration, Instant};
 /// Result of a slice of work, or why it failed.
 pub type SliceResult<T> = Result<SliceProgress<T>>;
 
-/// The deadline of a slice, and the calls that it may make.
-pub struct SliceContext<'a> {
+/// A slice of work on one process: the calls that it may make, and its deadline.
+pub struct ProcessSlice<'a> {
+    /// The process.
+    pub member: &'a mut SampledProcess,
     /// Calls that take locks of the process.
     pub calls: &'a mut TargetCalls,
     /// End of the slice.
@@ -154,12 +156,7 @@ pub trait Sampler: Send {
     ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
-    fn start_window(
-        &mut self,
-        _member: &mut SampledProcess,
-        _needs: SampleKinds,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<()> {
+    fn start_window(&mut self, _slice: &mut ProcessSlice, _needs: SampleKinds) -> SliceResult<()> {
         Ok(SliceProgress::Done(()))
     }
 
@@ -168,20 +165,12 @@ pub trait Sampler: Send {
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    fn continue_probing(
-        &mut self,
-        _member: &SampledProcess,
-        _turn: &mut SliceContext,
-    ) -> Result<Option<Duration>> {
+    fn continue_probing(&mut self, _slice: &mut ProcessSlice) -> Result<Option<Duration>> {
         Ok(None)
     }
 
     /// Reads all eligible regions of a process.
-    fn read_sample(
-        &mut self,
-        member: &mut SampledProcess,
-        turn: &mut SliceContext,
-    ) -> SliceResult<ProcessSample>;
+    fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample>;
 
     /// One region as it is now; `None` where nothing is mapped.
     fn read_region(
@@ -209,18 +198,10 @@ pub trait Sampler: Send {
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
-    fn count_huge_bytes(
-        &mut self,
-        member: &mut SampledProcess,
-        deadline: Instant,
-    ) -> SliceResult<u64>;
+    fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64>;
 
     /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
-    fn list_huge_pages(
-        &mut self,
-        member: &mut SampledProcess,
-        turn: &mut SliceContext,
-    ) -> SliceResult<Vec<RegionSample>>;
+    fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>>;
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
     /// huge.

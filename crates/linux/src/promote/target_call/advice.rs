@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
-pub(crate) const CLEARED_PER_CALL: usize = 16;
+const CLEARED_PER_CALL: usize = 16;
 
 /// Result of clearing some regions, in order.
 pub(crate) struct ClearResult {

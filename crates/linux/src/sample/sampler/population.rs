@@ -5,7 +5,7 @@
 
 use super::background_task::{ASK_AGAIN, BackgroundTask};
 use super::damon::DamonSessions;
-use super::{SampledProcess, Sampler, SliceContext, SliceResult, is_own_huge_page, sum_huge_bytes};
+use super::{ProcessSlice, SampledProcess, Sampler, SliceResult, is_own_huge_page, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::promote::target_call::TargetCalls;
@@ -15,7 +15,7 @@ use hawkeye_policy::{
     CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A process that was not read within this time is skipped for now.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -75,32 +75,23 @@ impl Sampler for PopulationSampler {
         pagemap::read_mappings(member.handle.id.pid)
     }
 
-    fn start_window(
-        &mut self,
-        member: &mut SampledProcess,
-        _needs: SampleKinds,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<()> {
+    fn start_window(&mut self, slice: &mut ProcessSlice, _needs: SampleKinds) -> SliceResult<()> {
         match &mut self.damon {
-            Some(damon) if !member.thp_disabled => damon.start_window(member.handle.id),
+            Some(damon) if !slice.member.thp_disabled => damon.start_window(slice.member.handle.id),
             _ => Ok(SliceProgress::Done(())),
         }
     }
 
-    fn read_sample(
-        &mut self,
-        member: &mut SampledProcess,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<ProcessSample> {
-        let process = member.handle.id;
+    fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample> {
+        let process = slice.member.handle.id;
         if let Some(damon) = &mut self.damon {
             if let SliceProgress::Unfinished(wait) = damon.end_window(process)? {
                 return Ok(SliceProgress::Unfinished(wait));
             }
         }
-        let regions = self.poll_regions(member)?;
+        let regions = self.poll_regions(slice.member)?;
         Ok(regions.map(|regions| {
-            let mut sample = member.population_sample(regions);
+            let mut sample = slice.member.population_sample(regions);
             let damon = self.damon.as_mut();
             if damon.is_some_and(|damon| damon.apply(process, &mut sample.regions)) {
                 sample.source = CoverageSource::Estimated;
@@ -118,23 +109,14 @@ impl Sampler for PopulationSampler {
         Ok(pagemap::read_population(member.handle.id.pid, &[range])?.pop())
     }
 
-    fn count_huge_bytes(
-        &mut self,
-        member: &mut SampledProcess,
-        _deadline: Instant,
-    ) -> SliceResult<u64> {
-        Ok(self
-            .poll_regions(member)?
-            .map(|regions| sum_huge_bytes(&regions)))
+    fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64> {
+        let regions = self.poll_regions(slice.member)?;
+        Ok(regions.map(|regions| sum_huge_bytes(&regions)))
     }
 
-    fn list_huge_pages(
-        &mut self,
-        member: &mut SampledProcess,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<Vec<RegionSample>> {
-        let regions = self.poll_regions(member)?;
-        Ok(regions.map(|regions| member.unlocked_huge_pages(regions)))
+    fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>> {
+        let regions = self.poll_regions(slice.member)?;
+        Ok(regions.map(|regions| slice.member.unlocked_huge_pages(regions)))
     }
 
     fn count_zero_pages(

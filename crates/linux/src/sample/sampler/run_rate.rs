@@ -1,7 +1,7 @@
 //! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
 //! several times within milliseconds, and continues with the next few.
 
-use super::SampledProcess;
+use super::{ProcessSlice, SampledProcess};
 use crate::error::Result;
 use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
@@ -290,20 +290,18 @@ impl ProcessProbeRun {
         }
     }
 
-    /// Does what is due, until `deadline`. Returns the time until the next call, or `None` when the
+    /// Does what is due, until the slice ends. Returns the time until the next call, or `None` when the
     /// window's probing is over.
     pub(crate) fn step(
         &mut self,
         tables: &mut PageTableReader,
-        member: &SampledProcess,
         target: &BoundTarget,
-        calls: &mut TargetCalls,
-        deadline: Option<Instant>,
+        slice: &mut ProcessSlice,
     ) -> Result<Option<Duration>> {
+        let calls = &mut *slice.calls;
         loop {
             // A round that has begun is read when it is due; a later read would show too much.
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if late && self.round.is_none() {
+            if Instant::now() >= slice.deadline && self.round.is_none() {
                 return Ok(Some(Duration::ZERO));
             }
             let Some(round) = &mut self.round else {
@@ -314,7 +312,7 @@ impl ProcessProbeRun {
                 if !plan.for_rate && self.estimator.uses_little_cpu() {
                     return Ok(None);
                 }
-                self.round = clear_regions(&plan, member, calls)?;
+                self.round = clear_regions(&plan, slice.member, calls)?;
                 continue;
             };
             let due = round.cleared + READS_AFTER[round.reads];
@@ -325,7 +323,7 @@ impl ProcessProbeRun {
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
             let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
-            let id = member.handle.id;
+            let id = slice.member.handle.id;
             let (at, cpu) = read_time_and_cpu(id.pid)?;
             let wall = at.saturating_sub(round.begun);
             let cpu = cpu.saturating_sub(round.cpu_before);
