@@ -10,7 +10,7 @@ use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
-use procfs::process::{MemoryMap, Process};
+use procfs::process::Process;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -45,9 +45,8 @@ impl Pagemap {
 
     /// Reads the entries of the pages from `address` on.
     pub(crate) fn read(&self, address: u64, entries: &mut [u8]) -> Result<()> {
-        let read = self
-            .file
-            .read_exact_at(entries, address / BASE_PAGE_BYTES * 8);
+        let offset = address / BASE_PAGE_BYTES * 8;
+        let read = self.file.read_exact_at(entries, offset);
         read.map_err(|error| match error.kind() {
             // The process has ended.
             ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(self.pid),
@@ -63,13 +62,12 @@ impl Pagemap {
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn read_mappings(pid: u32) -> Result<Vec<Mapping>> {
     let maps = process::read(pid, Process::smaps)?;
+    let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
-    let mapping = |map: &MemoryMap| {
-        let mapping = Mapping::from_smaps(map);
-        let flags = ksm.effective_flags(mapping.flags);
-        Mapping { flags, ..mapping }
-    };
-    Ok(maps.iter().map(mapping).collect())
+    for mapping in &mut mappings {
+        mapping.flags = ksm.effective_flags(mapping.flags);
+    }
+    Ok(mappings)
 }
 
 /// Base pages of every populated region, without access bits: `accessed` repeats `present`. Pages
@@ -159,12 +157,8 @@ fn count_region_pages(
     entries: impl Iterator<Item = u64>,
     zero_frame: Option<u64>,
 ) -> RegionSample {
-    let mut present = 0;
-    let mut zero_mapped = 0;
-    let mut written = 0;
-    let mut swapped = 0;
-    let mut first_frame = None;
-    let mut contiguous = 0;
+    let (mut present, mut zero_mapped, mut written, mut swapped) = (0, 0, 0, 0);
+    let (mut first_frame, mut contiguous) = (None, 0);
     for (index, entry) in entries.enumerate() {
         let frame = entry & FRAME;
         if entry & PRESENT != 0 && Some(frame) == zero_frame {
@@ -214,10 +208,9 @@ impl PagemapEntry {
 
     /// The page's frame; 0 if the page is not present or frames are hidden.
     pub fn frame(self) -> u64 {
-        if self.0 & PRESENT != 0 {
-            self.0 & FRAME
-        } else {
-            0
+        match self.0 & PRESENT {
+            0 => 0,
+            _ => self.0 & FRAME,
         }
     }
 

@@ -100,19 +100,12 @@ impl PerfCounters {
     }
 
     fn open_group(&self, thread: u32) -> Result<ThreadEventGroup, Errno> {
-        let mut leader: Option<OwnedFd> = None;
-        let mut others = Vec::new();
-        for event in &self.events {
-            let group = leader.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let fd = open_event(*event, thread, group)?;
-            match leader {
-                None => leader = Some(fd),
-                Some(_) => others.push(fd),
-            }
-        }
+        let (first, others) = self.events.split_first().ok_or(Errno::EINVAL)?;
+        let leader = open_event(*first, thread, -1)?;
+        let follow = |event: &PerfEvent| open_event(*event, thread, leader.as_raw_fd());
         Ok(ThreadEventGroup {
-            leader: leader.ok_or(Errno::EINVAL)?.into(),
-            _others: others,
+            _others: others.iter().map(follow).collect::<Result<_, _>>()?,
+            leader: leader.into(),
         })
     }
 }
@@ -131,13 +124,10 @@ fn open_event(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errn
     attributes.set_exclude_hv(1);
     const CLOSE_ON_EXEC: u64 = 8;
     // SAFETY: `attributes` outlives the call, which only reads it.
-    let fd = unsafe {
+    let fd = Errno::result(unsafe {
         let (thread, flags) = (pid_t(thread), CLOSE_ON_EXEC as _);
         perf_event_open_sys::perf_event_open(&raw mut attributes, thread, -1, group, flags)
-    };
-    if fd < 0 {
-        return Err(Errno::last());
-    }
+    })?;
     // SAFETY: the call just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -78,10 +78,9 @@ impl Damon {
 
     fn kdamonds(&self) -> DamonResult<SysfsDir> {
         let path = self.admin.join("kdamonds");
-        if path.is_dir() {
-            Ok(SysfsDir(path))
-        } else {
-            Err(DamonError::Absent(path))
+        match path.is_dir() {
+            true => Ok(SysfsDir(path)),
+            false => Err(DamonError::Absent(path)),
         }
     }
 }

@@ -78,10 +78,9 @@ impl Kdamond {
         }
         self.context_dir().write("schemes/nr_schemes", 1)?;
         let results = self.results_dir().0;
-        if results.is_dir() {
-            Ok(())
-        } else {
-            Err(DamonError::NoResults(results))
+        match results.is_dir() {
+            true => Ok(()),
+            false => Err(DamonError::NoResults(results)),
         }
     }
 
@@ -100,36 +99,22 @@ impl Kdamond {
         attributes.write("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
         attributes.write("nr_regions/min", pieces.len())?;
         attributes.write("nr_regions/max", pieces.len())?;
-        self.set_target(pid, &pieces)?;
-        self.set_scheme()
-    }
-
-    fn set_target(&self, pid: u32, pieces: &[Range<u64>]) -> DamonResult<()> {
         let targets = self.context_dir().subdir("targets");
         targets.write("nr_targets", 1)?;
         targets.write("0/pid_target", pid)?;
         let regions = targets.subdir("0/regions");
         regions.write("nr_regions", pieces.len())?;
         for (index, piece) in pieces.iter().enumerate() {
-            let region = regions.subdir(&index.to_string());
-            region.write("start", piece.start)?;
-            region.write("end", piece.end)?;
+            regions.write(&format!("{index}/start"), piece.start)?;
+            regions.write(&format!("{index}/end"), piece.end)?;
         }
-        Ok(())
-    }
-
-    /// Configures one scheme that only lists every region: without one, sysfs shows no counts.
-    fn set_scheme(&self) -> DamonResult<()> {
+        // One scheme that only lists every region: without one, sysfs shows no counts.
         let scheme = self.context_dir().subdir("schemes/0");
         scheme.write("action", "stat")?;
-        let pattern = scheme.subdir("access_pattern");
-        for (what, max) in [
-            ("sz", u64::MAX),
-            ("nr_accesses", u32::MAX.into()),
-            ("age", u32::MAX.into()),
-        ] {
-            pattern.write(&format!("{what}/min"), 0)?;
-            pattern.write(&format!("{what}/max"), max)?;
+        let most = u64::from(u32::MAX);
+        for (what, max) in [("sz", u64::MAX), ("nr_accesses", most), ("age", most)] {
+            scheme.write(&format!("access_pattern/{what}/min"), 0)?;
+            scheme.write(&format!("access_pattern/{what}/max"), max)?;
         }
         Ok(())
     }
@@ -159,10 +144,6 @@ impl Kdamond {
             return Err(DamonError::Stopped(pid));
         }
         requested?;
-        self.read_tried_regions()
-    }
-
-    fn read_tried_regions(&self) -> DamonResult<Vec<RangeHits>> {
         let dir = self.results_dir();
         let failed = |source| DamonError::Io {
             action: "list",

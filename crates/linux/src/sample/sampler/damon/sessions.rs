@@ -42,10 +42,9 @@ impl AccessEstimates {
     fn apply_to_regions(&mut self, regions: &mut [RegionSample]) {
         let before = std::mem::take(&mut self.touched);
         for sample in regions {
-            let estimate = before.get(&sample.region).copied();
-            self.touched
-                .extend(estimate.map(|pages| (sample.region, pages)));
-            let pages = estimate.unwrap_or(0);
+            let known = before.get_key_value(&sample.region);
+            self.touched.extend(known);
+            let pages = known.map_or(0, |(_, pages)| *pages);
             sample.accessed = match (sample.is_huge(), pages) {
                 (true, 1..) => PAGES_PER_REGION,
                 _ => pages.min(sample.present),
@@ -136,9 +135,8 @@ impl DamonSessions {
     /// Puts the estimates for a process into its population; returns whether there were any.
     pub(crate) fn apply(&mut self, process: ProcessId, regions: &mut [RegionSample]) -> bool {
         let estimates = self.estimates.get_mut(&process);
-        estimates
-            .map(|estimates| estimates.apply_to_regions(regions))
-            .is_some()
+        let applied = estimates.map(|estimates| estimates.apply_to_regions(regions));
+        applied.is_some()
     }
 
     /// Starts a window for a process, if it is its turn. An error means that the process is gone:
@@ -184,10 +182,8 @@ impl DamonSessions {
                 let length = self.length * 5 / 4;
                 let damon = self.damon.clone();
                 let start = move || damon.start(process.pid, &page, length);
-                self.keep_waiting(
-                    process,
-                    SessionState::Starting(BackgroundTask::spawn(start)),
-                )
+                let task = BackgroundTask::spawn(start);
+                self.keep_waiting(process, SessionState::Starting(task))
             }
             Some((_, SessionState::Starting(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {

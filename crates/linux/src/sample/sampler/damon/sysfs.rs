@@ -45,10 +45,9 @@ impl SysfsDir {
 
     pub(super) fn write(&self, name: &str, value: impl Display) -> DamonResult<()> {
         let path = self.path(name);
-        let value = value.to_string();
         retry_while_busy("write", &path, || {
             let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
-            file.write_all(value.as_bytes())
+            file.write_all(value.to_string().as_bytes())
         })
     }
 }
