@@ -94,11 +94,10 @@ fn read_costs(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
 
 fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
-    if costs.is_sound() {
-        Ok(costs)
-    } else {
-        let why = "a cost is not over 0, or the footprints are not in ascending order";
-        Err(UnusableReason::Impossible(why.into()))
+    let why = "a cost is not over 0, or the footprints are not in ascending order";
+    match costs.is_sound() {
+        true => Ok(costs),
+        false => Err(UnusableReason::Impossible(why.into())),
     }
 }
 
@@ -233,12 +232,12 @@ fn median_error(sorted: &[f64]) -> f64 {
     OF_ONE * width / (sorted.len() as f64).sqrt()
 }
 
-/// CPU time of some work of this thread, in nanoseconds. Time in which other programs have the
-/// processor does not count.
-fn measure_cpu_ns(work: impl FnOnce()) -> f64 {
+/// CPU time of this thread per step of some work of `steps` steps, in nanoseconds. Time in which
+/// other programs have the processor does not count. `work` returns what it computed.
+fn ns_per_step<T>(steps: u64, work: impl FnOnce() -> T) -> f64 {
     let before = thread_cpu();
-    work();
-    thread_cpu().saturating_sub(before).as_secs_f64() * 1e9
+    std::hint::black_box(work());
+    thread_cpu().saturating_sub(before).as_secs_f64() * 1e9 / steps as f64
 }
 
 /// A loop over pages in ascending order, again and again.
@@ -353,27 +352,24 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let ns = measure_cpu_ns(|| {
+        let other_pages = base_pages_in(other.memory.bytes() as u64);
+        ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
                 let (next, word) = self.read_random(x, pages, CacheLines::All);
                 x = next.wrapping_add(word);
-                let page = random_below(
-                    x.rotate_left(32),
-                    other.memory.bytes() as u64 / BASE_PAGE_BYTES,
-                );
+                let page = random_below(x.rotate_left(32), other_pages);
                 for line in 0..64 {
                     other.read_word(page * BASE_PAGE_BYTES + line * 64);
                 }
             }
-            std::hint::black_box(x);
-        });
-        ns / READS_AMID as f64
+            x
+        })
     }
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
     fn ns_per_read_with_work(&self, pages: u64, steps: u32, seed: u64) -> f64 {
-        let ns = measure_cpu_ns(|| {
+        ns_per_step(READS_WORKING, || {
             let (mut x, mut work) = (seed, seed);
             for _ in 0..READS_WORKING {
                 x = self.read_random(x, pages, self.lines).0;
@@ -381,9 +377,8 @@ impl MeasuredMemory {
                     work = work_step(work);
                 }
             }
-            std::hint::black_box((x, work));
-        });
-        ns / READS_WORKING as f64
+            (x, work)
+        })
     }
 
     /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
@@ -393,7 +388,7 @@ impl MeasuredMemory {
         let OrderedLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
         let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
-        let ns = measure_cpu_ns(|| {
+        ns_per_step(ORDERED_PAGES, || {
             let mut x = turn;
             while left > 0 {
                 let until_end = (pages - page).div_ceil(step).min(left);
@@ -411,9 +406,8 @@ impl MeasuredMemory {
                 left -= until_end;
                 page = 0;
             }
-            std::hint::black_box(x);
-        });
-        ns / ORDERED_PAGES as f64
+            x
+        })
     }
 
     /// Reads a word of a random page, on a line chosen by the page or by a random number; returns
@@ -446,7 +440,7 @@ impl MeasuredMemory {
     /// Nanoseconds per read of a word on one of `pages` pages.
     fn ns_per_page_read(&self, pages: u64, order: ReadOrder, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        let ns = measure_cpu_ns(|| {
+        ns_per_step(READS, || {
             let mut x = seed;
             // Two loops: if one chose between both, each read would wait for the last.
             match order {
@@ -463,9 +457,8 @@ impl MeasuredMemory {
                     }
                 }
             }
-            std::hint::black_box(x);
-        });
-        ns / READS as f64
+            x
+        })
     }
 }
 
