@@ -40,7 +40,6 @@ pub struct ObservedSize {
     pub given_on_machine: Option<u64>,
 }
 
-/// Result of a look, and its CPU time.
 type SizeReading = (Result<MappedSizes>, Duration);
 
 /// Looks at each process as often as its cost allows, in a separate thread: the reads take the
@@ -72,14 +71,11 @@ impl MappedSizeSampler {
     }
 
     fn with_reader(thp: PathBuf, look: impl Fn(u32) -> SizeReading + Send + 'static) -> Self {
-        let counters = read_size_settings(&thp)
-            .into_iter()
-            .map(|state| (state.order, state.counters))
-            .collect();
+        let states = read_size_settings(&thp).into_iter();
         Self {
             thp,
             reader: ProcessReader::new("hawkeye-sizes", look),
-            counters,
+            counters: states.map(|state| (state.order, state.counters)).collect(),
             processes: BTreeMap::new(),
             last: None,
         }
@@ -142,10 +138,7 @@ impl MappedSizeSampler {
 
     /// Result of the last looks.
     pub(crate) fn observed_sizes(&self, now: Duration) -> ObservedSizes {
-        let (at, pages, complete) = match &self.last {
-            Some((at, sum)) => (*at, sum.pages.clone(), sum.complete),
-            None => (now, BTreeMap::new(), true),
-        };
+        let (at, sum) = self.last.clone().unwrap_or((now, MappedSizes::empty()));
         let given = |order: PageOrder| {
             let before = self.counters.get(&order)?.anon_fault_alloc?;
             let after = read_size_setting(&self.thp, order)?
@@ -153,19 +146,18 @@ impl MappedSizeSampler {
                 .anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
-        let orders: BTreeSet<PageOrder> =
-            pages.keys().chain(self.counters.keys()).copied().collect();
-        let sizes = orders.into_iter().map(|order| ObservedSize {
+        let orders = sum.pages.keys().chain(self.counters.keys()).copied();
+        let sizes = orders.collect::<BTreeSet<PageOrder>>().into_iter();
+        let sizes = sizes.map(|order| ObservedSize {
             page_bytes: order.bytes(),
-            pages: pages.get(&order).copied().unwrap_or(0),
+            pages: sum.pages.get(&order).copied().unwrap_or(0),
             given_on_machine: given(order),
         });
+        let is_used = |size: &ObservedSize| size.pages > 0 || size.given_on_machine > Some(0);
         ObservedSizes {
             age_s: now.saturating_sub(at).as_secs_f64(),
-            complete,
-            sizes: sizes
-                .filter(|size| size.pages > 0 || size.given_on_machine > Some(0))
-                .collect(),
+            complete: sum.complete,
+            sizes: sizes.filter(is_used).collect(),
         }
     }
 }

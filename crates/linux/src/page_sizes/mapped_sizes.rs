@@ -94,10 +94,9 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
             }
             let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame_of_entry).collect();
             let mut here = BTreeMap::new();
-            count_compound_pages(&frames, first_page, &mut here, |first, frames| {
-                read_frame_flags(&flags, first, frames)
-            })
-            .map_err(LinuxError::file("reading", flags_path))?;
+            let read_flags = |first, frames| read_frame_flags(&flags, first, frames);
+            let counted = count_compound_pages(&frames, first_page, &mut here, read_flags);
+            counted.map_err(LinuxError::file("reading", flags_path))?;
             if let Some(order) = dominant_size(&here, frames.iter().flatten().count() as u64) {
                 let region = RegionAddr::containing(part.start);
                 found.regions.insert(region, order);
@@ -160,11 +159,11 @@ fn count_compound_pages(
             at += 1;
             continue;
         };
-        let follows = |(n, frame): (usize, &Option<u64>)| *frame == Some(first + n as u64);
+        let expected = (first..).map(Some);
         let run = rest
             .iter()
-            .enumerate()
-            .take_while(|it| follows(*it))
+            .zip(expected)
+            .take_while(|(frame, next)| *frame == next)
             .count();
         if run >= SMALLEST {
             let flags = read_flags(first, run + 1)?;
@@ -186,10 +185,8 @@ fn count_compound_pages(
 
 /// The size that maps most of `present` base pages, if it maps more than half of them.
 fn dominant_size(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOrder> {
-    let most = pages
-        .iter()
-        .map(|(order, pages)| (pages * order.pages(), *order));
-    let (base_pages, order) = most.max()?;
+    let base_pages = |(order, pages): (&PageOrder, &u64)| (pages * order.pages(), *order);
+    let (base_pages, order) = pages.iter().map(base_pages).max()?;
     (base_pages * 2 > present).then_some(order)
 }
 

@@ -91,9 +91,8 @@ impl PageSizeControl {
         let Some(switches) = &self.switches else {
             return;
         };
-        sample.faults = process::resource_use(sample.process.pid)
-            .ok()
-            .map(|used| used.minor_faults);
+        let used = process::resource_use(sample.process.pid).ok();
+        sample.faults = used.map(|used| used.minor_faults);
         let outside = &eligible.outside;
         let mapped_bytes = match switches.thp_mode() {
             ThpMode::Always => outside.mapped_bytes,

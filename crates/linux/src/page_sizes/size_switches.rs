@@ -32,15 +32,12 @@ impl SizeSwitches {
         given_to: ThpMode,
         available: PageOrders,
     ) -> Self {
+        let none = given_to == ThpMode::Never;
         Self {
             thp,
             settings,
             given_to,
-            available: if given_to == ThpMode::Never {
-                PageOrders::NONE
-            } else {
-                available
-            },
+            available: if none { PageOrders::NONE } else { available },
             wanted: BTreeMap::new(),
             on: PageOrders::NONE,
         }

@@ -29,7 +29,6 @@ impl CachedMappings {
         self.mapped.iter().map(|(range, _)| range.clone()).collect()
     }
 
-    /// The mapping with a region, and how it is filled.
     pub(super) fn find_mapping(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
         let mut mapped = self.mapped.iter();
         mapped.find(|(range, _)| range.contains(&region.start()))

@@ -10,7 +10,6 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
 
-/// A report of a process's first touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultReport {
     pub pid: u32,
@@ -82,7 +81,6 @@ impl FaultTrace {
         Ok(())
     }
 
-    /// Reports lost because they were not read in time.
     pub fn count_lost_reports(&self) -> u64 {
         self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
     }

@@ -56,12 +56,10 @@ impl SpareCores {
         }
     }
 
-    /// Pauses so far, of all threads.
     pub(super) fn pause_count(&self) -> u64 {
         self.pauses
     }
 
-    /// How long a thread should do nothing.
     pub(super) fn pause_left(&self, thread: usize, now: Duration) -> Duration {
         let turn = self.threads.get(thread);
         turn.map_or(Duration::ZERO, |turn| turn.pause_left(now))

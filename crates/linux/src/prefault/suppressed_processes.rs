@@ -17,7 +17,6 @@ struct FaultReportSuppression {
 }
 
 impl SuppressedProcesses {
-    /// Whether the reports of a process are suppressed at the moment.
     pub(super) fn contains(&self, now: Duration, process: ProcessId) -> bool {
         let silence = self.0.get(&process);
         silence.is_some_and(|silence| now < silence.until)

@@ -54,7 +54,6 @@ impl PrefaultJob {
     }
 }
 
-/// What a worker reports after each job.
 struct WorkerReport {
     worker: usize,
     outcome: PrefaultOutcome,
@@ -196,7 +195,6 @@ impl PrefaultThreadPool {
         self.here.extend(refused.map(|job| job.run(calls)));
     }
 
-    /// The next outcome of a job that has ended, if there is one.
     pub(super) fn next_outcome(&mut self) -> Option<PrefaultOutcome> {
         if let Some(outcome) = self.here.pop_front() {
             return Some(outcome);

@@ -43,7 +43,6 @@ impl WarmStart {
         now >= self.began + PATIENCE
     }
 
-    /// When to look at the mappings again.
     pub(super) fn next_check(&self) -> Duration {
         self.next_look
     }

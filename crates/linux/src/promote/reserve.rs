@@ -55,12 +55,10 @@ impl Reserve {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that holds the reserve.
     pub(crate) fn is_reserve_process(&self, pid: u32) -> bool {
         self.pid.load(Ordering::Relaxed) == pid
     }
 
-    /// What it holds and has done.
     pub(crate) fn state(&self) -> ReserveState {
         let state = self.lock().as_ref().map(|running| running.shared.state());
         state.unwrap_or_default()

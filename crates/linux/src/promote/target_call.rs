@@ -162,7 +162,6 @@ pub(crate) fn kill_helper(helper: Pid) {
     reap_ended_helpers();
 }
 
-/// Reaps the helpers that have ended by now.
 fn reap_ended_helpers() {
     if let Ok(mut left) = LEFT_BEHIND.lock() {
         let status = |helper: &Pid| waitpid(*helper, Some(WaitPidFlag::WNOHANG));

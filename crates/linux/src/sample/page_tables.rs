@@ -198,10 +198,9 @@ impl PageTableReader {
             bss.mapping_found = 0;
             run_iterator(&target.find)?;
             let bss = self.bss();
-            errno = match bss.mapping_found {
+            match bss.mapping_found {
                 0 => return Ok(None),
-                error if error < 0 => Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
-                _ => {
+                1.. => {
                     let found = &bss.found_mapping;
                     return Ok(Some(Mapping {
                         range: found.start..found.end,
@@ -209,7 +208,8 @@ impl PageTableReader {
                         file_backed: found.has_file != 0,
                     }));
                 }
-            };
+                error => errno = Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
+            }
             if errno != Errno::EBUSY {
                 break;
             }
@@ -244,20 +244,16 @@ impl PageTableReader {
     ) -> Result<bool> {
         const MAX_RANGES: usize = 1024;
         while walk.next < walk.ranges.len() {
-            let rest = walk.ranges.get(walk.next..).unwrap_or(&[]);
-            let chunk = &rest[..rest.len().min(MAX_RANGES)];
+            let chunk = &walk.ranges[walk.next..];
+            let chunk = &chunk[..chunk.len().min(MAX_RANGES)];
             let bss = self.bss_mut();
             for (slot, range) in bss.walk_ranges.iter_mut().zip(chunk) {
-                *slot = types::address_range {
-                    start: range.start,
-                    end: range.end,
-                };
+                (slot.start, slot.end) = (range.start, range.end);
             }
-            let first = chunk.first().map_or(0, |range| range.start);
             bss.request = types::walk_request {
                 ranges: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
                 range: 0,
-                va: walk.from.unwrap_or(first),
+                va: walk.from.unwrap_or(chunk[0].start),
                 max_tables: TABLES_PER_CALL,
                 huge_only: u32::from(walk.detail == WalkDetail::HugeOnly),
             };

@@ -255,7 +255,6 @@ const fn ordered(step: u64, lines: u64, work: u32) -> OrderedLoop {
     OrderedLoop { step, lines, work }
 }
 
-/// In which order pages are read.
 #[derive(Clone, Copy)]
 enum ReadOrder {
     /// At random; the address is known before the last read returns.
@@ -264,7 +263,6 @@ enum ReadOrder {
     Dependent,
 }
 
-/// A mapping of our own.
 struct MeasuredMemory {
     memory: OwnMemory,
     /// Memory behind the mapping, which may be mapped repeatedly.
@@ -272,7 +270,6 @@ struct MeasuredMemory {
     lines: CacheLines,
 }
 
-/// Which cache lines are read.
 #[derive(Clone, Copy)]
 enum CacheLines {
     /// Few enough lines to stay in the first-level cache.

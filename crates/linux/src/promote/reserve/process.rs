@@ -22,7 +22,6 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Most huge pages in a reserve.
 const MAX_PAGES: u32 = 512;
 /// Request: give one huge page back; the answer is the CPU, or -1.
 pub(super) const GIVE_BACK: u32 = 1;
@@ -39,7 +38,6 @@ const FILLING: u8 = 1;
 const READY: u8 = 2;
 const GIVING: u8 = 3;
 
-/// Memory that the manager and the process share.
 #[repr(C)]
 pub(super) struct SharedState {
     target: AtomicU32,
@@ -65,7 +63,6 @@ impl SharedState {
         Ok(unsafe { start.cast::<Self>().as_ref() })
     }
 
-    /// Ends the use of this reference.
     pub(super) fn unmap_self(&'static self) {
         let start = ptr::from_ref(self).cast_mut().cast();
         // SAFETY: mapped by `map`, and its owner is being dropped.
@@ -116,7 +113,6 @@ struct ReservedPages {
     count: usize,
 }
 
-/// Serves the manager until it has ended.
 pub(super) fn serve_manager(
     socket: i32,
     manager: u32,
@@ -309,9 +305,8 @@ impl ReservedPages {
 
     /// Gives the page of a slot back; returns whether one was ready.
     fn give_back_slot(&self) -> bool {
-        let (from, to) = (READY, GIVING);
         let order = Ordering::SeqCst;
-        let take = |slot: &AtomicU8| slot.compare_exchange(from, to, order, order).is_ok();
+        let take = |slot: &AtomicU8| slot.compare_exchange(READY, GIVING, order, order).is_ok();
         let Some(slot) = self.slots().iter().position(take) else {
             return false;
         };

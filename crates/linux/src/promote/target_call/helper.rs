@@ -22,7 +22,6 @@ use std::mem::MaybeUninit;
 /// The helper's end of the socket, and the only descriptor that it keeps open.
 pub(crate) const SOCKET: i32 = 0;
 
-/// Serves requests until the manager has ended.
 pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     become_helper(c"hawkeye-call", socket, manager);
     let usual = Scheduling::of_this_thread();
@@ -130,7 +129,6 @@ pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
     }
 }
 
-/// Ends this process with all of its threads.
 pub(crate) fn exit_process() -> ! {
     // SAFETY: ends this process without running any exit handler of the manager's.
     unsafe { libc::_exit(0) }
@@ -283,7 +281,6 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
     }
 }
 
-/// Whether the process of a pidfd has ended.
 fn process_has_ended(process: i32) -> bool {
     let mut ended = libc::pollfd {
         fd: process,

@@ -90,9 +90,7 @@ const GROWN: usize = 8;
 impl WalkHistory {
     /// Seed for the order of the next window's regions: another one each time.
     pub fn next_seed(&self) -> u64 {
-        self.windows
-            .wrapping_add(1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        (self.windows + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Whether the process has used enough CPU to probe it since the last call (true the first
@@ -102,8 +100,8 @@ impl WalkHistory {
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
         };
-        let cores = (used.saturating_sub(before)).as_secs_f64()
-            / now.saturating_sub(then).as_secs_f64().max(1e-3);
+        let elapsed_s = now.saturating_sub(then).as_secs_f64().max(1e-3);
+        let cores = used.saturating_sub(before).as_secs_f64() / elapsed_s;
         if cores < WORTH_CORES {
             self.overhead = None;
             self.cpu_cores = Some(cores);
@@ -130,15 +128,16 @@ impl WalkHistory {
             self.regions.retain(|_, (walks, _)| *walks > 0);
         }
         self.probed_of = all;
+        let is_recent = |seen: u64| seen + remembered > window;
         self.regions
-            .retain(|region, (_, seen)| *seen + remembered > window && !shared.contains(region));
-        self.shared.retain(|_, seen| *seen + remembered > window);
+            .retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
+        self.shared.retain(|_, seen| is_recent(*seen));
         self.shared
             .extend(shared.iter().map(|region| (*region, window)));
         for walks in estimate.walks {
             self.shared.remove(&walks.region);
-            let seen = (walks.expected_per_s, window);
-            self.regions.insert(walks.region, seen);
+            self.regions
+                .insert(walks.region, (walks.expected_per_s, window));
         }
         true
     }
@@ -171,22 +170,23 @@ impl WalkHistory {
             }
             sample.walks_per_s = *walks;
         }
+        let seen = if seen == 0 {
+            1.0
+        } else {
+            seen as f64 / base as f64
+        };
         AppliedRegionWalks {
             first_touches,
-            seen: match seen {
-                0 => 1.0,
-                _ => seen as f64 / base as f64,
-            },
+            seen,
         }
     }
 }
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
 pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
-    if sample.is_huge() {
-        u64::from(sample.accessed > 0)
-    } else {
-        u64::from(sample.accessed)
+    match sample.is_huge() {
+        true => u64::from(sample.accessed > 0),
+        false => u64::from(sample.accessed),
     }
 }
 
@@ -222,10 +222,9 @@ impl RunningProbeRound {
         let regions = std::mem::take(&mut self.regions);
         for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
             if let Some(it) = &marks {
-                let shared = if it.write_protected == 0 {
-                    Some(PageBitmap::default())
-                } else {
-                    calls.find_shared_pages(process, region).ok()
+                let shared = match it.write_protected {
+                    0 => Some(PageBitmap::default()),
+                    _ => calls.find_shared_pages(process, region).ok(),
                 };
                 // Where the sharing cannot be read, all write-protected pages count as shared.
                 let pages = shared.map_or(it.write_protected, |pages| pages.count());
@@ -275,12 +274,9 @@ impl ProcessProbeRun {
             true => u64::MAX,
             false => seen(region),
         };
+        let (base_regions, huge_regions) = ((all.len() - huge.len()) as u64, huge.len() as u64);
         Self {
-            estimator: OverheadEstimator::new(
-                (all.len() - huge.len()) as u64,
-                huge.len() as u64,
-                first_touch,
-            ),
+            estimator: OverheadEstimator::new(base_regions, huge_regions, first_touch),
             regions: all.len(),
             probe: RegionProbePlan::new(all, settings, seed, seen),
             round: None,
@@ -338,37 +334,36 @@ impl ProcessProbeRun {
                     }
                 });
             }
-            let marks: Vec<RegionAccessBits> = round
+            let marks = round
                 .regions
                 .iter()
                 .zip(found)
-                .filter_map(|((region, cleared), marks)| {
-                    let marks = marks?;
+                .filter_map(|(region, marks)| {
+                    let ((region, cleared), marks) = (*region, marks?);
                     Some(RegionAccessBits {
-                        region: *region,
+                        region,
                         huge: marks.huge,
-                        exposed: marks.at.saturating_sub(*cleared),
-                        touched: round.touched_pages(*region, &marks),
+                        exposed: marks.at.saturating_sub(cleared),
+                        touched: round.touched_pages(region, &marks),
                     })
-                })
-                .collect();
+                });
+            let marks: Vec<RegionAccessBits> = marks.collect();
             let touched = self.estimator.read(&marks, cpu, wall);
-            if RegionProbePlan::round_has_enough_touches(round.reads, touched, round.regions.len())
-            {
-                let for_rate = round.for_rate;
-                let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
-                if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
-                    self.probe
-                        .repeat_round(ProbeRoundPlan { regions, for_rate });
-                }
-                self.round = None;
-            } else {
+            let probed = round.regions.len();
+            if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
                 round.reads += 1;
+                continue;
             }
+            let for_rate = round.for_rate;
+            let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+            if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
+                self.probe
+                    .repeat_round(ProbeRoundPlan { regions, for_rate });
+            }
+            self.round = None;
         }
     }
 
-    /// The estimate from this window.
     pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
         let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
         self.estimator.leave_out_unprobed_regions(base, huge);

@@ -174,7 +174,6 @@ impl Kdamond {
         }))
     }
 
-    /// Stops and removes the kdamond.
     pub(super) fn release(&mut self) -> DamonResult<()> {
         self.released = true;
         if self.is_running()? {

@@ -55,7 +55,6 @@ impl AccessEstimates {
     }
 }
 
-/// Order of the processes' turns.
 #[derive(Debug, Default)]
 struct DamonTurnQueue {
     /// `None`: the process that asks first.

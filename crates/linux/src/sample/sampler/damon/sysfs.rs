@@ -34,7 +34,6 @@ impl SysfsDir {
         Ok(content.trim().to_owned())
     }
 
-    /// The value of a file that holds a number.
     pub(super) fn read_number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
         let content = self.read(name)?;
         content.parse().map_err(|_| DamonError::NotANumber {
