@@ -196,7 +196,7 @@ impl LinuxMachine {
     /// Adds to the record of a process, if one is kept.
     fn update_profile(&mut self, process: ProcessId, change: impl FnOnce(&mut ProgramProfile)) {
         let recorder = self.profile_recorder.as_mut();
-        if let Some(seen) = recorder.and_then(|recorder| recorder.current_profile_mut(process)) {
+        if let Some(seen) = recorder.and_then(|recorder| recorder.current_mut(process)) {
             change(seen);
         }
     }

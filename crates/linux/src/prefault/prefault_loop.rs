@@ -91,10 +91,8 @@ impl PrefaultLoop {
             busy = self.assign_next_prefault();
             self.publish_statistics();
         }
-        tracing::debug!(
-            "{} reports of first touches were lost",
-            self.fault_trace.count_lost_reports()
-        );
+        let lost = self.fault_trace.count_lost_reports();
+        tracing::debug!("{lost} reports of first touches were lost");
     }
 
     fn publish_statistics(&self) {
@@ -143,12 +141,12 @@ impl PrefaultLoop {
     }
 
     fn read_reports(&mut self, wait: Duration) {
+        let reports = &self.fault_trace.reports;
         let heard = if self.pool.has_workers() {
-            self.pool
-                .wait_for_outcome(self.fault_trace.reports.fd(), wait);
-            self.fault_trace.reports.take()
+            self.pool.wait_for_outcome(reports.fd(), wait);
+            reports.take()
         } else {
-            self.fault_trace.reports.wait(wait)
+            reports.wait(wait)
         };
         // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
@@ -211,9 +209,8 @@ impl PrefaultLoop {
             if now < warm.next_check() + may_be_late {
                 continue;
             }
-            let calls = self.calls.prepare_call();
-            let known =
-                refresh_mappings(&mut self.mappings, &self.tables, calls, *process, None, now);
+            let (known, calls) = (&mut self.mappings, self.calls.prepare_call());
+            let known = refresh_mappings(known, &self.tables, calls, *process, None, now);
             let mapped = known.map(CachedMappings::ranges).unwrap_or_default();
             for last in warm.regions_to_prefault(now, &mapped) {
                 self.predictor.on_new_mapping(now, *process, last);
@@ -225,16 +222,14 @@ impl PrefaultLoop {
     fn check_prefaulted_use(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
-            let Some(empty) = self.count_zero_pages(task, most) else {
-                self.predictor.on_prefault_lost(task);
-                continue;
-            };
-            tracing::trace!(
-                "{:?} {}: {empty} base pages empty",
-                task.process,
-                task.region
-            );
-            self.predictor.on_use_check(task, empty < most);
+            match self.count_zero_pages(task, most) {
+                Some(empty) => {
+                    let (process, region) = (task.process, task.region);
+                    tracing::trace!("{process:?} {region}: {empty} base pages empty");
+                    self.predictor.on_use_check(task, empty < most);
+                }
+                None => self.predictor.on_prefault_lost(task),
+            }
         }
     }
 

@@ -64,10 +64,7 @@ impl ProfileRecorder {
         self.open_profiles(&there, now);
         let known = self.profiles.keys();
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
-        if gone.is_empty() {
-            return;
-        }
-        let sizes = sizes();
+        let sizes = if gone.is_empty() { Vec::new() } else { sizes() };
         for process in gone {
             self.save_profile(process, now, &sizes);
         }
@@ -97,17 +94,12 @@ impl ProfileRecorder {
     }
 
     fn save_profile(&mut self, process: ProcessId, now: Duration, sizes: &[ObservedSize]) {
-        let Some(Some(profile)) = self.profiles.remove(&process) else {
-            return;
-        };
+        let profile = self.profiles.remove(&process).flatten();
         // Page sizes are counted over all processes: they can be attributed only to a single one.
         let own = if self.profiles.is_empty() { sizes } else { &[] };
-        if let Some(record) = profile.into_program_profile(now, own) {
-            if let Err(error) = self.store.save(&record) {
-                tracing::warn!(
-                    "the learned record of process {process} could not be saved: {error}"
-                );
-            }
+        let record = profile.and_then(|profile| profile.into_record(now, own));
+        if let Some(Err(error)) = record.map(|record| self.store.save(&record)) {
+            tracing::warn!("the learned record of process {process} could not be saved: {error}");
         }
     }
 
@@ -150,10 +142,7 @@ impl ProfileRecorder {
     }
 
     /// What was seen of a process in this start.
-    pub(crate) fn current_profile_mut(
-        &mut self,
-        process: ProcessId,
-    ) -> Option<&mut ProgramProfile> {
+    pub(crate) fn current_mut(&mut self, process: ProcessId) -> Option<&mut ProgramProfile> {
         Some(&mut self.profile_mut(process)?.seen)
     }
 }
@@ -178,23 +167,18 @@ impl ProcessProfile {
 
     /// Adds the time for which the current sizes have applied.
     fn add_elapsed_time(&mut self, now: Duration) {
-        let Some((orders, since)) = self.sizes else {
+        let Some((orders, since)) = &mut self.sizes else {
             return;
         };
-        let lasted = now.saturating_sub(since);
-        match self.held.iter_mut().find(|(held, _)| *held == orders) {
+        let lasted = now.saturating_sub(std::mem::replace(since, now));
+        match self.held.iter_mut().find(|(held, _)| held == orders) {
             Some((_, sum)) => *sum += lasted,
-            None => self.held.push((orders, lasted)),
+            None => self.held.push((*orders, lasted)),
         }
-        self.sizes = Some((orders, now));
     }
 
     /// The finished record; `None` where nothing was learned.
-    fn into_program_profile(
-        mut self,
-        now: Duration,
-        sizes: &[ObservedSize],
-    ) -> Option<ProgramProfile> {
+    fn into_record(mut self, now: Duration, sizes: &[ObservedSize]) -> Option<ProgramProfile> {
         let managed = now.saturating_sub(self.since);
         if managed < LEAST || !self.from_start {
             return None;
@@ -211,16 +195,12 @@ impl ProcessProfile {
             _ => known.filled_at_start_bytes.min(filled),
         };
         record.starts = known.starts.saturating_add(1);
-        record.last_seen_s = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        record.last_seen_s = since_1970.map_or(0, |since| since.as_secs());
         record.managed_s = managed.as_secs_f64();
         record.overhead_percent = record.overhead_percent.or(known.overhead_percent);
-        record.pages = sizes
-            .iter()
-            .filter(|size| size.pages > 0)
-            .map(|size| (size.page_bytes, size.pages))
-            .collect();
+        let found = sizes.iter().filter(|size| size.pages > 0);
+        record.pages = found.map(|size| (size.page_bytes, size.pages)).collect();
         Some(record)
     }
 }
@@ -246,7 +226,7 @@ mod tests {
             profile.set_fault_sizes(orders, Duration::from_secs(at_s));
         }
         let record = profile
-            .into_program_profile(Duration::from_secs(60), &[])
+            .into_record(Duration::from_secs(60), &[])
             .expect("a start of a minute leaves a record");
         assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
     }
@@ -288,14 +268,8 @@ mod tests {
 
     #[test]
     fn old_and_short_lived_processes_leave_no_record() {
-        assert_eq!(
-            page(false).into_program_profile(Duration::from_secs(60), &[]),
-            None
-        );
-        assert_eq!(
-            page(true).into_program_profile(Duration::from_secs(1), &[]),
-            None
-        );
+        assert_eq!(page(false).into_record(Duration::from_secs(60), &[]), None);
+        assert_eq!(page(true).into_record(Duration::from_secs(1), &[]), None);
     }
 
     #[test]
@@ -307,7 +281,7 @@ mod tests {
                 profile.known = record;
             }
             profile.filled_at_start_bytes = Some(bytes);
-            record = profile.into_program_profile(Duration::from_secs(60), &[]);
+            record = profile.into_record(Duration::from_secs(60), &[]);
         }
         assert_eq!(
             record.map(|record| record.warm_start_bytes()),

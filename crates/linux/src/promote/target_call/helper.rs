@@ -158,15 +158,14 @@ fn receive_request(request: &mut RawRequest) -> Option<i32> {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast::<c_void>();
     header.msg_controllen = size_of_val(&control) as _;
-    loop {
+    let length = loop {
         // SAFETY: what the header points to is ours and lives through the call.
         let length = unsafe { libc::recvmsg(SOCKET, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
-        if length == size_of::<RawRequest>() as isize {
-            break;
+        if length >= 0 || errno() != i64::from(libc::EINTR) {
+            break length;
         }
-        if length < 0 && errno() == i64::from(libc::EINTR) {
-            continue;
-        }
+    };
+    if length != size_of::<RawRequest>() as isize {
         return None;
     }
     // SAFETY: the kernel has filled in the header; a message of this kind carries one descriptor.

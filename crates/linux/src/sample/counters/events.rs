@@ -95,15 +95,6 @@ pub struct WalkEventSet {
 }
 
 impl WalkEventSet {
-    const fn of(name: &'static str, walks: (u64, Option<u64>), cycles_per_count: f64) -> Self {
-        Self {
-            name,
-            walks,
-            cycles_per_count,
-            cycles: None,
-        }
-    }
-
     /// Whether walks are counted instead of their cycles.
     pub fn is_estimate(&self) -> bool {
         self.cycles_per_count != 1.0
@@ -115,38 +106,49 @@ impl WalkEventSet {
 /// of 2 away from it.
 const CYCLES_PER_WALK: f64 = 35.0;
 
+const fn counted_cycles(name: &'static str, loads: u64, stores: u64) -> WalkEventSet {
+    WalkEventSet {
+        name,
+        walks: (loads, Some(stores)),
+        cycles_per_count: 1.0,
+        cycles: None,
+    }
+}
+
+const fn counted_walks(name: &'static str, loads_and_stores: u64) -> WalkEventSet {
+    WalkEventSet {
+        name,
+        walks: (loads_and_stores, None),
+        cycles_per_count: CYCLES_PER_WALK,
+        cycles: None,
+    }
+}
+
 // The codes of x86 are from Linux, tools/perf/pmu-events/arch/x86.
 
 /// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
-const HASWELL: WalkEventSet = WalkEventSet::of(
-    "DTLB_{LOAD,STORE}_MISSES.WALK_DURATION",
-    (0x1008, Some(0x1049)),
-    1.0,
-);
+const HASWELL: WalkEventSet =
+    counted_cycles("DTLB_{LOAD,STORE}_MISSES.WALK_DURATION", 0x1008, 0x1049);
 /// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
 /// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
-const SKYLAKE: WalkEventSet = WalkEventSet::of(
+const SKYLAKE: WalkEventSet = counted_cycles(
     "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
-    (0x0100_1008, Some(0x0100_1049)),
-    1.0,
+    0x0100_1008,
+    0x0100_1049,
 );
 /// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
 /// is taken to be the same).
-const SAPPHIRE_RAPIDS: WalkEventSet = WalkEventSet::of(
+const SAPPHIRE_RAPIDS: WalkEventSet = counted_cycles(
     "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
-    (0x0100_1012, Some(0x0100_1013)),
-    1.0,
+    0x0100_1012,
+    0x0100_1013,
 );
 /// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
 /// to be the same).
-const ZEN: WalkEventSet = WalkEventSet::of(
-    "ls_l1_d_tlb_miss.*_l2_miss",
-    (0xf045, None),
-    CYCLES_PER_WALK,
-);
+const ZEN: WalkEventSet = counted_walks("ls_l1_d_tlb_miss.*_l2_miss", 0xf045);
 /// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of Arm's PMUv3 (Arm Architecture Reference
 /// Manual; not looked up again).
-const NEOVERSE: WalkEventSet = WalkEventSet::of("DTLB_WALK", (0x34, None), CYCLES_PER_WALK);
+const NEOVERSE: WalkEventSet = counted_walks("DTLB_WALK", 0x34);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -173,8 +175,10 @@ pub fn choose_events(
 ) -> Result<WalkEventSet, CountersUnavailable> {
     if let Some(load) = overrides.load_walk_cycles {
         return Ok(WalkEventSet {
+            name: "",
+            walks: (load, overrides.store_walk_cycles),
+            cycles_per_count: 1.0,
             cycles: overrides.cycles,
-            ..WalkEventSet::of("", (load, overrides.store_walk_cycles), 1.0)
         });
     }
     if overrides != CounterEventCodes::default() {
