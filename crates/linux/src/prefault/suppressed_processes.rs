@@ -25,11 +25,10 @@ impl SuppressedProcesses {
     pub(super) fn suppress(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
-        let (until, silent) = (now + pause, true);
         let silence = FaultReportSuppression {
-            until,
+            until: now + pause,
             pause,
-            silent,
+            silent: true,
         };
         self.0.insert(process, silence);
     }

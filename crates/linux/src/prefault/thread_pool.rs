@@ -40,13 +40,9 @@ impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
     fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
         let begun = Instant::now();
-        let Self {
-            task,
-            handle,
-            method,
-        } = self;
+        let (task, handle) = (self.task, self.handle);
         let result = match handle.is_alive() {
-            true => prefault_region(calls.prepare_call(), &handle, task.region, method),
+            true => prefault_region(calls.prepare_call(), &handle, task.region, self.method),
             false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
         let took = begun.elapsed();

@@ -11,9 +11,8 @@
 /// of the same priority that may run on no other CPU wait for it, a millisecond or two.
 pub fn with_sched_fifo<T>(call: impl FnOnce() -> T) -> T {
     let usual = Scheduling::of_this_thread();
-    let _usual = Scheduling::FIFO
-        .set_for_this_thread()
-        .then(|| SchedulingGuard(usual));
+    let is_set = Scheduling::FIFO.set_for_this_thread();
+    let _usual = is_set.then(|| SchedulingGuard(usual));
     call()
 }
 

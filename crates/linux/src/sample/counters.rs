@@ -36,9 +36,8 @@ impl WalkCounters {
     pub fn find(overrides: CounterEventCodes) -> Result<Self, CountersUnavailable> {
         let given = test_costs::configured().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
-            return Err(CountersUnavailable::NotCounted(
-                "a test provides the costs".into(),
-            ));
+            let why = "a test provides the costs".into();
+            return Err(CountersUnavailable::NotCounted(why));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let events = events::choose_events(&CpuIdentity::parse(&cpuinfo), overrides)?;

@@ -156,9 +156,8 @@ impl PageTableReader {
         let own = bind_program(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run_iterator(&own)?;
         if self.bss().direct_map == 0 {
-            return Err(LinuxError::Bpf(
-                "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown".into(),
-            ));
+            let why = "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown";
+            return Err(LinuxError::Bpf(why.into()));
         }
         Ok(())
     }

@@ -21,10 +21,8 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> Result<PageBitmap> {
         let path = format!("/proc/{}/pagemap", process.pid);
-        let (offset, length) = (
-            region.start() / BASE_PAGE_BYTES * 8,
-            usize::from(PAGES_PER_REGION) * 8,
-        );
+        let offset = region.start() / BASE_PAGE_BYTES * 8;
+        let length = usize::from(PAGES_PER_REGION) * 8;
         let request = TargetRequest::for_reading_file(&path, offset, length)?;
         let answer = self.call(process, "looking for shared pages in", &request)?;
         if answer.data.len() < length {

@@ -127,30 +127,33 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let far = MeasuredMemory::map_mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
-    let by_footprint = FOOTPRINTS_BYTES
-        .iter()
-        .map(|&footprint_bytes| {
-            let costs = [
-                mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
-                    memory.ns_per_page_read(pages, ReadOrder::Independent, n)
-                }),
-                mirror_cost(&far, &data, footprint_bytes, |memory, pages, n| {
-                    memory.ns_per_page_read(pages, ReadOrder::Dependent, n)
-                }),
-                mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
-                    memory.ns_per_read_amid(&data, pages, n)
-                }),
-            ];
-            random.extend(costs.map(|cost| (footprint_bytes, cost)));
-            let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
-            FootprintCosts {
+    let by_footprint = FOOTPRINTS_BYTES.map(|footprint_bytes| {
+        let costs = [
+            mirror_cost(
+                &near,
+                &data,
                 footprint_bytes,
-                independent_ns,
-                dependent_ns,
-                alone_ns: alone_ns.max(dependent_ns),
-            }
-        })
-        .collect();
+                MeasuredMemory::ns_per_independent_read,
+            ),
+            mirror_cost(
+                &far,
+                &data,
+                footprint_bytes,
+                MeasuredMemory::ns_per_dependent_read,
+            ),
+            mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
+                memory.ns_per_read_amid(&data, pages, n)
+            }),
+        ];
+        random.extend(costs.map(|cost| (footprint_bytes, cost)));
+        let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
+        FootprintCosts {
+            footprint_bytes,
+            independent_ns,
+            dependent_ns,
+            alone_ns: alone_ns.max(dependent_ns),
+        }
+    });
     let by_distance = costs_by_distance(&WORK_STEPS, |steps| {
         mirror_cost(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
@@ -164,13 +167,13 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     )?;
     let reach = measure_tlb_reach(&cached);
     let costs = WalkCosts {
-        by_footprint,
+        by_footprint: by_footprint.into(),
         streamed,
         strided,
         by_distance,
         scattered_error: WalkCosts::LEAST_SCATTERED_ERROR,
-        data_independent_ns: data.least_ns_per_page_read(data_pages, ReadOrder::Independent),
-        data_dependent_ns: data.least_ns_per_page_read(data_pages, ReadOrder::Dependent),
+        data_independent_ns: least_ns(|n| data.ns_per_independent_read(data_pages, n)),
+        data_dependent_ns: least_ns(|n| data.ns_per_dependent_read(data_pages, n)),
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
@@ -253,14 +256,6 @@ struct OrderedLoop {
 
 const fn ordered(step: u64, lines: u64, work: u32) -> OrderedLoop {
     OrderedLoop { step, lines, work }
-}
-
-#[derive(Clone, Copy)]
-enum ReadOrder {
-    /// At random; the address is known before the last read returns.
-    Independent,
-    /// At random; the address depends on the last read.
-    Dependent,
 }
 
 struct MeasuredMemory {
@@ -428,42 +423,44 @@ impl MeasuredMemory {
         unsafe { word.byte_add(usize_of(offset)).read_volatile() }
     }
 
-    /// The least time of several turns: other load on the machine can only add to it.
-    fn least_ns_per_page_read(&self, pages: u64, order: ReadOrder) -> f64 {
-        let turn = |n| self.ns_per_page_read(pages, order, n);
-        (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
-    }
-
-    /// Nanoseconds per read of a word on one of `pages` pages.
-    fn ns_per_page_read(&self, pages: u64, order: ReadOrder, seed: u64) -> f64 {
+    /// Nanoseconds per read of a word on one of `pages` pages, at random. The address is known
+    /// before the last read returns.
+    fn ns_per_independent_read(&self, pages: u64, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
         ns_per_step(READS, || {
             let mut x = seed;
-            // Two loops: if one chose between both, each read would wait for the last.
-            match order {
-                ReadOrder::Independent => {
-                    for _ in 0..READS {
-                        x = self.read_random(x, pages, self.lines).0;
-                    }
-                }
-                ReadOrder::Dependent => {
-                    for _ in 0..READS {
-                        let (next, word) = self.read_random(x, pages, self.lines);
-                        // The word is 0, which the processor cannot know.
-                        x = next.wrapping_add(word);
-                    }
-                }
+            for _ in 0..READS {
+                x = self.read_random(x, pages, self.lines).0;
+            }
+            x
+        })
+    }
+
+    /// The same, but the address depends on the last read.
+    fn ns_per_dependent_read(&self, pages: u64, seed: u64) -> f64 {
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        ns_per_step(READS, || {
+            let mut x = seed;
+            for _ in 0..READS {
+                let (next, word) = self.read_random(x, pages, self.lines);
+                // The word is 0, which the processor cannot know.
+                x = next.wrapping_add(word);
             }
             x
         })
     }
 }
 
+/// The least time of several turns: other load on the machine can only add to it.
+fn least_ns(measure: impl Fn(u64) -> f64) -> f64 {
+    (0..TURNS).map(measure).fold(f64::INFINITY, f64::min)
+}
+
 /// The largest number of base pages that are read at random hardly slower than a few: all their
 /// translations are in the TLB.
 fn measure_tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     let most = REACHES[REACHES.len() - 1];
-    let ns = |pages| mirrors.least_ns_per_page_read(pages, ReadOrder::Dependent);
+    let ns = |pages| least_ns(|n| mirrors.ns_per_dependent_read(pages, n));
     let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);

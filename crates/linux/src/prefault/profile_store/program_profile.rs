@@ -80,10 +80,9 @@ impl ProgramProfile {
             });
         }
         let record: Self = serde_json::from_slice(text)?;
+        let out_of_range = |field| format!("{field} is out of range");
         match record.find_field_out_of_range() {
-            Some(field) => Err(UnusableReason::Impossible(format!(
-                "{field} is out of range"
-            ))),
+            Some(field) => Err(UnusableReason::Impossible(out_of_range(field))),
             None => Ok(record),
         }
     }
@@ -118,11 +117,8 @@ impl ProgramProfile {
             return;
         };
         let is_same = self.fault_sizes() == Some(best);
-        self.confirmed = if is_same {
-            self.confirmed.saturating_add(1)
-        } else {
-            1
-        };
+        let before = if is_same { self.confirmed } else { 0 };
+        self.confirmed = before.saturating_add(1);
         self.fault_sizes_bytes = Some(best.iter().map(PageOrder::bytes).collect());
     }
 

@@ -144,11 +144,7 @@ impl TargetCalls {
             let answer = self.call(process.id, "reading pages", &request)?;
             let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
             let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
-            zero.extend(
-                pages
-                    .filter(|(_, page)| is_zero(page))
-                    .map(|(index, _)| index),
-            );
+            zero.extend(pages.filter_map(|(index, page)| is_zero(page).then_some(index)));
             if zero.len() >= usize::from(enough) {
                 zero.truncate(usize::from(enough));
                 break;

@@ -15,9 +15,11 @@ use super::message::{
 };
 use crate::processes::mapping_records::keep_new;
 use crate::promote::sched_fifo::Scheduling;
+use hawkeye_policy::saturating_cast::nanos_of;
 use nix::time::{ClockId, clock_gettime};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// The helper's end of the socket, and the only descriptor that it keeps open.
 pub(crate) const SOCKET: i32 = 0;
@@ -39,11 +41,9 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
         let pinned = PinnedThread::to_cpu(request.cpu);
         let (result, data) = match request.kind {
             ADVISE => (call_process_madvise(&request, descriptor, usual), 0),
-            LIST => with_data_length(list_mappings(descriptor, &mut packet)),
-            READ_FILE => with_data_length(read_file(&request, None, &mut packet.data)),
-            READ_MEMORY => {
-                with_data_length(read_file(&request, Some(descriptor), &mut packet.data))
-            }
+            LIST => with_length(list_mappings(descriptor, &mut packet)),
+            READ_FILE => with_length(read_file(&request, None, &mut packet.data)),
+            READ_MEMORY => with_length(read_file(&request, Some(descriptor), &mut packet.data)),
             _ => (-i64::from(libc::EINVAL), 0),
         };
         if let Some(pinned) = pinned {
@@ -138,9 +138,7 @@ pub(crate) fn exit_process() -> ! {
 pub(crate) fn read_clock_ns(which: libc::clockid_t) -> u64 {
     // It fails only for clocks that do not exist.
     let time = clock_gettime(ClockId::from_raw(which));
-    time.map_or(0, |time| {
-        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
-    })
+    time.map_or(0, |time| nanos_of(Duration::from(time)))
 }
 
 /// Waits for a request; returns the descriptor that came with it, or -1. `None` when the manager
@@ -179,7 +177,7 @@ fn receive_request(request: &mut RawRequest) -> Option<i32> {
 }
 
 /// Returns the result of a call (or minus its error), and how many bytes of data are in the packet.
-fn with_data_length(result: i64) -> (i64, usize) {
+fn with_length(result: i64) -> (i64, usize) {
     (result, usize::try_from(result).unwrap_or(0))
 }
 

@@ -189,10 +189,8 @@ pub(super) fn receive_result(socket: BorrowedFd<'_>) -> Result<(CallResult, bool
     let [result, began, took, cpu, more] = std::array::from_fn(|_| words.next().unwrap_or(0));
     let result = i64::from_ne_bytes(result.to_ne_bytes());
     let answer = CallResult {
-        result: match u64::try_from(result) {
-            Ok(done) => Ok(done),
-            Err(_) => Err(Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),
-        },
+        result: u64::try_from(result)
+            .map_err(|_| Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),
         began: Duration::from_nanos(began),
         took: Duration::from_nanos(took),
         cpu: Duration::from_nanos(cpu),

@@ -49,15 +49,10 @@ impl CpuIdentity {
     pub fn parse(cpuinfo: &str) -> Self {
         let field = |name| fields::field(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
+        let (family, model) = (number("cpu family"), number("model"));
         match field("vendor_id") {
-            Some("GenuineIntel") => Self::Intel {
-                family: number("cpu family"),
-                model: number("model"),
-            },
-            Some("AuthenticAMD") => Self::Amd {
-                family: number("cpu family"),
-                model: number("model"),
-            },
+            Some("GenuineIntel") => Self::Intel { family, model },
+            Some("AuthenticAMD") => Self::Amd { family, model },
             vendor => {
                 let part = field("CPU part").and_then(|part| part.strip_prefix("0x"));
                 match part.and_then(|part| u32::from_str_radix(part, 16).ok()) {
@@ -125,24 +120,17 @@ const fn counted_walks(name: &'static str, loads_and_stores: u64) -> WalkEventSe
 }
 
 // The codes of x86 are from Linux, tools/perf/pmu-events/arch/x86.
+const WALK_ACTIVE: &str = "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE";
 
 /// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
 const HASWELL: WalkEventSet =
     counted_cycles("DTLB_{LOAD,STORE}_MISSES.WALK_DURATION", 0x1008, 0x1049);
 /// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
 /// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
-const SKYLAKE: WalkEventSet = counted_cycles(
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
-    0x0100_1008,
-    0x0100_1049,
-);
+const SKYLAKE: WalkEventSet = counted_cycles(WALK_ACTIVE, 0x0100_1008, 0x0100_1049);
 /// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
 /// is taken to be the same).
-const SAPPHIRE_RAPIDS: WalkEventSet = counted_cycles(
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
-    0x0100_1012,
-    0x0100_1013,
-);
+const SAPPHIRE_RAPIDS: WalkEventSet = counted_cycles(WALK_ACTIVE, 0x0100_1012, 0x0100_1013);
 /// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
 /// to be the same).
 const ZEN: WalkEventSet = counted_walks("ls_l1_d_tlb_miss.*_l2_miss", 0xf045);
@@ -184,6 +172,7 @@ pub fn choose_events(
     if overrides != CounterEventCodes::default() {
         return Err(CountersUnavailable::IncompleteOverride);
     }
+    let unknown = || CountersUnavailable::UnknownProcessor(cpu.to_string());
     // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
     // arch/arm64/include/asm/cputype.h.
     Ok(match *cpu {
@@ -192,21 +181,17 @@ pub fn choose_events(
             0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c
             | 0x8d | 0xa7 => SKYLAKE,
             0x8f | 0xcf | 0xad | 0xae => SAPPHIRE_RAPIDS,
-            _ => return Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
+            _ => return Err(unknown()),
         },
-        // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
-        CpuIdentity::Amd {
-            family: 0x17,
-            model: 0x30..,
-        }
-        | CpuIdentity::Amd {
-            family: 0x19 | 0x1a,
-            ..
-        } => ZEN,
+        CpuIdentity::Amd { family, model } => match (family, model) {
+            // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
+            (0x17, 0x30..) | (0x19 | 0x1a, _) => ZEN,
+            _ => return Err(unknown()),
+        },
         CpuIdentity::Arm {
             part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
         } => NEOVERSE,
-        _ => return Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
+        _ => return Err(unknown()),
     })
 }
 

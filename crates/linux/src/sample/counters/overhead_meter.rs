@@ -39,10 +39,8 @@ impl OverheadMeter {
         let (mut walks, mut cycles, mut enabled, mut running) = (0.0, 0.0, 0.0, 0.0);
         for (thread, counts) in &now {
             // Counters that went back belong to a new thread with a reused id.
-            let known = self
-                .before
-                .get(thread)
-                .filter(|b| b.enabled_ns <= counts.enabled_ns);
+            let known = self.before.get(thread);
+            let known = known.filter(|before| before.enabled_ns <= counts.enabled_ns);
             let before = known.copied().unwrap_or_default();
             let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
             let enabled_ns = since(counts.enabled_ns, before.enabled_ns);

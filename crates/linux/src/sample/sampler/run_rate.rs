@@ -170,14 +170,13 @@ impl WalkHistory {
             }
             sample.walks_per_s = *walks;
         }
-        let seen = if seen == 0 {
-            1.0
-        } else {
-            seen as f64 / base as f64
-        };
         AppliedRegionWalks {
             first_touches,
-            seen,
+            seen: if seen == 0 {
+                1.0
+            } else {
+                seen as f64 / base as f64
+            },
         }
     }
 }

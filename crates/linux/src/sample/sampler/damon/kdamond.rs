@@ -137,9 +137,8 @@ impl Kdamond {
 
     /// Requests the regions of the window that ends next, waits for its end, and reads them.
     pub(super) fn read_results_at_window_end(&self, pid: u32) -> DamonResult<Vec<RangeHits>> {
-        let requested = self
-            .kdamond_dir()
-            .write("state", "update_schemes_tried_regions");
+        let dir = self.kdamond_dir();
+        let requested = dir.write("state", "update_schemes_tried_regions");
         if !self.is_running()? {
             return Err(DamonError::Stopped(pid));
         }
@@ -206,10 +205,10 @@ fn monitored_ranges(regions: &[RegionAddr]) -> Vec<Range<u64>> {
     let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
     let size = HUGE_PAGE_BYTES / parts;
     let piece = |start: u64| start..start + size;
-    regions
+    let starts = regions
         .iter()
-        .flat_map(|region| (0..parts).map(move |part| piece(region.start() + part * size)))
-        .collect()
+        .flat_map(|r| (0..parts).map(|part| r.start() + part * size));
+    starts.map(piece).collect()
 }
 
 pub(super) fn process_exists(pid: u32) -> bool {

@@ -107,9 +107,8 @@ fn estimate_touched_pages(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(Re
         u16_of((share * f64::from(PAGES_PER_REGION)).round())
     };
     let reported = shares.into_iter().filter(|(_, share)| share.0 > 0);
-    reported
-        .map(|(region, share)| (region, pages(share)))
-        .collect()
+    let estimates = reported.map(|(region, share)| (region, pages(share)));
+    estimates.collect()
 }
 
 #[cfg(test)]
