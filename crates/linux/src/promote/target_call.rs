@@ -43,8 +43,6 @@ use std::time::{Duration, Instant};
 pub struct CallHelper {
     socket: OwnedFd,
     helper: Pid,
-    /// Whether a call was sent that has not been answered.
-    busy: bool,
     /// Data received so far of an answer in several packets.
     received: Vec<u8>,
 }
@@ -63,7 +61,6 @@ impl CallHelper {
         Ok(Self {
             socket,
             helper,
-            busy: false,
             received: Vec::new(),
         })
     }
@@ -73,19 +70,15 @@ impl CallHelper {
         self.helper.as_raw().unsigned_abs()
     }
 
-    /// Makes the helper start a call. No other call can be made before its answer has come.
+    /// Makes the helper start a call. No other call may be made before its answer has come.
     pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
-        if self.busy {
-            return Err(failed(Errno::EBUSY));
-        }
         let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);
         let rights = passed.as_ref().map(|it| ControlMessage::ScmRights(it));
         let control = rights.as_slice();
         let packet = [IoSlice::new(request.raw.as_bytes())];
         let socket = self.socket.as_raw_fd();
-        sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None).map_err(failed)?;
-        self.busy = true;
-        Ok(())
+        let sent = sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None);
+        sent.map(drop).map_err(failed)
     }
 
     /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
@@ -100,7 +93,6 @@ impl CallHelper {
             self.received.append(&mut answer.data);
             if is_last {
                 answer.data = std::mem::take(&mut self.received);
-                self.busy = false;
                 return Ok(Some(answer));
             }
         }

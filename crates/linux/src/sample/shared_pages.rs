@@ -23,7 +23,7 @@ impl TargetCalls {
         let path = format!("/proc/{}/pagemap", process.pid);
         let offset = region.start() / BASE_PAGE_BYTES * 8;
         let length = usize::from(PAGES_PER_REGION) * 8;
-        let request = TargetRequest::for_reading_file(&path, offset, length)?;
+        let request = TargetRequest::for_reading_file(&path, offset, length);
         let answer = self.call(process, "looking for shared pages in", &request)?;
         if answer.data.len() < length {
             // The address space is gone.

@@ -34,7 +34,7 @@ impl TargetCalls {
         cpu: Option<u32>,
     ) -> Result<CallResult> {
         let is_cold = advice.number == MADV_COLD;
-        let request = TargetRequest::advise(process, advice.number, ranges, is_cold)?;
+        let request = TargetRequest::advise(process, advice.number, ranges, is_cold);
         self.call(process.id, advice.call, &request.on_cpu(cpu))
     }
 
@@ -65,7 +65,7 @@ impl TargetCalls {
         address: u64,
         huge: bool,
     ) -> Result<()> {
-        let request = TargetRequest::for_reading_memory(process, address, 1)?;
+        let request = TargetRequest::for_reading_memory(process, address, 1);
         let cpu = if huge { RESERVE.give_back() } else { None };
         let answer = self.call(process.id, "reading memory", &request.on_cpu(cpu))?;
         let gone = LinuxError::NoSuchProcess(process.id.pid);
@@ -140,7 +140,7 @@ impl TargetCalls {
         let mut zero = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
             let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-            let request = TargetRequest::for_reading_memory(process, address, length)?;
+            let request = TargetRequest::for_reading_memory(process, address, length);
             let answer = self.call(process.id, "reading pages", &request)?;
             let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
             let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);

@@ -21,7 +21,6 @@ static WORD: u64 = 0x1234_5678_9abc_def0;
 
 fn word(own: &ProcessHandle) -> TargetRequest<'_> {
     TargetRequest::for_reading_memory(own, &raw const WORD as u64, 8)
-        .expect("the request fits into a message")
 }
 
 fn answered(caller: &mut CallHelper, request: &TargetRequest<'_>) -> CallResult {
@@ -57,13 +56,12 @@ fn the_kernels_error_is_returned() {
     // The first page of an address space is never mapped.
     let own = own();
     let cold = crate::promote::process_madvise::MADV_COLD;
-    let request = TargetRequest::advise(&own, cold, std::slice::from_ref(&(0..4096)), true)
-        .expect("the request fits into a message");
+    let request = TargetRequest::advise(&own, cold, std::slice::from_ref(&(0..4096)), true);
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
 fn file(path: &str, length: usize) -> TargetRequest<'_> {
-    TargetRequest::for_reading_file(path, 0, length).expect("the request fits into a message")
+    TargetRequest::for_reading_file(path, 0, length)
 }
 
 #[test]
