@@ -1,12 +1,11 @@
 //! Cached mappings of the processes that are filled ahead of: a read walks over all mappings.
 
 use super::prefault_method::PrefaultMethod;
-use crate::error::Result;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
 use crate::processes::mapping_records::mappings_of;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{BoundTarget, PageTableReader};
-use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -81,17 +80,6 @@ pub(super) fn refresh_mappings<'a>(
         all.insert(process, known);
     }
     all.get(&process)
-}
-
-/// What is in a region; `None` if it is empty.
-pub(super) fn read_occupied_region(
-    tables: &mut PageTableReader,
-    target: &BoundTarget,
-    region: RegionAddr,
-) -> Result<Option<RegionSample>> {
-    // A refused fill leaves one zero page.
-    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
-    Ok(tables.read_region(target, region)?.filter(something))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
 use super::PrefaultSharedState;
-use super::cached_mappings::{CachedMappings, read_occupied_region, refresh_mappings};
+use super::cached_mappings::{CachedMappings, refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::prefault_calls::PrefaultCalls;
 use super::rate_limit::PrefaultRateLimit;
@@ -16,7 +16,7 @@ use crate::sample::page_tables::PageTableReader;
 use hawkeye_policy::prefault::{
     PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreads,
 };
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, RegionSample};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -298,10 +298,11 @@ impl PrefaultLoop {
         let handle = followed.ok_or(REFUSED)?.handle;
         let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
         let method = known.find_mapping(task.region).ok_or(REFUSED)?.1;
-        match read_occupied_region(&mut self.tables, &known.target, task.region) {
-            Ok(None) => {}
-            Ok(Some(_)) => return Err(PrefaultResult::Occupied),
-            Err(_) => return Err(REFUSED),
+        let found = self.tables.read_region(&known.target, task.region);
+        // A refused fill leaves one zero page.
+        let is_in_use = |r: RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
+        if found.map_err(|_| REFUSED)?.is_some_and(is_in_use) {
+            return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
@@ -338,7 +339,7 @@ impl PrefaultLoop {
         let Some(known) = self.mappings.get(&process) else {
             return PrefaultResult::Refused;
         };
-        let now = read_occupied_region(&mut self.tables, &known.target, region);
+        let now = self.tables.read_region(&known.target, region);
         match (&outcome.result, now) {
             (Ok(()), Ok(Some(now))) if now.is_huge() => PrefaultResult::Done,
             // The owner was faster, or is collapsing the same region.

@@ -410,8 +410,7 @@ pub fn probe_one_window(
     while let Some(wait) = probing.step(&mut bits.tables, target, &mut slice)? {
         std::thread::sleep(wait);
     }
-    let costs = bits.walk_costs.as_ref().ok_or_else(|| {
-        LinuxError::Bpf("the cost of page walks on this machine was not measured".into())
-    })?;
-    Ok(probing.finish(costs))
+    let unknown = "the cost of page walks on this machine was not measured";
+    let costs = bits.walk_costs.as_ref();
+    Ok(probing.finish(costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?))
 }
