@@ -145,7 +145,7 @@ impl LinuxMachine {
 
     /// Calls into other processes that took longer than 30 ms.
     pub fn slow_calls(&self) -> u64 {
-        self.calls.slow_calls()
+        self.calls.statistics.slow
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
@@ -389,7 +389,7 @@ impl Machine for LinuxMachine {
             let served = RESERVE.state().served > served;
             let took = match &result {
                 Ok(answer) => test_costs::promotion_duration(answer.took, served),
-                Err(_) => self.calls.last_call_duration(),
+                Err(_) => self.calls.statistics.last,
             };
             if !insisting.should_retry(&result, took) {
                 break (result, took);
@@ -507,10 +507,10 @@ impl Machine for LinuxMachine {
     fn own_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
-        let own = process::own_cpu() + self.calls.helper_cpu_time() + filler.helper_cpu;
+        let own = process::own_cpu() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
-            longest_call: self.calls.longest_call(),
+            longest_call: self.calls.statistics.longest,
         }
     }
 }

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Least time between two looks at a process.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The time is longer after an expensive look: this many times its CPU time, times the number of
 /// processes. So all looks together take half a per cent of a core.
-const PAUSE: u32 = 200;
+const PAUSE_PER_CPU_TIME: u32 = 200;
 /// Longest wait for all looks together, at the end.
-const LAST_LOOKS: Duration = Duration::from_millis(500);
+const FINAL_WAIT: Duration = Duration::from_millis(500);
 
 /// Result of the last looks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ impl MappedSizeSampler {
         for process in processes {
             self.reader.request(*process);
         }
-        self.take_results(now, Instant::now() + LAST_LOOKS);
+        self.take_results(now, Instant::now() + FINAL_WAIT);
     }
 
     fn take_results(&mut self, now: Duration, deadline: Instant) {
@@ -104,8 +104,8 @@ impl MappedSizeSampler {
             match found {
                 Ok(found) => {
                     let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
-                    let pause = cpu * PAUSE.saturating_mul(others.max(1));
-                    let next = now + pause.max(AGAIN_AFTER);
+                    let pause = cpu * PAUSE_PER_CPU_TIME.saturating_mul(others.max(1));
+                    let next = now + pause.max(MIN_INTERVAL);
                     self.processes.insert(process, ProcessSizes { found, next });
                     let mut sum = MappedSizes::empty();
                     for look in self.processes.values() {

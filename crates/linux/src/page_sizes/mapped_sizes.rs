@@ -19,9 +19,9 @@ use std::time::Duration;
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
 const KPF_COMPOUND_HEAD: u64 = 1 << 15;
 /// Base pages in the smallest page of anonymous memory above the base size.
-const SMALLEST: usize = 4;
+const MIN_PAGES: usize = 4;
 /// Most address space that one look covers: a tenth of a second's work.
-const MOST_BYTES: u64 = 64 << 30;
+const MAX_BYTES: u64 = 64 << 30;
 
 /// Pages larger than base pages, by size, that are mapped in full. A page of 2 MiB counts whether
 /// one entry maps it or several.
@@ -55,7 +55,7 @@ impl MappedSizes {
 }
 
 /// Most CPU time of one look. Scattered frames are looked up one by one.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 
 /// Reads the page sizes of a process's private anonymous memory. It takes about 5 ms per mapped
 /// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time. It needs CAP_SYS_ADMIN to
@@ -66,7 +66,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
     let flags = File::open(flags_path).map_err(LinuxError::file("opening", flags_path))?;
     let mut found = MappedSizes::empty();
     let begun = thread_cpu();
-    let mut left = MOST_BYTES;
+    let mut left = MAX_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     let ranges = read_anonymous_ranges(pid)?;
     // A process that is ending has nothing mapped any more.
@@ -76,7 +76,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
     for range in ranges {
         for part in split_at_regions(range) {
             left = left.saturating_sub(part.end - part.start);
-            if left == 0 || thread_cpu().saturating_sub(begun) > LONGEST {
+            if left == 0 || thread_cpu().saturating_sub(begun) > MAX_CPU_TIME {
                 found.complete = false;
                 return Ok(found);
             }
@@ -165,7 +165,7 @@ fn count_compound_pages(
             .zip(expected)
             .take_while(|(frame, next)| *frame == next)
             .count();
-        if run >= SMALLEST {
+        if run >= MIN_PAGES {
             let flags = read_flags(first, run + 1)?;
             for (begin, length) in find_compound_pages(&flags) {
                 let page = first_page + (at + begin) as u64;

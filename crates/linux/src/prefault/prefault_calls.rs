@@ -45,7 +45,7 @@ impl PrefaultCalls {
     }
 
     pub(super) fn helper_cpu_time(&self) -> Duration {
-        self.calls.helper_cpu_time()
+        self.calls.statistics.helper_cpu
     }
 
     /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel

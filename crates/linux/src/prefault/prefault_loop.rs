@@ -24,9 +24,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often an idle filler checks which processes remain.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 /// An upper bound of the time that a fill takes.
-const A_FILL: Duration = Duration::from_millis(1);
+const MAX_FILL_TIME: Duration = Duration::from_millis(1);
 /// A region in which fewer base pages than this hold data is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 
@@ -76,7 +76,7 @@ impl PrefaultLoop {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = self.pool.pause_left();
             if !pause.is_zero() {
-                std::thread::sleep(pause.min(IDLE));
+                std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
                 self.fault_trace.reports.take();
@@ -133,11 +133,15 @@ impl PrefaultLoop {
         let peek = self.predictor.next_progress_check().map(|(at, _)| at);
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
-        let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
+        let pause = next.map_or(IDLE_INTERVAL, |pause| pause.min(IDLE_INTERVAL));
         // `PrefaultThreadPool::wait_for_outcome` returns at once for less; such a loop would use a
         // worker's core.
         let fills = self.predictor.count_prefaults_under_way() > 0;
-        if fills { pause.max(A_FILL) } else { pause }
+        if fills {
+            pause.max(MAX_FILL_TIME)
+        } else {
+            pause
+        }
     }
 
     fn read_reports(&mut self, wait: Duration) {
@@ -197,7 +201,7 @@ impl PrefaultLoop {
     /// to fill already, this can wait longer.
     fn check_new_mappings(&mut self, busy: bool) {
         let now = self.now();
-        let may_be_late = if busy { IDLE } else { Duration::ZERO };
+        let may_be_late = if busy { IDLE_INTERVAL } else { Duration::ZERO };
         let predictor = &mut self.predictor;
         self.warm.retain(|process, warm| {
             if warm.is_over(now) {

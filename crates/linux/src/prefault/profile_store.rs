@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// At most this many programs are kept; those started longest ago are forgotten first.
-const MOST_RECORDS: usize = 256;
+const MAX_RECORDS: usize = 256;
 /// Upper bound of a record's size, in bytes.
-const LONGEST: u64 = 64 << 10;
+const MAX_RECORD_BYTES: u64 = 64 << 10;
 
 /// The folder of records: `learned` in `HAWKEYE_STATE_DIR` if that is set, else
 /// `/var/lib/hawkeye/learned`. It must outlast a restart of the machine.
@@ -84,7 +84,7 @@ impl ProfileStore {
             .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
             .collect();
         records.sort();
-        let too_many = records.len().saturating_sub(MOST_RECORDS);
+        let too_many = records.len().saturating_sub(MAX_RECORDS);
         for (_, path) in records.into_iter().take(too_many) {
             let _ = fs::remove_file(path);
         }
@@ -92,7 +92,7 @@ impl ProfileStore {
 }
 
 fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
-    let text = own_files::read(path, LONGEST)?;
+    let text = own_files::read(path, MAX_RECORD_BYTES)?;
     text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let (_folder, learned) = learned("learned-damaged");
         let record = ProgramProfile::new(program("a"));
         let path = learned.profile_path(&record.executable);
-        let long = " ".repeat(LONGEST as usize + 1);
+        let long = " ".repeat(MAX_RECORD_BYTES as usize + 1);
         let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
         for text in ["", "{", newer, older, "[1]", &long] {
             fs::write(&path, text).expect("the file can be written");
@@ -173,12 +173,12 @@ mod tests {
     #[test]
     fn their_number_is_bounded() {
         let (_folder, learned) = learned("learned-many");
-        for n in 0..MOST_RECORDS + 3 {
+        for n in 0..MAX_RECORDS + 3 {
             let record = ProgramProfile::new(program(&n.to_string()));
             learned.save(&record).expect("the record can be written");
         }
-        assert_eq!(count(&learned), MOST_RECORDS);
-        let last = program(&(MOST_RECORDS + 2).to_string());
+        assert_eq!(count(&learned), MAX_RECORDS);
+        let last = program(&(MAX_RECORDS + 2).to_string());
         assert!(learned.load(&last).is_some(), "the newest record stays");
     }
 }

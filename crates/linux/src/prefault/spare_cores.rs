@@ -6,9 +6,9 @@ use std::time::Duration;
 
 /// Other programs want the core if the thread waited for more than this share of the time in which
 /// it wanted to run.
-const LONGEST_WAIT: f64 = 0.2;
+const MAX_WAIT_SHARE: f64 = 0.2;
 /// Least time to judge by: a thread that just woke may share a core until the scheduler moves it.
-const LEAST: Duration = Duration::from_millis(20);
+const MIN_JUDGED_TIME: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 
@@ -40,11 +40,11 @@ impl ThreadCoreState {
     fn got_core_when_wanted(&mut self) -> Option<bool> {
         let SchedStat { ran, waited } = self.scheduled - self.judged;
         let wanted = ran + waited;
-        if wanted < LEAST {
+        if wanted < MIN_JUDGED_TIME {
             return None;
         }
         self.judged = self.scheduled;
-        Some(waited.as_secs_f64() <= LONGEST_WAIT * wanted.as_secs_f64())
+        Some(waited.as_secs_f64() <= MAX_WAIT_SHARE * wanted.as_secs_f64())
     }
 }
 

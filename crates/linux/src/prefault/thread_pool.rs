@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Most jobs handed to a worker at a time. With two it goes on while its last report is read.
-const AT_ONCE: usize = 2;
+const JOBS_PER_WORKER: usize = 2;
 
 /// A region to fill that was empty a moment ago.
 pub(super) struct PrefaultJob {
@@ -169,7 +169,7 @@ impl PrefaultThreadPool {
         let (now, spare) = (self.began.elapsed(), &self.spare_cores);
         let rested = |worker: usize| spare.pause_left(worker, now).is_zero();
         let all = self.workers.iter_mut().enumerate();
-        let may = all.filter(|(n, worker)| worker.under_way < AT_ONCE && rested(*n));
+        let may = all.filter(|(n, worker)| worker.under_way < JOBS_PER_WORKER && rested(*n));
         may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
     }
 
@@ -183,7 +183,7 @@ impl PrefaultThreadPool {
                 let sent = worker.jobs.send(job);
                 // The worker's thread has ended by a panic. It gets no further jobs.
                 sent.err().map(|SendError(job)| {
-                    worker.under_way = AT_ONCE;
+                    worker.under_way = JOBS_PER_WORKER;
                     job
                 })
             }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 /// Least number of touches to judge by.
-const LEAST_TOUCHES: u64 = 4096;
+const MIN_TOUCHES: u64 = 4096;
 /// Reports are useful if more than one in this many touches is in order.
-const WORTH: u64 = 16;
+const MAX_RANDOM_PER_ORDERED: u64 = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// A stream that begins during a pause is noticed only at its end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -35,11 +35,11 @@ impl TraceBackoff {
         }
         let in_order = touches.0.saturating_sub(self.seen.0);
         let at_random = touches.1.saturating_sub(self.seen.1);
-        if in_order + at_random < LEAST_TOUCHES {
+        if in_order + at_random < MIN_TOUCHES {
             return true;
         }
         self.seen = touches;
-        if in_order * WORTH >= at_random {
+        if in_order * MAX_RANDOM_PER_ORDERED >= at_random {
             self.pause = Duration::ZERO;
             return true;
         }

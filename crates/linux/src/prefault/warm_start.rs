@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Mappings smaller than this part of the request are ignored: an interpreter's code beside the
 /// heap, for example.
-const LEAST_PART: u64 = 4;
+const MIN_MAPPING_PART: u64 = 4;
 /// Time between two looks at the mappings at the start of a process ...
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// ... and at the end.
@@ -33,7 +33,7 @@ impl WarmStart {
         Self {
             began: now,
             next_look: now,
-            least_bytes: bytes / LEAST_PART,
+            least_bytes: bytes / MIN_MAPPING_PART,
             seen: Vec::new(),
         }
     }

@@ -65,11 +65,11 @@ pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
 }
 
 /// A call that is refused faster than this did not search for a huge page.
-const WITHOUT_LOOKING: Duration = Duration::from_micros(500);
+const FAST_REFUSAL: Duration = Duration::from_micros(500);
 /// Time for which the call is repeated for one region. 64 such refusals take 5 ms on a machine of
 /// two cores. Each makes all cores hand over pages that were just touched (`lru_add_drain_all`). So
 /// on large machines fewer of them fit.
-const INSISTING: Duration = Duration::from_millis(10);
+const RETRY_TIME: Duration = Duration::from_millis(10);
 
 /// Whether a call that found no huge page is made again at once.
 ///
@@ -85,7 +85,7 @@ impl CollapseRetry {
     pub fn should_retry<T>(&mut self, result: &Result<T>, took: Duration) -> bool {
         self.so_far += took;
         let refused = matches!(result, Err(error) if error.errno() == Some(Errno::ENOMEM));
-        refused && took < WITHOUT_LOOKING && self.so_far < INSISTING
+        refused && took < FAST_REFUSAL && self.so_far < RETRY_TIME
     }
 }
 
@@ -132,24 +132,24 @@ mod tests {
 
     #[test]
     fn a_call_that_the_kernel_did_not_try_is_repeated() {
-        let mut insisting = CollapseRetry::default();
+        let mut retry = CollapseRetry::default();
         for _ in 1..64 {
-            assert!(insisting.should_retry(&refused(Errno::ENOMEM), QUICK));
+            assert!(retry.should_retry(&refused(Errno::ENOMEM), QUICK));
         }
-        assert!(!insisting.should_retry(&Ok(()), QUICK));
+        assert!(!retry.should_retry(&Ok(()), QUICK));
     }
 
     #[test]
     fn a_call_that_was_tried_or_refused_otherwise_is_made_once() {
-        for (errno, took) in [(Errno::ENOMEM, WITHOUT_LOOKING), (Errno::EAGAIN, QUICK)] {
+        for (errno, took) in [(Errno::ENOMEM, FAST_REFUSAL), (Errno::EAGAIN, QUICK)] {
             assert!(!CollapseRetry::default().should_retry(&refused(errno), took));
         }
     }
 
     #[test]
     fn repeated_calls_are_bounded() {
-        let mut insisting = CollapseRetry::default();
-        let calls = (1..).find(|_| !insisting.should_retry(&refused(Errno::ENOMEM), QUICK));
+        let mut retry = CollapseRetry::default();
+        let calls = (1..).find(|_| !retry.should_retry(&refused(Errno::ENOMEM), QUICK));
         assert_eq!(calls, Some(143));
     }
 }

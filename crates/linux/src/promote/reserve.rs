@@ -78,7 +78,11 @@ impl Reserve {
                 empty.insert(started)
             }
         };
-        let result = reserve.set_target(target);
+        let result = match reserve.shared.set_target(target) {
+            // Its answer is not needed. It comes before that of a later request.
+            true => reserve.send(SHRINK),
+            false => Ok(()),
+        };
         if result.is_err() {
             self.end_process(&mut running);
         }
@@ -133,20 +137,12 @@ impl ReserveProcess {
         })
     }
 
-    fn set_target(&mut self, target: ReserveTarget) -> Result<()> {
-        if self.shared.set_target(target) {
-            // Its answer is not needed. It comes before that of a later request.
-            self.send(SHRINK)?;
-        }
-        Ok(())
-    }
-
     fn send(&mut self, call: u32) -> Result<()> {
         self.request = self.request.wrapping_add(1);
         let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        send(self.socket.as_raw_fd(), &packet, flags).map_err(failed)?;
-        Ok(())
+        let sent = send(self.socket.as_raw_fd(), &packet, flags);
+        sent.map(drop).map_err(failed)
     }
 
     fn give_back(&mut self) -> Result<Option<u32>> {

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A process that was managed for less than this yields no record.
-const LEAST: Duration = Duration::from_secs(3);
+const MIN_MANAGED_TIME: Duration = Duration::from_secs(3);
 /// A process that was older than this when it was found was not seen from its start on.
-const YOUNG: Duration = Duration::from_secs(15);
+const MAX_AGE_AT_START: Duration = Duration::from_secs(15);
 /// How long to wait for the executables of new processes: a warm start needs their records.
-const ANSWER: Duration = Duration::from_millis(20);
+const EXECUTABLE_WAIT: Duration = Duration::from_millis(20);
 /// Share of base pages present from which on regions count as filled.
-const FILLED: f64 = 0.9;
+const FILLED_SHARE: f64 = 0.9;
 
 #[derive(Debug)]
 pub(crate) struct ProfileRecorder {
@@ -79,7 +79,11 @@ impl ProfileRecorder {
                 self.reader.request(**process);
             }
         }
-        let wait = if was_idle { ANSWER } else { Duration::ZERO };
+        let wait = if was_idle {
+            EXECUTABLE_WAIT
+        } else {
+            Duration::ZERO
+        };
         for (process, executable) in self.reader.results(Instant::now() + wait) {
             if !there.contains(&process) {
                 continue;
@@ -87,7 +91,7 @@ impl ProfileRecorder {
             let profile = executable.map(|executable| {
                 let known = self.store.load(&executable);
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
-                ProcessProfile::new(known, age(process) <= YOUNG, now)
+                ProcessProfile::new(known, age(process) <= MAX_AGE_AT_START, now)
             });
             self.profiles.insert(process, profile);
         }
@@ -131,7 +135,7 @@ impl ProfileRecorder {
         let resident = sample.resident_bytes();
         let regions = sample.regions.len() as f64;
         let present: f64 = sample.regions.iter().map(|r| f64::from(r.present)).sum();
-        let dense = present >= FILLED * regions * f64::from(PAGES_PER_REGION);
+        let dense = present >= FILLED_SHARE * regions * f64::from(PAGES_PER_REGION);
         let whole_regions = resident / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         let filled = if dense { whole_regions } else { 0 };
         profile.filled_at_start_bytes.get_or_insert(filled);
@@ -180,7 +184,7 @@ impl ProcessProfile {
     /// The finished record; `None` where nothing was learned.
     fn into_record(mut self, now: Duration, sizes: &[ObservedSize]) -> Option<ProgramProfile> {
         let managed = now.saturating_sub(self.since);
-        if managed < LEAST || !self.from_start {
+        if managed < MIN_MANAGED_TIME || !self.from_start {
             return None;
         }
         self.add_elapsed_time(now);

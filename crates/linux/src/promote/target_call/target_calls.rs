@@ -23,11 +23,17 @@ pub struct TargetCalls {
     wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
-    longest: Duration,
-    last: Duration,
+    pub(crate) statistics: CallStatistics,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallStatistics {
+    pub(crate) longest: Duration,
+    pub(crate) last: Duration,
     /// Number of calls that took longer than `SLOW`.
-    slow: u64,
-    cpu: Duration,
+    pub(crate) slow: u64,
+    /// CPU time that the helpers have used.
+    pub(crate) helper_cpu: Duration,
 }
 
 #[derive(Debug)]
@@ -63,10 +69,7 @@ impl TargetCalls {
             wait,
             idle: Vec::new(),
             waiting: BTreeMap::new(),
-            longest: Duration::ZERO,
-            last: Duration::ZERO,
-            slow: 0,
-            cpu: Duration::ZERO,
+            statistics: CallStatistics::default(),
         }
     }
 
@@ -173,9 +176,9 @@ impl TargetCalls {
 
     /// Records the duration of a call that was made elsewhere.
     pub fn record_duration(&mut self, took: Duration) {
-        self.longest = self.longest.max(took);
-        self.last = took;
-        self.slow += u64::from(took > SLOW);
+        self.statistics.longest = self.statistics.longest.max(took);
+        self.statistics.last = took;
+        self.statistics.slow += u64::from(took > SLOW);
     }
 
     /// Runs and records a call that takes no lock of a target's.
@@ -186,28 +189,9 @@ impl TargetCalls {
         result
     }
 
-    /// Duration of the longest call so far.
-    pub fn longest_call(&self) -> Duration {
-        self.longest
-    }
-
-    pub(crate) fn last_call_duration(&self) -> Duration {
-        self.last
-    }
-
-    /// Number of calls that took longer than 30 ms.
-    pub fn slow_calls(&self) -> u64 {
-        self.slow
-    }
-
-    /// CPU time that the helpers have used.
-    pub fn helper_cpu_time(&self) -> Duration {
-        self.cpu
-    }
-
     fn record_answer(&mut self, answer: &CallResult) {
         self.record_duration(answer.took);
-        self.cpu += answer.cpu;
+        self.statistics.helper_cpu += answer.cpu;
     }
 
     fn return_helper(&mut self, caller: CallHelper) {

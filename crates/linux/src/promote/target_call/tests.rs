@@ -108,7 +108,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
         assert!(calls.call(process(7), "reading", &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
-    assert!(calls.helper_cpu_time() > Duration::ZERO);
+    assert!(calls.statistics.helper_cpu > Duration::ZERO);
 }
 
 #[test]

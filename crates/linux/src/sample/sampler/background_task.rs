@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two polls, in which the loop does other work.
-pub(super) const ASK_AGAIN: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(super) struct BackgroundTask<T> {

@@ -3,7 +3,7 @@
 //!
 //! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
 
-use super::background_task::{ASK_AGAIN, BackgroundTask};
+use super::background_task::{BackgroundTask, POLL_INTERVAL};
 use super::damon::DamonSessions;
 use super::{ProcessSlice, SampledProcess, Sampler, SliceResult, is_own_huge_page, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
@@ -51,7 +51,7 @@ impl PopulationSampler {
             self.readings.remove(&process);
         }
         let Some(read) = read? else {
-            return Ok(SliceProgress::Unfinished(ASK_AGAIN));
+            return Ok(SliceProgress::Unfinished(POLL_INTERVAL));
         };
         let (eligible, regions) = read?;
         member.eligible = eligible;

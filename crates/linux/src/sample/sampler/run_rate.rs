@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// Shorter waits are slept through; during longer ones the manager does something else.
-const SHORT: Duration = Duration::from_millis(2);
+const MAX_SLEEP: Duration = Duration::from_millis(2);
 
 /// The probing of one process in one window.
 pub struct ProcessProbeRun {
@@ -312,7 +312,7 @@ impl ProcessProbeRun {
             };
             let due = round.cleared + READS_AFTER[round.reads];
             let wait = due.saturating_sub(monotonic_now());
-            if wait > SHORT {
+            if wait > MAX_SLEEP {
                 return Ok(Some(wait));
             }
             std::thread::sleep(wait);
@@ -407,12 +407,12 @@ fn clear_regions(
 /// between both, it reads them again.
 fn read_time_and_cpu(pid: u32) -> Result<(Duration, Duration)> {
     /// Far more than both take, and far less than a time slice.
-    const TOGETHER: Duration = Duration::from_micros(100);
+    const MAX_APART: Duration = Duration::from_micros(100);
     const TRIES: usize = 4;
     for _ in 1..TRIES {
         let before = monotonic_now();
         let cpu = process::cpu_time(pid)?;
-        if monotonic_now().saturating_sub(before) <= TOGETHER {
+        if monotonic_now().saturating_sub(before) <= MAX_APART {
             return Ok((before, cpu));
         }
     }

@@ -11,7 +11,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mappings;
 use crate::sample::pagemap;
 use crate::sample::sampler::SliceResult;
-use crate::sample::sampler::background_task::{ASK_AGAIN, BackgroundTask};
+use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
@@ -161,7 +161,7 @@ impl DamonSessions {
 
     fn keep_waiting(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
         self.session = Some((process, state));
-        Ok(SliceProgress::Unfinished(ASK_AGAIN))
+        Ok(SliceProgress::Unfinished(POLL_INTERVAL))
     }
 
     fn continue_start(&mut self, process: ProcessId) -> SliceResult<()> {
