@@ -61,7 +61,8 @@ fn advise_ranges(
 /// - `EINVAL`: the region may not, or may no longer, be huge.
 /// - `ESRCH`: the process is gone.
 pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise_ranges(process, &[region.start()..region.end()], COLLAPSE).map(drop)
+    let range = region.start()..region.end();
+    advise_ranges(process, &[range], COLLAPSE).map(drop)
 }
 
 /// A call that is refused faster than this did not search for a huge page.
@@ -117,7 +118,8 @@ pub fn clear_access_bits(process: &ProcessHandle, regions: &[RegionAddr]) -> Res
 
 /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
 pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<()> {
-    advise_ranges(process, &[start..start + bytes], PAGE_OUT).map(drop)
+    let range = start..start + bytes;
+    advise_ranges(process, &[range], PAGE_OUT).map(drop)
 }
 
 #[cfg(test)]

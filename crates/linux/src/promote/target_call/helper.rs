@@ -6,7 +6,6 @@
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
     reason = "it allocates nothing and cannot report an error: the figures come from system calls"
 )]
 
