@@ -100,7 +100,7 @@ struct PrefaultSharedState {
 struct FollowedProcess {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
-    /// Filled since the manager's last call of `take_filled`.
+    /// Filled since the manager's last call of `take_prefaulted`.
     filled_regions: u64,
     /// Requested, but not yet handed to the predictor.
     warm_regions: u64,
