@@ -285,8 +285,8 @@ impl ProcessProbeRun {
         }
     }
 
-    /// Does what is due, until the slice ends. Returns the time until the next call, or `None` when the
-    /// window's probing is over.
+    /// Does what is due, until the slice ends. Returns the time until the next call, or `None` when
+    /// the window's probing is over.
     pub(crate) fn step(
         &mut self,
         tables: &mut PageTableReader,
