@@ -437,7 +437,7 @@ pub fn compile(machine: &TestMachine, source: &str, name: &str, options: &[&str]
 
 /// The ranges of a process that may have huge pages.
 pub fn eligible(tables: &PageTableReader, target: &BoundTarget) -> Vec<Range<u64>> {
-    let mappings = tables.mappings(target);
+    let mappings = tables.list_mappings(target);
     mappings::eligible(&mappings.expect("the mappings can be listed")).ranges
 }
 

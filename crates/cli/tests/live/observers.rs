@@ -330,7 +330,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
             .mapping_at(&target, region.start())
             .expect("the mapping can be looked up");
         let listed = tables
-            .mappings(&target)
+            .list_mappings(&target)
             .expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::region_eligible(&here, region);

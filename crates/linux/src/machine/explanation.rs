@@ -54,7 +54,7 @@ impl Explain for LinuxMachine {
 
     fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
         let member = self.members.get_mut(process).ok()?;
-        let mappings = self.sampler.mappings(member, &mut self.calls).ok()?;
+        let mappings = self.sampler.list_mappings(member, &mut self.calls).ok()?;
         let eligible = mappings::region_eligible(&mappings, region);
         eligible.err().map(|why| why.to_string())
     }

@@ -8,7 +8,6 @@ use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, P
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -25,12 +24,11 @@ const MAX_BYTES: u64 = 64 << 30;
 
 /// Pages larger than base pages, by size, that are mapped in full. A page of 2 MiB counts whether
 /// one entry maps it or several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedSizes {
     /// Number of pages of each size.
     pub pages: BTreeMap<PageOrder, u64>,
     /// Regions of which such pages map most of the memory, with the size of these pages.
-    #[serde(skip)]
     pub regions: BTreeMap<RegionAddr, PageOrder>,
     /// Whether the look covered all memory.
     pub complete: bool,
@@ -85,7 +83,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
             let Some(bytes) = bytes.get_mut(..length) else {
                 continue;
             };
-            pagemap.read(part.start, bytes)?;
+            pagemap.read_entries(part.start, bytes)?;
             // Something is mapped, but its frame is hidden from us.
             if decode_u64s(bytes).any(|entry| entry & PRESENT != 0 && entry & FRAME == 0) {
                 let why = "frame numbers are visible only with CAP_SYS_ADMIN";

@@ -46,7 +46,7 @@ impl PageSizeControl {
     }
 
     pub(crate) fn enable_switches(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
-        self.shape.at_faults = switches.available();
+        self.shape.at_faults = switches.available_sizes();
         if let Some(costs) = costs {
             self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
             self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);

@@ -44,7 +44,7 @@ impl SizeSwitches {
     }
 
     /// Sizes that may be chosen.
-    pub fn available(&self) -> PageOrders {
+    pub fn available_sizes(&self) -> PageOrders {
         self.available
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn without_consent_no_setting_is_changed() -> Result<()> {
         let machine = FakeSwitches::new("off", "madvise", ["never"; 3]);
         let mut switches = machine.switches(ThpMode::Never);
-        assert!(switches.available().is_empty());
+        assert!(switches.available_sizes().is_empty());
         switches.request_fault_sizes(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())

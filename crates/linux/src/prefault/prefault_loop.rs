@@ -109,7 +109,10 @@ impl PrefaultLoop {
     fn update_tracing(&mut self) {
         let touches = self.fault_trace.first_touch_counts();
         let was_tracing = self.trace_backoff.is_tracing();
-        match (was_tracing, self.trace_backoff.update(self.now(), touches)) {
+        match (
+            was_tracing,
+            self.trace_backoff.should_trace(self.now(), touches),
+        ) {
             (true, false) => self.fault_trace.links.clear(),
             (false, true) => {
                 if let Err(error) = self.fault_trace.resume_tracing() {

@@ -51,7 +51,7 @@ pub(super) fn prefault_region(
 ) -> Result<()> {
     calls.map_page(process, region.start(), method == PrefaultMethod::Read)?;
     if method == PrefaultMethod::Collapse {
-        refuse_shared(calls, process.id, region)?;
+        refuse_shared_region(calls, process.id, region)?;
         calls.collapse(process, region)?;
     }
     Ok(())
@@ -59,7 +59,11 @@ pub(super) fn prefault_region(
 
 /// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
 /// written to it and forked since, a collapse would copy what both share.
-fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr) -> Result<()> {
+fn refuse_shared_region(
+    calls: &mut TargetCalls,
+    process: ProcessId,
+    region: RegionAddr,
+) -> Result<()> {
     let shared = calls.find_shared_pages(process, region)?;
     let refused = LinuxError::call("filling a region that is shared by now");
     match shared.count() <= MAX_SHARED_PAGES {
@@ -90,7 +94,7 @@ mod tests {
         let mut becomes_private = || {
             let deadline = Instant::now() + Duration::from_secs(30);
             loop {
-                let private = refuse_shared(&mut calls, process.id, region).is_ok();
+                let private = refuse_shared_region(&mut calls, process.id, region).is_ok();
                 if private || Instant::now() >= deadline {
                     return private;
                 }

@@ -24,7 +24,7 @@ impl TraceBackoff {
     }
 
     /// Whether to report touches from now on. `touches` counts those in order and those at random.
-    pub(super) fn update(&mut self, now: Duration, touches: (u64, u64)) -> bool {
+    pub(super) fn should_trace(&mut self, now: Duration, touches: (u64, u64)) -> bool {
         if let Some(until) = self.paused_until {
             if now < until {
                 return false;

@@ -78,18 +78,18 @@ impl CallHelper {
         let packet = [IoSlice::new(request.raw.as_bytes())];
         let socket = self.socket.as_raw_fd();
         let sent = sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None);
-        sent.map(drop).map_err(failed)
+        sent.map(drop).map_err(helper_error)
     }
 
     /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
     pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {
-            if !wait_readable(self.socket.as_fd(), deadline).map_err(failed)? {
+            if !wait_readable(self.socket.as_fd(), deadline).map_err(helper_error)? {
                 return Ok(None);
             }
             let received = receive_result(self.socket.as_fd());
-            let (mut answer, is_last) = received.map_err(failed)?;
+            let (mut answer, is_last) = received.map_err(helper_error)?;
             self.received.append(&mut answer.data);
             if is_last {
                 answer.data = std::mem::take(&mut self.received);
@@ -134,7 +134,7 @@ pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::R
     }
 }
 
-fn failed(errno: Errno) -> LinuxError {
+fn helper_error(errno: Errno) -> LinuxError {
     LinuxError::call("sending a call to the helper process")(errno)
 }
 

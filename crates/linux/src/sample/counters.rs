@@ -40,7 +40,7 @@ impl WalkCounters {
             return Err(CountersUnavailable::NotCounted(why));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let events = events::choose_events(&CpuIdentity::parse(&cpuinfo), overrides)?;
+        let events = events::choose_events(&CpuIdentity::from_cpuinfo(&cpuinfo), overrides)?;
         PerfCounters::open(std::process::id(), perf_events(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
@@ -71,7 +71,7 @@ impl WalkCounters {
 impl ProcessCounters {
     /// What each thread's counters show now.
     pub fn read_counts(&mut self) -> Result<ThreadCounts> {
-        self.source.read()
+        self.source.read_counts()
     }
 
     /// The overhead since the last call; `None` if the process did not run.

@@ -10,7 +10,7 @@ use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new, mappings_of};
 use crate::processes::mappings::Mapping;
-use direct_map::{page_with_unique_value, physical_frames};
+use direct_map::{count_physical_frames, page_with_unique_value};
 use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
@@ -148,7 +148,7 @@ impl PageTableReader {
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_physical_memory_map(&mut self) -> Result<()> {
         let (page, value) = page_with_unique_value()?;
-        let frames = physical_frames().unwrap_or(MOST_FRAMES);
+        let frames = count_physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = value;
         bss.magic_va = page.address();
@@ -178,7 +178,7 @@ impl PageTableReader {
     /// All mappings of the process, in address order. Empty for a process without an address space.
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
-    pub fn mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
+    pub fn list_mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
         read_mapping_records(&target.list).map(|records| mappings_of(&records))
     }
 
@@ -434,7 +434,7 @@ mod tests {
             return;
         }
         let tables = PageTableReader::load().expect("the BPF programs load");
-        let frames = physical_frames().expect("the end of memory is known");
+        let frames = count_physical_frames().expect("the end of memory is known");
         let start = tables.bss().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");

@@ -44,7 +44,7 @@ impl Pagemap {
     }
 
     /// Reads the entries of the pages from `address` on.
-    pub(crate) fn read(&self, address: u64, entries: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_entries(&self, address: u64, entries: &mut [u8]) -> Result<()> {
         let offset = address / BASE_PAGE_BYTES * 8;
         let read = self.file.read_exact_at(entries, offset);
         read.map_err(|error| match error.kind() {
@@ -78,7 +78,7 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     for range in ranges {
         for start in (range.start..range.end).step_by(usize_of(HUGE_PAGE_BYTES)) {
-            pagemap.read(start, &mut bytes)?;
+            pagemap.read_entries(start, &mut bytes)?;
             let region = RegionAddr::containing(start);
             let mut sample = count_region_pages(region, decode_u64s(&bytes), zero_page_frame());
             if sample.is_huge() {
@@ -192,7 +192,7 @@ fn count_region_pages(
 /// The entry of `/proc/PID/pagemap` for the page at an address.
 pub fn read_entry(pid: u32, address: u64) -> Result<PagemapEntry> {
     let mut bytes = [0u8; 8];
-    Pagemap::open(pid)?.read(address, &mut bytes)?;
+    Pagemap::open(pid)?.read_entries(address, &mut bytes)?;
     Ok(PagemapEntry(u64::from_ne_bytes(bytes)))
 }
 

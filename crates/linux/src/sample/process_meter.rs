@@ -58,7 +58,7 @@ impl ProcessMeter {
     /// All its regions that could be huge if nothing forbade it, as they are now.
     pub fn read_regions(&mut self) -> Result<Vec<RegionSample>> {
         let (tables, target) = (&mut self.bits.tables, &self.target);
-        let mut mappings = tables.mappings(target)?;
+        let mut mappings = tables.list_mappings(target)?;
         // The base pages of MADV_NOHUGEPAGE memory cost the owner time, too.
         for mapping in &mut mappings {
             mapping.flags &= !vm::NOHUGEPAGE;

@@ -149,7 +149,7 @@ pub trait Sampler: Send {
 
     /// The mappings of a process, as they are now. Without BPF the loop must not call it: it takes
     /// the process's `mmap_lock`.
-    fn mappings(
+    fn list_mappings(
         &mut self,
         member: &SampledProcess,
         calls: &mut TargetCalls,

@@ -42,10 +42,18 @@ const READS_WORKING: u64 = 100_000;
 const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
-const STREAMS: [OrderedLoop; 3] = [ordered(1, 1, 0), ordered(1, 8, 0), ordered(1, 64, 0)];
+const STREAMS: [OrderedLoop; 3] = [
+    ordered_loop(1, 1, 0),
+    ordered_loop(1, 8, 0),
+    ordered_loop(1, 64, 0),
+];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedLoop; 3] = [ordered(16, 1, 0), ordered(16, 1, 16), ordered(16, 1, 64)];
+const STRIDES: [OrderedLoop; 3] = [
+    ordered_loop(16, 1, 0),
+    ordered_loop(16, 1, 16),
+    ordered_loop(16, 1, 64),
+];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -115,7 +123,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
     let in_order = |order: OrderedLoop| {
-        walk_distance_cost(
+        measure_distance_cost(
             |n| small.ns_per_ordered_page(data_pages, order, n),
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
@@ -129,20 +137,20 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES.map(|footprint_bytes| {
         let costs = [
-            mirror_cost(
+            mirrored_walk_cost(
                 &near,
                 &data,
                 footprint_bytes,
                 MeasuredMemory::ns_per_independent_read,
             ),
-            mirror_cost(
+            mirrored_walk_cost(
                 &far,
                 &data,
                 footprint_bytes,
                 MeasuredMemory::ns_per_dependent_read,
             ),
-            mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
-                memory.ns_per_read_amid(&data, pages, n)
+            mirrored_walk_cost(&near, &data, footprint_bytes, |memory, pages, n| {
+                memory.ns_per_read_amid_others(&data, pages, n)
             }),
         ];
         random.extend(costs.map(|cost| (footprint_bytes, cost)));
@@ -155,7 +163,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
         }
     });
     let by_distance = costs_by_distance(&WORK_STEPS, |steps| {
-        mirror_cost(&near, &data, largest, |memory, pages, n| {
+        mirrored_walk_cost(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
     });
@@ -195,14 +203,14 @@ fn costs_by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> 
 /// The cost of page walks in a footprint of `mirrors`. The same data is read once without page
 /// walks and once with them, so that the caches hold the same. The amount of memory does not depend
 /// on how much of its mirrors is read.
-fn mirror_cost(
+fn mirrored_walk_cost(
     mirrors: &MeasuredMemory,
     data: &MeasuredMemory,
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> DistanceCost {
     let few = base_pages_in(mirrors.distinct_bytes.min(footprint_bytes));
-    walk_distance_cost(
+    measure_distance_cost(
         |n| read(mirrors, base_pages_in(footprint_bytes), n),
         |n| read(data, few, n),
     )
@@ -210,7 +218,7 @@ fn mirror_cost(
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
 /// medians of pairs, since other load makes the machine faster and slower.
-fn walk_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
+fn measure_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
     let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let sorted = |part: fn(&(f64, f64)) -> f64| {
         let mut parts: Vec<f64> = pairs.iter().map(part).collect();
@@ -254,7 +262,7 @@ struct OrderedLoop {
     work: u32,
 }
 
-const fn ordered(step: u64, lines: u64, work: u32) -> OrderedLoop {
+const fn ordered_loop(step: u64, lines: u64, work: u32) -> OrderedLoop {
     OrderedLoop { step, lines, work }
 }
 
@@ -343,12 +351,12 @@ impl MeasuredMemory {
 
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
-    fn ns_per_read_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
+    fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
         let other_pages = base_pages_in(other.memory.bytes() as u64);
         ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
-                let (next, word) = self.read_random(x, pages, CacheLines::All);
+                let (next, word) = self.read_random_word(x, pages, CacheLines::All);
                 x = next.wrapping_add(word);
                 let page = random_below(x.rotate_left(32), other_pages);
                 for line in 0..64 {
@@ -364,7 +372,7 @@ impl MeasuredMemory {
         ns_per_step(READS_WORKING, || {
             let (mut x, mut work) = (seed, seed);
             for _ in 0..READS_WORKING {
-                x = self.read_random(x, pages, self.lines).0;
+                x = self.read_random_word(x, pages, self.lines).0;
                 for _ in 0..steps {
                     work = work_step(work);
                 }
@@ -405,7 +413,7 @@ impl MeasuredMemory {
     /// Reads a word of a random page, on a line chosen by the page or by a random number; returns
     /// the generator's next state and the word.
     #[inline(always)]
-    fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
+    fn read_random_word(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
         let page = random_below(x, pages);
         let line = match lines {
@@ -430,7 +438,7 @@ impl MeasuredMemory {
         ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
-                x = self.read_random(x, pages, self.lines).0;
+                x = self.read_random_word(x, pages, self.lines).0;
             }
             x
         })
@@ -442,7 +450,7 @@ impl MeasuredMemory {
         ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
-                let (next, word) = self.read_random(x, pages, self.lines);
+                let (next, word) = self.read_random_word(x, pages, self.lines);
                 // The word is 0, which the processor cannot know.
                 x = next.wrapping_add(word);
             }

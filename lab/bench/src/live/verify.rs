@@ -196,7 +196,7 @@ impl VerifyResults {
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
-            cpu: CpuIdentity::parse(cpuinfo).to_string(),
+            cpu: CpuIdentity::from_cpuinfo(cpuinfo).to_string(),
             cpu_name: field(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
             events: CountedEvents::of(events),

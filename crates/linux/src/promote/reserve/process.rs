@@ -39,7 +39,7 @@ const READY: u8 = 2;
 const GIVING: u8 = 3;
 
 #[repr(C)]
-pub(super) struct SharedState {
+pub(super) struct ReserveSharedState {
     target: AtomicU32,
     held: AtomicU32,
     /// 1: missing pages are filled.
@@ -55,7 +55,7 @@ pub(super) struct SharedState {
     slots: [AtomicU8; MAX_PAGES as usize],
 }
 
-impl SharedState {
+impl ReserveSharedState {
     pub(super) fn map() -> Result<&'static Self, Errno> {
         let start = map_anonymous(size_of::<Self>(), libc::MAP_SHARED).ok_or_else(Errno::last)?;
         // SAFETY: it is aligned to a page, large enough, and all zeros are valid atomics.
@@ -108,7 +108,7 @@ impl SharedState {
 /// The huge pages: slot `n` is the `n`th of them.
 #[derive(Clone, Copy)]
 struct ReservedPages {
-    shared: &'static SharedState,
+    shared: &'static ReserveSharedState,
     start: NonNull<u8>,
     count: usize,
 }
@@ -116,7 +116,7 @@ struct ReservedPages {
 pub(super) fn serve_manager(
     socket: i32,
     manager: u32,
-    shared: &'static SharedState,
+    shared: &'static ReserveSharedState,
     pages: u32,
 ) -> ! {
     become_helper(c"hawkeye-reserve", socket, manager);
@@ -160,7 +160,7 @@ fn prefer_oom_kill() {
     }
 }
 
-fn map_pages(shared: &'static SharedState, count: usize) -> Option<ReservedPages> {
+fn map_pages(shared: &'static ReserveSharedState, count: usize) -> Option<ReservedPages> {
     let bytes = (count + 1) * HUGE;
     let start = map_anonymous(bytes, UNRESERVED)?.cast::<u8>();
     // SAFETY: the mapping is ours; with the offset, `count` whole huge pages remain in it.

@@ -46,7 +46,7 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> Result<CallResult> {
         let range = region.start()..region.end();
-        self.advise_ranges(process, COLLAPSE, &[range], RESERVE.give_back())
+        self.advise_ranges(process, COLLAPSE, &[range], RESERVE.give_back_page())
     }
 
     /// Reads a byte, which maps untouched memory, as a read by the process itself would. `huge`: it
@@ -66,7 +66,7 @@ impl TargetCalls {
         huge: bool,
     ) -> Result<()> {
         let request = TargetRequest::for_reading_memory(process, address, 1);
-        let cpu = if huge { RESERVE.give_back() } else { None };
+        let cpu = if huge { RESERVE.give_back_page() } else { None };
         let answer = self.call(process.id, "reading memory", &request.on_cpu(cpu))?;
         let gone = LinuxError::NoSuchProcess(process.id.pid);
         answer.data.first().map(drop).ok_or(gone)

@@ -160,7 +160,9 @@ fn an_abandoned_listing_disturbs_no_other() {
     let of_init = TargetRequest::list_mappings(init.mapping_list_link());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
-        let expected = tables.mappings(&init).expect("the mappings can be listed");
+        let expected = tables
+            .list_mappings(&init)
+            .expect("the mappings can be listed");
         assert_eq!(mappings_of(&listed.data).len(), expected.len());
     }
     let late = slow

@@ -46,7 +46,7 @@ pub enum CpuIdentity {
 
 impl CpuIdentity {
     /// From the text of `/proc/cpuinfo`.
-    pub fn parse(cpuinfo: &str) -> Self {
+    pub fn from_cpuinfo(cpuinfo: &str) -> Self {
         let field = |name| fields::field(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (family, model) = (number("cpu family"), number("model"));
@@ -230,13 +230,19 @@ mod tests {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
         let (family, model) = (6, 143);
         assert_eq!(
-            CpuIdentity::parse(intel),
+            CpuIdentity::from_cpuinfo(intel),
             CpuIdentity::Intel { family, model }
         );
         let arm =
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
-        assert_eq!(CpuIdentity::parse(arm), CpuIdentity::Arm { part: 0xd0c });
-        assert_eq!(CpuIdentity::parse(""), CpuIdentity::Other("unknown".into()));
+        assert_eq!(
+            CpuIdentity::from_cpuinfo(arm),
+            CpuIdentity::Arm { part: 0xd0c }
+        );
+        assert_eq!(
+            CpuIdentity::from_cpuinfo(""),
+            CpuIdentity::Other("unknown".into())
+        );
     }
 
     #[test]

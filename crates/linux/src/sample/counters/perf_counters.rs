@@ -63,7 +63,7 @@ impl PerfCounters {
 
     /// Counts of all threads. The events are loads, stores if they are counted separately, and
     /// cycles.
-    pub fn read(&mut self) -> Result<ThreadCounts> {
+    pub fn read_counts(&mut self) -> Result<ThreadCounts> {
         self.open_new_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
             let mut bytes = [0u8; 8 * 8];
@@ -177,7 +177,7 @@ mod tests {
                 return this_test!().skip(&why);
             }
         };
-        let before = source.read().expect("this process exists").len();
+        let before = source.read_counts().expect("this process exists").len();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -185,12 +185,12 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            while source.read().expect("this process exists").len() <= before {
+            while source.read_counts().expect("this process exists").len() <= before {
                 std::thread::yield_now();
             }
-            let first = source.read().expect("this process exists");
+            let first = source.read_counts().expect("this process exists");
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let second = source.read().expect("this process exists");
+            let second = source.read_counts().expect("this process exists");
             stop.store(true, Ordering::Relaxed);
             let ran = |counts: &ThreadCounts| counts.values().map(|c| c.cycles).sum::<u64>();
             assert!(ran(&second) > ran(&first));

@@ -22,12 +22,12 @@ pub(super) fn page_with_unique_value() -> Result<(OwnMemory, u64)> {
 }
 
 /// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.
-pub(super) fn physical_frames() -> Option<u64> {
-    last_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
+pub(super) fn count_physical_frames() -> Option<u64> {
+    parse_last_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
 }
 
 /// Parses the text of `/proc/zoneinfo`; `None` if its contents are unexpected.
-fn last_frame(zoneinfo: &str) -> Option<u64> {
+fn parse_last_frame(zoneinfo: &str) -> Option<u64> {
     let mut spanned = 0;
     let mut end = None;
     for line in zoneinfo.lines() {
@@ -53,7 +53,7 @@ mod tests {
                     Node 0, zone   Normal\n        spanned  100\n  start_pfn:           1048576\n\
                     Node 0, zone    DMA32\n        spanned  7\n  start_pfn:           4096\n\
                     Node 1, zone  Movable\n        spanned  0\n  start_pfn:           0\n";
-        assert_eq!(last_frame(text), Some(1_048_676));
-        assert_eq!(last_frame("Node 0"), None);
+        assert_eq!(parse_last_frame(text), Some(1_048_676));
+        assert_eq!(parse_last_frame("Node 0"), None);
     }
 }

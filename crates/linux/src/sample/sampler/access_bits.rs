@@ -90,7 +90,7 @@ const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
     ranking_regions: 0,
 };
 
-fn state_of<'a>(
+fn sampling_state_of<'a>(
     all: &'a mut HashMap<ProcessId, ProcessSamplingState>,
     member: &SampledProcess,
 ) -> Result<&'a mut ProcessSamplingState> {
@@ -208,12 +208,16 @@ impl Sampler for AccessBitsSampler {
         self.watched.retain(|process, _| there(*process));
     }
 
-    fn mappings(
+    fn list_mappings(
         &mut self,
         member: &SampledProcess,
         calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>> {
-        list_mappings(member, &state_of(&mut self.watched, member)?.target, calls)
+        list_mappings(
+            member,
+            &sampling_state_of(&mut self.watched, member)?.target,
+            calls,
+        )
     }
 
     fn start_window(&mut self, slice: &mut ProcessSlice, needs: SampleKinds) -> SliceResult<()> {
@@ -221,7 +225,7 @@ impl Sampler for AccessBitsSampler {
         if slice.member.thp_disabled {
             return Ok(SliceProgress::Done(()));
         }
-        let watched = state_of(watched, slice.member)?;
+        let watched = sampling_state_of(watched, slice.member)?;
         let pid = slice.member.handle.id.pid;
         let mut start = match watched.starting.take() {
             Some(start) => start,
@@ -268,16 +272,17 @@ impl Sampler for AccessBitsSampler {
     }
 
     fn continue_probing(&mut self, slice: &mut ProcessSlice) -> Result<Option<Duration>> {
-        let ProcessSamplingState { target, walks, .. } = state_of(&mut self.watched, slice.member)?;
+        let ProcessSamplingState { target, walks, .. } =
+            sampling_state_of(&mut self.watched, slice.member)?;
         let Some(probing) = &mut walks.probing else {
             return Ok(None);
         };
-        probing.step(&mut self.bits.tables, target, slice)
+        probing.continue_until_wait(&mut self.bits.tables, target, slice)
     }
 
     fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample> {
         let Self { bits, watched } = self;
-        let watched = state_of(watched, slice.member)?;
+        let watched = sampling_state_of(watched, slice.member)?;
         let walk = match watched.reading.take() {
             Some(walk) => walk,
             None => {
@@ -315,7 +320,7 @@ impl Sampler for AccessBitsSampler {
         member: &SampledProcess,
         region: RegionAddr,
     ) -> Result<Option<RegionSample>> {
-        let target = &state_of(&mut self.watched, member)?.target;
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
         self.bits.tables.read_region(target, region)
     }
 
@@ -325,7 +330,7 @@ impl Sampler for AccessBitsSampler {
         region: RegionAddr,
         calls: &mut TargetCalls,
     ) -> Result<bool> {
-        let target = &state_of(&mut self.watched, member)?.target;
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
         let found = match self.bits.tables.mapping_at(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -338,7 +343,7 @@ impl Sampler for AccessBitsSampler {
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64> {
-        let watched = state_of(&mut self.watched, slice.member)?;
+        let watched = sampling_state_of(&mut self.watched, slice.member)?;
         let new = || RegionWalk::new(slice.member.eligible.ranges.clone(), WalkDetail::HugeOnly);
         let mut walk = watched.measuring.take().unwrap_or_else(new);
         let (tables, deadline) = (&mut self.bits.tables, Some(slice.deadline));
@@ -350,7 +355,7 @@ impl Sampler for AccessBitsSampler {
     }
 
     fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>> {
-        let watched = state_of(&mut self.watched, slice.member)?;
+        let watched = sampling_state_of(&mut self.watched, slice.member)?;
         let walk = match watched.listing.take() {
             Some(walk) => walk,
             None => start_walk(slice, &watched.target, WalkDetail::HugeOnly)?,
@@ -367,7 +372,7 @@ impl Sampler for AccessBitsSampler {
         enough: u16,
         calls: &mut TargetCalls,
     ) -> Result<Option<u16>> {
-        let target = &state_of(&mut self.watched, member)?.target;
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.scan_zeros(target, region, enough);
         calls.time_own_call(scan)
     }
@@ -383,7 +388,7 @@ pub fn estimate_overhead(
     let (identity, rules) = (ProcessIdentity::default(), ProcessRules::default());
     let mut member = SampledProcess::open(pid, identity, rules)?;
     let target = bits.tables.bind(pid)?;
-    let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
+    let ranges = mappings::eligible(&bits.tables.list_mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
     tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
@@ -407,10 +412,10 @@ pub fn probe_one_window(
         // Probing ends long before.
         deadline: Instant::now() + Duration::from_secs(3600),
     };
-    while let Some(wait) = probing.step(&mut bits.tables, target, &mut slice)? {
+    while let Some(wait) = probing.continue_until_wait(&mut bits.tables, target, &mut slice)? {
         std::thread::sleep(wait);
     }
     let unknown = "the cost of page walks on this machine was not measured";
     let costs = bits.walk_costs.as_ref();
-    Ok(probing.finish(costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?))
+    Ok(probing.finish_estimate(costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?))
 }

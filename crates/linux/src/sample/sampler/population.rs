@@ -21,16 +21,16 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
-pub(super) type PopulationReading = (EligibleRanges, Vec<RegionSample>);
+pub(super) type PopulationReading = Result<(EligibleRanges, Vec<RegionSample>)>;
 
 #[derive(Default)]
 pub(super) struct PopulationSampler {
-    pub(super) readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
+    pub(super) readings: HashMap<ProcessId, BackgroundTask<PopulationReading>>,
     /// Estimates accesses, if it is used.
     pub(super) damon: Option<DamonSessions>,
 }
 
-fn read_population(pid: u32) -> Result<PopulationReading> {
+fn read_population(pid: u32) -> PopulationReading {
     let eligible = mappings::eligible(&pagemap::read_mappings(pid)?);
     let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
@@ -67,7 +67,7 @@ impl Sampler for PopulationSampler {
         }
     }
 
-    fn mappings(
+    fn list_mappings(
         &mut self,
         member: &SampledProcess,
         _calls: &mut TargetCalls,
@@ -93,7 +93,7 @@ impl Sampler for PopulationSampler {
         Ok(regions.map(|regions| {
             let mut sample = slice.member.population_sample(regions);
             let damon = self.damon.as_mut();
-            if damon.is_some_and(|damon| damon.apply(process, &mut sample.regions)) {
+            if damon.is_some_and(|damon| damon.apply_estimates(process, &mut sample.regions)) {
                 sample.source = CoverageSource::Estimated;
             }
             sample

@@ -46,7 +46,7 @@ impl SharedRegionCount {
         self.shared += u64::from(shared);
     }
 
-    fn share(self) -> f64 {
+    fn shared_fraction(self) -> f64 {
         self.shared as f64 / self.all.max(1) as f64
     }
 }
@@ -115,7 +115,7 @@ impl WalkHistory {
             return false;
         };
         let (all, shared) = (probing.regions, probing.shared.clone());
-        let estimate = probing.finish(costs);
+        let estimate = probing.finish_estimate(costs);
         self.windows += 1;
         let window = self.windows;
         let looked_at = estimate.walks.len() + shared.len();
@@ -287,7 +287,7 @@ impl ProcessProbeRun {
 
     /// Does what is due, until the slice ends. Returns the time until the next call, or `None` when
     /// the window's probing is over.
-    pub(crate) fn step(
+    pub(crate) fn continue_until_wait(
         &mut self,
         tables: &mut PageTableReader,
         target: &BoundTarget,
@@ -363,8 +363,11 @@ impl ProcessProbeRun {
         }
     }
 
-    pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
-        let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
+    pub fn finish_estimate(mut self, costs: &WalkCosts) -> OverheadEstimate {
+        let (base, huge) = (
+            self.shared_base.shared_fraction(),
+            self.shared_huge.shared_fraction(),
+        );
         self.estimator.leave_out_unprobed_regions(base, huge);
         self.estimator.finish(costs)
     }

@@ -8,7 +8,7 @@ const EPYC: &str =
     "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7763\n";
 
 fn events(cpuinfo: &str) -> WalkEventSet {
-    let cpu = CpuIdentity::parse(cpuinfo);
+    let cpu = CpuIdentity::from_cpuinfo(cpuinfo);
     choose_events(&cpu, CounterEventCodes::default()).expect("the processor is in the table")
 }
 

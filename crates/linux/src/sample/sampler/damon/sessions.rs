@@ -132,7 +132,11 @@ impl DamonSessions {
     }
 
     /// Puts the estimates for a process into its population; returns whether there were any.
-    pub(crate) fn apply(&mut self, process: ProcessId, regions: &mut [RegionSample]) -> bool {
+    pub(crate) fn apply_estimates(
+        &mut self,
+        process: ProcessId,
+        regions: &mut [RegionSample],
+    ) -> bool {
         let estimates = self.estimates.get_mut(&process);
         let applied = estimates.map(|estimates| estimates.apply_to_regions(regions));
         applied.is_some()
