@@ -71,7 +71,7 @@ mod tests {
             (8, (9000, 40_000), false),
             (9, (9000, 40_000), true),
         ] {
-            let found = attention.update(Duration::from_secs(second), touches);
+            let found = attention.should_trace(Duration::from_secs(second), touches);
             assert_eq!((found, attention.is_tracing()), (paid, paid), "{second}");
         }
     }
