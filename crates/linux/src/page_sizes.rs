@@ -151,7 +151,8 @@ pub fn read_size_setting(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
 
 /// The states of all sizes.
 pub fn read_size_settings(thp: &Path) -> Vec<SizeSetting> {
-    available_mthp_sizes(thp)
+    let orders = available_mthp_sizes(thp);
+    orders
         .iter()
         .filter_map(|order| read_size_setting(thp, order))
         .collect()

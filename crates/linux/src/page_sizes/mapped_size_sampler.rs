@@ -141,9 +141,8 @@ impl MappedSizeSampler {
         let (at, sum) = self.last.clone().unwrap_or((now, MappedSizes::empty()));
         let given = |order: PageOrder| {
             let before = self.counters.get(&order)?.anon_fault_alloc?;
-            let after = read_size_setting(&self.thp, order)?
-                .counters
-                .anon_fault_alloc?;
+            let now = read_size_setting(&self.thp, order)?.counters;
+            let after = now.anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
         let orders = sum.pages.keys().chain(self.counters.keys()).copied();

@@ -158,11 +158,11 @@ fn count_compound_pages(
             continue;
         };
         let expected = (first..).map(Some);
-        let run = rest
+        let same = rest
             .iter()
             .zip(expected)
-            .take_while(|(frame, next)| *frame == next)
-            .count();
+            .take_while(|(frame, next)| *frame == next);
+        let run = same.count();
         if run >= MIN_PAGES {
             let flags = read_flags(first, run + 1)?;
             for (begin, length) in find_compound_pages(&flags) {

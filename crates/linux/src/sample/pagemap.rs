@@ -121,8 +121,8 @@ enum FrameRunKind {
 fn read_frame_run_kind(first: u64) -> FrameRunKind {
     let flags = |file: &File, frame: u64| {
         let mut bytes = [0u8; 8];
-        file.read_exact_at(&mut bytes, frame * 8)
-            .map(|()| u64::from_ne_bytes(bytes))
+        let read = file.read_exact_at(&mut bytes, frame * 8);
+        read.map(|()| u64::from_ne_bytes(bytes))
     };
     let both = File::open("/proc/kpageflags").and_then(|file| {
         let half = first + u64::from(PAGES_PER_REGION / 2);

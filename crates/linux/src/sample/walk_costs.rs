@@ -135,28 +135,18 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let far = MeasuredMemory::map_mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
-    let by_footprint = FOOTPRINTS_BYTES.map(|footprint_bytes| {
+    let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
         let costs = [
-            mirrored_walk_cost(
-                &near,
-                &data,
-                footprint_bytes,
-                MeasuredMemory::ns_per_independent_read,
-            ),
-            mirrored_walk_cost(
-                &far,
-                &data,
-                footprint_bytes,
-                MeasuredMemory::ns_per_dependent_read,
-            ),
-            mirrored_walk_cost(&near, &data, footprint_bytes, |memory, pages, n| {
+            mirrored_walk_cost(&near, &data, bytes, MeasuredMemory::ns_per_independent_read),
+            mirrored_walk_cost(&far, &data, bytes, MeasuredMemory::ns_per_dependent_read),
+            mirrored_walk_cost(&near, &data, bytes, |memory, pages, n| {
                 memory.ns_per_read_amid_others(&data, pages, n)
             }),
         ];
-        random.extend(costs.map(|cost| (footprint_bytes, cost)));
+        random.extend(costs.map(|cost| (bytes, cost)));
         let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
         FootprintCosts {
-            footprint_bytes,
+            footprint_bytes: bytes,
             independent_ns,
             dependent_ns,
             alone_ns: alone_ns.max(dependent_ns),

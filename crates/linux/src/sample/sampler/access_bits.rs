@@ -213,11 +213,8 @@ impl Sampler for AccessBitsSampler {
         member: &SampledProcess,
         calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>> {
-        list_mappings(
-            member,
-            &sampling_state_of(&mut self.watched, member)?.target,
-            calls,
-        )
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        list_mappings(member, target, calls)
     }
 
     fn start_window(&mut self, slice: &mut ProcessSlice, needs: SampleKinds) -> SliceResult<()> {

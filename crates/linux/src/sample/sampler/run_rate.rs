@@ -364,10 +364,8 @@ impl ProcessProbeRun {
     }
 
     pub fn finish_estimate(mut self, costs: &WalkCosts) -> OverheadEstimate {
-        let (base, huge) = (
-            self.shared_base.shared_fraction(),
-            self.shared_huge.shared_fraction(),
-        );
+        let base = self.shared_base.shared_fraction();
+        let huge = self.shared_huge.shared_fraction();
         self.estimator.leave_out_unprobed_regions(base, huge);
         self.estimator.finish(costs)
     }
