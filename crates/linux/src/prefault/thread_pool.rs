@@ -254,6 +254,7 @@ mod tests {
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     const REGIONS: u64 = 16;
 
@@ -309,6 +310,12 @@ mod tests {
         outcomes
     }
 
+    /// Workers are counted over the whole process, so tests that start some take turns.
+    fn alone() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn workers() -> usize {
         let threads = std::fs::read_dir("/proc/self/task");
         let threads = threads.expect("the folder can be read").flatten();
@@ -323,6 +330,7 @@ mod tests {
 
     #[test]
     fn fills_run_here_or_in_workers_that_end_with_the_pool() {
+        let _alone = alone();
         let process = own();
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
         let memory = OwnMemory::protected(length, ProtFlags::PROT_READ);
@@ -389,6 +397,7 @@ mod tests {
 
     #[test]
     fn a_target_that_holds_its_lock_stops_neither_other_fills_nor_the_end() {
+        let _alone = alone();
         for count in [1, 3] {
             // It requires root and FUSE.
             let Some(stuck) = StuckTarget::start() else {
