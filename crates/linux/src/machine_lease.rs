@@ -1,12 +1,12 @@
 //! Takes over the machine: one manager at a time, with settings that are put back.
 
-pub mod instance;
+pub mod manager_lock;
 pub mod own_files;
 pub mod thp_settings;
 
 use crate::error::Result;
 use crate::machine::KernelBackend;
-use crate::machine_lease::instance::{ManagerLock, state_dir};
+use crate::machine_lease::manager_lock::{ManagerLock, state_dir};
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
 use crate::probe::{self, KernelDecision, ProbeExtent};
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -27,13 +27,15 @@ impl MachineLease {
     ///
     /// # Errors
     /// Another manager is running, or `HAWKEYE_SAMPLER` requests a sampler that does not work.
-    pub fn begin(purpose: &str) -> Result<Self> {
+    pub fn acquire(purpose: &str) -> Result<Self> {
         let state = state_dir();
         let instance = ManagerLock::claim(&state, purpose)?;
         let settings = KernelSettingsGuard::start(&state)?;
         stop_leftover_damon();
-        let decision =
-            probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+        let decision = probe::decide_kernel_methods(&probe::gather_kernel_facts(
+            ProbeExtent::ForManaging,
+            None,
+        )?)?;
         Ok(Self {
             settings,
             _instance: instance,

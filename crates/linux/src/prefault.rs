@@ -207,7 +207,7 @@ impl Prefaulter {
                 .get(*id)
                 .is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
         };
-        let order = members.order().iter().copied();
+        let order = members.in_join_order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
         let followed: HashSet<ProcessId> = self.followed().into_iter().collect();
         for gone in followed.difference(&wanted) {

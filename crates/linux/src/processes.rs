@@ -3,7 +3,7 @@
 //! ```text
 //!  proc_scanner --> process_selector --> managed_processes   found, chosen by the rules, managed
 //!    |                |
-//!    |-- execs        `-- identity, user_names  programs just started; command, user, unit, pod
+//!    |-- exec_tracer  `-- identity, user_names  programs just started; command, user, unit, pod
 //!    v
 //!  process                                      one process, by a handle that survives pid reuse
 //!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
@@ -13,7 +13,7 @@
 //! processes are read by `process_reader` where their owner could delay the answer.
 
 pub mod access;
-pub mod execs;
+pub mod exec_tracer;
 pub mod huge_page_context;
 pub mod identity;
 pub(crate) mod managed_processes;

@@ -50,7 +50,7 @@ impl RecoveryMethod {
         region: RegionAddr,
         calls: &mut TargetCalls,
     ) -> Result<Duration, MachineError> {
-        let failed = |error: LinuxError| error.for_process(process.id);
+        let failed = |error: LinuxError| error.into_machine_error(process.id);
         let mut longest_call;
         match self {
             Self::SplitRemaps => {

@@ -43,7 +43,7 @@ impl FaultTrace {
             told.pidns_ino = own.ino;
         }
         let skel = open.load().map_err(failed)?;
-        let reports = RingBufferReader::of(&skel.maps.advances, parse).map_err(failed)?;
+        let reports = RingBufferReader::for_map(&skel.maps.advances, parse).map_err(failed)?;
         let watchlist =
             FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
         let links = Vec::new();

@@ -3,7 +3,7 @@
 use super::prefault_method::PrefaultMethod;
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{BoundTarget, PageTableReader};
 use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
@@ -69,10 +69,10 @@ pub(super) fn refresh<'a>(
         let zero_page = uses_huge_zero_page();
         let records = calls.list_mappings(process, known.target.read_records());
         let records = records.ok()?;
-        let mappings = mappings_of(&records);
+        let mappings = parse_mapping_records(&records);
         let mapped = mappings.iter().filter_map(|mapping| {
             let method = PrefaultMethod::of(mapping.flags, &enabled, zero_page)?;
-            Some((mapping.eligible().ok()?, method))
+            Some((mapping.eligible_range().ok()?, method))
         });
         let mut known = CachedMappings {
             mapped: mapped.collect(),

@@ -10,8 +10,8 @@ use super::suppressed::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
 use crate::error::{LinuxError, Result};
-use crate::processes::mappings::region_eligible;
-use crate::processes::process::thread_cpu;
+use crate::processes::mappings::check_region_eligible;
+use crate::processes::process::thread_cpu_time;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_policy::prefault::{
     PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreads,
@@ -79,7 +79,7 @@ impl PrefaultLoop {
                 std::thread::sleep(pause.min(IDLE));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
-                self.fault_trace.reports.take();
+                self.fault_trace.reports.take_reports();
                 continue;
             }
             let wait = self.wait_time(busy);
@@ -101,7 +101,7 @@ impl PrefaultLoop {
         let mut done = self.shared.statistics_mut();
         let (workers, helpers) = self.pool.cpu_times();
         done.helper_cpu = self.calls.helper_cpu_time() + helpers;
-        done.cpu = thread_cpu() + workers + done.helper_cpu;
+        done.cpu = thread_cpu_time() + workers + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
         done.pauses = self.pool.pauses();
@@ -144,9 +144,9 @@ impl PrefaultLoop {
     fn read_reports(&mut self, wait: Duration) {
         let heard = if self.pool.has_workers() {
             self.pool.wait(self.fault_trace.reports.fd(), wait);
-            self.fault_trace.reports.take()
+            self.fault_trace.reports.take_reports()
         } else {
-            self.fault_trace.reports.wait(wait)
+            self.fault_trace.reports.wait_for_reports(wait)
         };
         // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
@@ -305,7 +305,8 @@ impl PrefaultLoop {
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
-            Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
+            Ok(Some(now))
+                if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 return Err(PrefaultResult::Occupied);
             }

@@ -3,7 +3,7 @@
 //!
 //! It makes system calls only, so it may be used between a fork and an exec.
 
-use crate::processes::process::descriptor;
+use crate::processes::process::descriptor_from_result;
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -49,9 +49,9 @@ impl Userfaultfd {
             return Err(Errno::last());
         }
         // SAFETY: the call just made this descriptor, and nothing else has it.
-        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
+        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) });
         let mut api = [uapi::API, 0, 0];
-        opened.control(uapi::IOCTL_API, &mut api)?;
+        opened.ioctl(uapi::IOCTL_API, &mut api)?;
         if api[1] & uapi::FEATURE_WRITE_PROTECT == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -62,20 +62,20 @@ impl Userfaultfd {
     pub fn register(&self, range: Range<u64>, mode: WatchMode) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut register = [range.start, length, mode as u64, 0];
-        self.control(uapi::IOCTL_REGISTER, &mut register)
+        self.ioctl(uapi::IOCTL_REGISTER, &mut register)
     }
 
     /// Stops watching addresses.
     pub fn unregister(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut unregister = [range.start, range.end - range.start];
-        self.control(uapi::IOCTL_UNREGISTER, &mut unregister)
+        self.ioctl(uapi::IOCTL_UNREGISTER, &mut unregister)
     }
 
     /// Write-protects pages, or removes the protection and wakes the threads that wait.
-    pub fn protect(&self, range: Range<u64>, protected: bool) -> Result<(), Errno> {
+    pub fn write_protect(&self, range: Range<u64>, protected: bool) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut protect = [range.start, length, u64::from(protected)];
-        self.control(uapi::IOCTL_WRITE_PROTECT, &mut protect)
+        self.ioctl(uapi::IOCTL_WRITE_PROTECT, &mut protect)
     }
 
     /// The address of the next fault that waits for an answer; `None` if none does.
@@ -96,7 +96,7 @@ impl Userfaultfd {
         }
     }
 
-    fn control<const N: usize>(&self, request: u64, argument: &mut [u64; N]) -> Result<(), Errno> {
+    fn ioctl<const N: usize>(&self, request: u64, argument: &mut [u64; N]) -> Result<(), Errno> {
         // SAFETY: `argument` has the size that is part of `request`, and lives through the call.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
         Errno::result(result).map(drop)

@@ -85,10 +85,10 @@ pub struct ThpSettings {
 
 impl HugePageContext {
     /// Reads the huge-page context of a process.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
-        let status = process::read(pid, Process::status)?;
-        let maps = process::read(pid, Process::smaps)?;
+        let status = process::read_proc_entry(pid, Process::status)?;
+        let maps = process::read_proc_entry(pid, Process::smaps)?;
         let mut identity = identify(pid, &users)?;
         let user = users.name_within(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);
@@ -96,12 +96,12 @@ impl HugePageContext {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
             places: merge_neighbours(maps.iter().map(mapping_group)),
-            settings: settings(),
+            settings: read_thp_settings(),
         })
     }
 }
 
-fn settings() -> ThpSettings {
+fn read_thp_settings() -> ThpSettings {
     let folder = Path::new(THP_DIR);
     let read = |name: &str| read_setting(&folder.join(name)).ok();
     let enabled_file = enabled_file();
@@ -152,7 +152,7 @@ fn mapping_group(map: &MemoryMap) -> MappingGroup {
             (true, false) => HugePageAdvice::Huge,
             (false, false) => HugePageAdvice::None,
         },
-        ineligible: mapping.eligible().err().map(|why| why.to_string()),
+        ineligible: mapping.eligible_range().err().map(|why| why.to_string()),
     }
 }
 

@@ -52,7 +52,7 @@ impl ManagedTarget {
 
     /// Descriptors to wait for: the ends of running processes, or the waker. Empty when nothing is
     /// left to manage.
-    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+    pub(crate) fn wait_descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Self::Family(root) => vec![root.fd()],
             Self::Processes(handles) => alive_handles(handles).map(ProcessHandle::fd).collect(),
@@ -164,7 +164,8 @@ impl ManagedProcesses {
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Family(root) => {
-                let named = || Box::new(process::descendants(root.id.pid)) as PidIterator;
+                let named =
+                    || Box::new(process::process_and_descendants(root.id.pid)) as PidIterator;
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
@@ -179,16 +180,16 @@ impl ManagedProcesses {
                 self.scan_machine(step)
             }
         };
-        self.update_order();
-        self.forget_ended(sampler);
+        self.drop_left_from_order();
+        self.release_sampler_of_ended(sampler);
         slice
     }
 
-    fn forget_ended(&self, sampler: &mut dyn Sampler) {
+    fn release_sampler_of_ended(&self, sampler: &mut dyn Sampler) {
         sampler.retain(&|process| self.get(process).is_some());
     }
 
-    fn update_order(&mut self) {
+    fn drop_left_from_order(&mut self) {
         let members = &self.members;
         self.order.retain(|id| {
             let joined = members.get(&id.pid);
@@ -206,7 +207,7 @@ impl ManagedProcesses {
         let mut named = self.named.take().unwrap_or_else(named);
         while let Some(pid) = named.next() {
             if !self.members.contains_key(&pid) {
-                self.admit_one(pid, sampler, now);
+                self.admit_named_process(pid, sampler, now);
             }
             if Instant::now() >= deadline {
                 self.named = Some(named);
@@ -216,7 +217,7 @@ impl ManagedProcesses {
         SliceProgress::Done(())
     }
 
-    fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
+    fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended since it was listed does not join.
         let Ok(identity) = identify(pid, &self.users) else {
             return;
@@ -280,7 +281,7 @@ impl ManagedProcesses {
         judged: Duration,
     ) -> Result<&mut ManagedProcess> {
         // Processes that have left free their descriptors, which may be few.
-        self.forget_ended(sampler);
+        self.release_sampler_of_ended(sampler);
         let process = member.handle.id;
         sampler.bind(process)?;
         self.saw_thp_disabled |= member.thp_disabled;
@@ -303,7 +304,7 @@ impl ManagedProcesses {
             .retain(|_, joined| joined.apply_rules(selector));
         // Its admissible processes were judged by the rules before.
         self.slot_allocation = None;
-        self.update_order();
+        self.drop_left_from_order();
     }
 
     /// Processes with a warm start that have started another program since the last call.
@@ -320,7 +321,7 @@ impl ManagedProcesses {
             .unwrap_or(0)
     }
 
-    pub(crate) fn order(&self) -> &[ProcessId] {
+    pub(crate) fn in_join_order(&self) -> &[ProcessId] {
         &self.order
     }
 

@@ -102,7 +102,7 @@ impl ProcScanner {
     }
 
     /// Discards an unfinished sweep. The next one begins with the first process.
-    pub fn cancel(&mut self) {
+    pub fn cancel_scan(&mut self) {
         self.unfinished = None;
     }
 
@@ -116,12 +116,12 @@ impl ProcScanner {
     pub fn scan(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<ProcScan>> {
         let mut sweep = match self.unfinished.take() {
             Some(sweep) => sweep,
-            None => self.begin(least_bytes),
+            None => self.begin_scan(least_bytes),
         };
         while let Some(pid) = sweep.rest.next() {
-            let bytes = unless_gone("reading /proc/PID/statm", self.anonymous_bytes(pid))?;
+            let bytes = none_if_gone("reading /proc/PID/statm", self.read_anonymous_bytes(pid))?;
             if let Some(anonymous_bytes) = bytes.filter(|bytes| *bytes >= sweep.least_bytes) {
-                if let Some(stat) = unless_gone("reading /proc/PID/stat", self.stat(pid))? {
+                if let Some(stat) = none_if_gone("reading /proc/PID/stat", self.read_stat(pid))? {
                     sweep.large.push((stat, anonymous_bytes));
                 }
             }
@@ -136,7 +136,7 @@ impl ProcScanner {
         }))
     }
 
-    fn begin(&mut self, least_bytes: u64) -> UnfinishedScan {
+    fn begin_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
         let pids: Vec<u32> = self
             .proc
             .iter()
@@ -190,23 +190,28 @@ impl ProcScanner {
         let parents: HashSet<u32> = large.iter().map(|(stat, _)| stat.parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);
         // A parent that cannot be read counts as another program.
-        let read = |pid: &u32| Some((self.stat(*pid).ok()?, self.anonymous_bytes(*pid).ok()?));
+        let read = |pid: &u32| {
+            Some((
+                self.read_stat(*pid).ok()?,
+                self.read_anonymous_bytes(*pid).ok()?,
+            ))
+        };
         unknown.filter_map(read).collect()
     }
 
     /// `resident - shared` of `/proc/PID/statm`.
-    fn anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
+    fn read_anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
         // The kernel does not read the two counters at the same time.
         // Seven numbers of at most 20 digits.
         let mut bytes = [0u8; 160];
-        let pages = anonymous_pages(self.read(pid, "statm", &mut bytes)?);
+        let pages = parse_anonymous_pages(self.read_process_file(pid, "statm", &mut bytes)?);
         Ok(pages.saturating_mul(self.page_bytes))
     }
 
-    fn stat(&self, pid: u32) -> Result<ProcStat, Errno> {
+    fn read_stat(&self, pid: u32) -> Result<ProcStat, Errno> {
         // The file has 52 fields: numbers of at most 20 digits, and one name.
         let mut bytes = [0u8; 2048];
-        let stat = stat(self.read(pid, "stat", &mut bytes)?);
+        let stat = parse_stat(self.read_process_file(pid, "stat", &mut bytes)?);
         let mut stat = stat.ok_or(Errno::ESRCH)?;
         // The folder belongs to the effective user, even if the process is not dumpable.
         let name = pid.to_string();
@@ -216,7 +221,12 @@ impl ProcScanner {
     }
 
     /// Reads a file into `bytes`. A sweep reads a file of every process, so this allocates none.
-    fn read<'b>(&self, pid: u32, file: &str, bytes: &'b mut [u8]) -> Result<&'b [u8], Errno> {
+    fn read_process_file<'b>(
+        &self,
+        pid: u32,
+        file: &str,
+        bytes: &'b mut [u8],
+    ) -> Result<&'b [u8], Errno> {
         let path = format!("{pid}/{file}");
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let file = openat(self.proc.as_fd(), path.as_str(), flags, Mode::empty())?;
@@ -226,7 +236,7 @@ impl ProcScanner {
 }
 
 /// Returns `None` for a process that has ended or that this one may not read.
-fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
+fn none_if_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),
@@ -234,7 +244,7 @@ fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T
     }
 }
 
-fn anonymous_pages(statm: &[u8]) -> u64 {
+fn parse_anonymous_pages(statm: &[u8]) -> u64 {
     let statm = StatM::from_read(statm);
     statm.map_or(0, |pages| pages.resident.saturating_sub(pages.shared))
 }
@@ -248,7 +258,7 @@ struct ProcStat {
     program: ProgramIdentity,
 }
 
-fn stat(text: &[u8]) -> Option<ProcStat> {
+fn parse_stat(text: &[u8]) -> Option<ProcStat> {
     let stat = process::Stat::from_read(text).ok()?;
     let layout = AddressLayout {
         start_code: stat.startcode,
@@ -277,7 +287,7 @@ mod tests {
 
     #[test]
     fn anonymous_memory_is_what_no_file_backs() {
-        let pages = |statm: &str| anonymous_pages(statm.as_bytes());
+        let pages = |statm: &str| parse_anonymous_pages(statm.as_bytes());
         assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
         // A kernel thread.
         assert_eq!(pages("0 0 0 0 0 0 0\n"), 0);
@@ -290,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_command_is_called() {
-        let found = stat(STAT.as_bytes()).expect("the text is a valid stat file");
+        let found = parse_stat(STAT.as_bytes()).expect("the text is a valid stat file");
         assert_eq!(found.process.pid, 42);
         assert_eq!(found.process.start_ticks, 9876);
         assert_eq!((found.parent, found.cpu_ticks), (7, 42));
@@ -298,14 +308,14 @@ mod tests {
         let layout = found.program.layout.expect("the layout is visible");
         let addresses = [layout.start_code, layout.start_stack, layout.start_brk];
         assert_eq!(addresses, [1111, 3333, 6666]);
-        assert_eq!(stat(b"42 (cut off) S 1"), None);
-        assert_eq!(stat(b""), None);
+        assert_eq!(parse_stat(b"42 (cut off) S 1"), None);
+        assert_eq!(parse_stat(b""), None);
     }
 
     #[test]
     fn processes_with_hidden_addresses_are_no_family() {
         let hidden = STAT.replace("3333", "0");
-        let found = stat(hidden.as_bytes()).expect("the text is a valid stat file");
+        let found = parse_stat(hidden.as_bytes()).expect("the text is a valid stat file");
         assert_eq!(found.program.layout, None);
     }
 

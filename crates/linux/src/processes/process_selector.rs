@@ -2,10 +2,10 @@
 //! rules include.
 
 use crate::error::{LinuxError, Result};
-use crate::processes::execs::ExecTracer;
+use crate::processes::exec_tracer::ExecTracer;
 use crate::processes::identity::identify;
 use crate::processes::proc_scanner::{ProcEntry, ProcScan, ProcScanner};
-use crate::processes::process::{self, thread_cpu};
+use crate::processes::process::{self, thread_cpu_time};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
@@ -122,7 +122,7 @@ impl ProcessSelector {
         self.rules = rules;
         self.selection = selection;
         self.passed_over.clear();
-        self.scanner.cancel();
+        self.scanner.cancel_scan();
         self.next_sweep = Duration::ZERO;
     }
 
@@ -168,7 +168,7 @@ impl ProcessSelector {
     }
 
     /// Names of users.
-    pub fn users(&self) -> &UserNames {
+    pub fn user_names(&self) -> &UserNames {
         &self.users
     }
 
@@ -194,11 +194,11 @@ impl ProcessSelector {
         if now < self.next_sweep {
             return SliceProgress::Done(None);
         }
-        let begun = thread_cpu();
+        let begun = thread_cpu_time();
         let found = self
             .scanner
             .scan(self.selection.leaves_under_bytes(), deadline);
-        self.sweep_cpu += thread_cpu().saturating_sub(begun);
+        self.sweep_cpu += thread_cpu_time().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
@@ -244,7 +244,7 @@ impl ProcessSelector {
             let process = seen.process;
             let cores = self
                 .cpu_use
-                .record(process, now, process::age(process), seen.cpu);
+                .record(process, now, process::process_age(process), seen.cpu);
             let managed = is_managed(process);
             if !managed && !self.may_join(seen, cores, now) {
                 continue;
@@ -291,7 +291,7 @@ impl ProcessSelector {
         now: Duration,
     ) -> Result<Option<(ProcessIdentity, ProcessRules)>> {
         let identity = identify(pid, &self.users)?;
-        if age(pid).is_none_or(|age| age < LEAST_AGE) {
+        if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
         Ok(match self.rules.evaluate(&identity) {
@@ -415,9 +415,9 @@ fn process_capacity(descriptors: u64, each: usize) -> usize {
 }
 
 /// Time since a process was started; `None` where it has ended.
-fn age(pid: u32) -> Option<Duration> {
-    let start_ticks = process::read(pid, Process::stat).ok()?.starttime;
-    Some(process::age(ProcessId { pid, start_ticks }))
+fn age_of_pid(pid: u32) -> Option<Duration> {
+    let start_ticks = process::read_proc_entry(pid, Process::stat).ok()?.starttime;
+    Some(process::process_age(ProcessId { pid, start_ticks }))
 }
 
 #[cfg(test)]

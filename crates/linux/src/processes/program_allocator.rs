@@ -63,7 +63,7 @@ const MOST_INTERPRETERS: usize = 5;
 
 /// Looks at the program that `command` would start. `variable` returns a variable of its
 /// environment.
-pub fn inspect(
+pub fn inspect_program(
     command: &Path,
     variable: impl Fn(&str) -> Option<String>,
 ) -> io::Result<InspectedProgram> {
@@ -77,15 +77,16 @@ pub fn inspect(
     let path = fs::canonicalize(path)?;
     let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
         let libraries = Libraries::of(&path, &program, &variable);
-        allocator_of(&path, &program, Constants::read(&path), &libraries)
+        detect_allocator(&path, &program, Constants::read(&path), &libraries)
     });
     Ok(InspectedProgram { path, allocator })
 }
 
 /// What allocates the memory of a running process: by its file and the libraries that it has
 /// mapped.
-pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
-    let (path, maps) = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
+pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
+    let (path, maps) =
+        process::read_proc_entry(pid, |process| Ok((process.exe()?, process.maps()?)))?;
     // The process may see other mounts.
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
@@ -104,7 +105,12 @@ pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
     };
     program.interpreter = program.interpreter.map(|linker| seen(&linker));
     let constants = Constants::read(&exe);
-    Ok(allocator_of(&seen(&path), &program, constants, &libraries))
+    Ok(detect_allocator(
+        &seen(&path),
+        &program,
+        constants,
+        &libraries,
+    ))
 }
 
 /// The file of a command: as `execvp` finds it.
@@ -123,7 +129,7 @@ fn find_program(command: &Path, variable: &impl Fn(&str) -> Option<String>) -> i
 
 /// Opens a file for reading. A pipe or a device in its place is an error: another user may own the
 /// folder, and reading them could wait for ever.
-fn open_regular(path: &Path) -> io::Result<File> {
+fn open_regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options
         .read(true)
@@ -141,7 +147,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
 /// The interpreter after `#!`. Of `/usr/bin/env NAME` it is the name.
 fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut head = Vec::new();
-    open_regular(path)?.take(256).read_to_end(&mut head)?;
+    open_regular_file(path)?.take(256).read_to_end(&mut head)?;
     let Some(rest) = head.strip_prefix(b"#!") else {
         return Ok(None);
     };
@@ -157,7 +163,7 @@ fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     })
 }
 
-fn allocator_of(
+fn detect_allocator(
     path: &Path,
     program: &ElfFacts,
     constants: Constants,
@@ -195,7 +201,7 @@ fn allocator_of(
     if libraries.has("libc.so.6") {
         let linker = program.interpreter.as_deref().and_then(|linker| {
             let mut bytes = Vec::new();
-            let file = open_regular(linker).ok()?;
+            let file = open_regular_file(linker).ok()?;
             file.take(MOST_SEARCHED).read_to_end(&mut bytes).ok()?;
             Some(Constants(bytes))
         });
@@ -304,7 +310,7 @@ struct ElfFacts {
 impl ElfFacts {
     /// `None` for a file that is not such a file, or is damaged.
     fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(open_regular(path).ok()?);
+        let cache = ReadCache::new(open_regular_file(path).ok()?);
         let data = &cache;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -346,11 +352,11 @@ struct Constants(Vec<u8>);
 
 impl Constants {
     fn read(path: &Path) -> Self {
-        Self(Self::section(path).unwrap_or_default())
+        Self(Self::read_rodata(path).unwrap_or_default())
     }
 
-    fn section(path: &Path) -> Option<Vec<u8>> {
-        let cache = ReadCache::new(open_regular(path).ok()?);
+    fn read_rodata(path: &Path) -> Option<Vec<u8>> {
+        let cache = ReadCache::new(open_regular_file(path).ok()?);
         let data = &cache;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -412,23 +418,23 @@ mod tests {
 
     #[test]
     fn a_program_of_the_c_library_is_recognised_through_path_links_and_scripts() {
-        let sh = inspect(Path::new("sh"), own_variable).expect("there is a shell");
-        let direct = inspect(&sh.path, own_variable).expect("the shell's file");
+        let sh = inspect_program(Path::new("sh"), own_variable).expect("there is a shell");
+        let direct = inspect_program(&sh.path, own_variable).expect("the shell's file");
         assert_eq!(sh, direct);
         let folder = tempfile::tempdir().expect("a folder");
         let inner = script(folder.path(), "inner", "#!/usr/bin/env sh\nexit\n");
         let outer = format!("#! {}\n", inner.display());
         let outer = script(folder.path(), "outer", &outer);
-        let found = inspect(&outer, own_variable).expect("it is found");
+        let found = inspect_program(&outer, own_variable).expect("it is found");
         assert_eq!(found.path, sh.path);
     }
 
     #[test]
     fn a_missing_program_is_an_error_that_says_so() {
         let path = |name: &str| (name == "PATH").then(|| "/nowhere".to_owned());
-        let error = inspect(Path::new("sh"), path).expect_err("there is none");
+        let error = inspect_program(Path::new("sh"), path).expect_err("there is none");
         assert!(error.to_string().contains("PATH"), "{error}");
-        let missing = inspect(Path::new("/nowhere/sh"), path);
+        let missing = inspect_program(Path::new("/nowhere/sh"), path);
         assert_eq!(
             missing.map_err(|error| error.kind()),
             Err(io::ErrorKind::NotFound)
@@ -440,7 +446,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let found = inspect(&pipe, own_variable).map_err(|error| error.kind());
+        let found = inspect_program(&pipe, own_variable).map_err(|error| error.kind());
         assert_eq!(found, Err(io::ErrorKind::InvalidInput));
         assert!(ElfFacts::read(&pipe).is_none());
     }
@@ -454,17 +460,19 @@ mod tests {
             "LD_PRELOAD" => Some(preload.display().to_string()),
             _ => own_variable(name),
         };
-        let found = inspect(Path::new("sh"), variable).expect("there is a shell");
+        let found = inspect_program(Path::new("sh"), variable).expect("there is a shell");
         assert_eq!(found.allocator, ProgramAllocator::Tcmalloc);
     }
 
     #[test]
     fn a_running_process_is_recognised_by_what_it_has_mapped() {
-        let own = of_process(std::process::id()).expect("this process exists");
+        let own = allocator_of_process(std::process::id()).expect("this process exists");
         let exe = Path::new("/proc/self/exe");
-        let file = inspect(exe, own_variable).expect("its file").allocator;
+        let file = inspect_program(exe, own_variable)
+            .expect("its file")
+            .allocator;
         assert_eq!(own, file);
-        assert!(of_process(u32::MAX >> 1).is_err());
+        assert!(allocator_of_process(u32::MAX >> 1).is_err());
     }
 
     #[test]
@@ -513,7 +521,7 @@ mod tests {
             if let Some(program) = ElfFacts::read(&path) {
                 let libraries = Libraries::of(&path, &program, &own_variable);
                 let constants = Constants::read(&path);
-                let _: ProgramAllocator = allocator_of(&path, &program, constants, &libraries);
+                let _: ProgramAllocator = detect_allocator(&path, &program, constants, &libraries);
             }
         }
     }

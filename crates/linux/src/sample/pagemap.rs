@@ -62,7 +62,7 @@ impl Pagemap {
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = process::read(pid, Process::smaps)?;
+    let maps = process::read_proc_entry(pid, Process::smaps)?;
     let ksm = KsmState::default();
     let mapping = |map: &MemoryMap| {
         let mapping = Mapping::from_smaps(map);

@@ -2,7 +2,7 @@
 
 use super::Scale;
 use crate::error::{BenchError, BenchResult, bail, impossible};
-use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
     KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
 };
@@ -44,7 +44,7 @@ impl BenchHost {
     }
 
     fn prepared_lease() -> BenchResult<MachineLease> {
-        let mut lease = MachineLease::begin("bench")?;
+        let mut lease = MachineLease::acquire("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
@@ -187,7 +187,7 @@ fn restore_on_signals() -> BenchResult<()> {
 
 /// Memory available without swapping or evicting anything, in bytes.
 pub fn available_bytes() -> u64 {
-    hawkeye_linux::memory::system_memory::machine_use().map_or(0, |memory| {
+    hawkeye_linux::memory::system_memory::machine_memory_use().map_or(0, |memory| {
         memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }

@@ -20,7 +20,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut longest = Duration::ZERO;
         for _ in 0..TIMES {
             let target = tables.bind(pid)?;
-            let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+            let ranges = mappings::eligible_ranges(&tables.mappings(&target)?).ranges;
             let begun = Instant::now();
             clear_refs::clear(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);

@@ -2,7 +2,7 @@
 
 use super::{Executable, ProfileStore, ProgramProfile};
 use crate::page_sizes::ObservedSize;
-use crate::processes::process::age;
+use crate::processes::process::process_age;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
@@ -90,7 +90,7 @@ impl ProfileRecorder {
             let page = executable.map(|executable| {
                 let known = self.learned.load(&executable);
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
-                ProcessProfile::new(known, age(process) <= YOUNG, now)
+                ProcessProfile::new(known, process_age(process) <= YOUNG, now)
             });
             self.pages.insert(process, page);
         }

@@ -117,13 +117,13 @@ impl ManagedProcesses {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = identify(pid, step.selector.users()) {
+        if let Ok(identity) = identify(pid, step.selector.user_names()) {
             joined.member.identity = identity;
         }
         joined.judged = step.now;
         joined.program = program.cloned();
         let stays = joined.apply_rules(step.selector)
-            && process::may_be_managed(pid, &joined.member.terms).is_ok();
+            && process::check_real_time_rule(pid, &joined.member.terms).is_ok();
         if !stays {
             self.members.remove(&pid);
         }
@@ -178,7 +178,7 @@ impl ManagedProcesses {
             identity,
             terms,
         } = newcomer;
-        let admitted = process::may_be_managed(process.pid, &terms)
+        let admitted = process::check_real_time_rule(process.pid, &terms)
             .and_then(|()| SampledProcess::open(process.pid, identity, terms))
             .and_then(|member| {
                 // Another process may have its pid by now.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::own_memory::OwnMemory;
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_test_support::events::process;
@@ -162,14 +162,14 @@ fn an_abandoned_listing_disturbs_no_other() {
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
         let expected = tables.mappings(&init).expect("the mappings can be listed");
-        assert_eq!(mappings_of(&listed.data).len(), expected.len());
+        assert_eq!(parse_mapping_records(&listed.data).len(), expected.len());
     }
     let late = slow
         .wait_for_result(LONG)
         .expect("the helper runs")
         .expect("the helper answers");
     assert!(late.result.is_ok());
-    let late = mappings_of(&late.data);
+    let late = parse_mapping_records(&late.data);
     let ours = many.address()..many_end;
     let each = late.iter().filter(|m| ours.contains(&m.range.start));
     assert_eq!(each.count(), 5000);
@@ -178,8 +178,8 @@ fn an_abandoned_listing_disturbs_no_other() {
 
 /// Maps pages of memory of which no two neighbours are one mapping.
 fn many_mappings(pages: usize) -> OwnMemory {
-    let memory =
-        OwnMemory::protected(pages * 4096, ProtFlags::PROT_NONE).expect("memory can be mapped");
+    let memory = OwnMemory::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
+        .expect("memory can be mapped");
     for page in (0..pages).step_by(2) {
         // SAFETY: a page of that memory.
         let page = unsafe { memory.start().byte_add(page * 4096) };

@@ -47,7 +47,7 @@ pub enum CpuIdentity {
 impl CpuIdentity {
     /// From the text of `/proc/cpuinfo`.
     pub fn parse(cpuinfo: &str) -> Self {
-        let field = |name| fields::field(cpuinfo, name);
+        let field = |name| fields::field_value(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
         match field("vendor_id") {
             Some("GenuineIntel") => Self::Intel {

@@ -3,7 +3,7 @@
 use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of};
 use super::{SampledProcess, Sampler, SliceContext, SliceResult, own_huge_bytes};
 use crate::error::{LinuxError, Result};
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
@@ -85,7 +85,7 @@ fn mappings_now(
     calls: &mut TargetCalls,
 ) -> Result<Vec<Mapping>> {
     let records = calls.list_mappings(member.handle.id, target.read_records())?;
-    Ok(mappings_of(&records))
+    Ok(parse_mapping_records(&records))
 }
 
 /// Starts a walk over what is eligible now.
@@ -97,7 +97,7 @@ fn start_walk(
 ) -> Result<RegionWalk> {
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
-        member.eligible = mappings::eligible(&mappings_now(member, target, calls)?);
+        member.eligible = mappings::eligible_ranges(&mappings_now(member, target, calls)?);
     }
     Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
 }
@@ -332,7 +332,7 @@ impl Sampler for AccessBitsSampler {
             }
             found => found?,
         };
-        Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
+        Ok(found.is_some_and(|m| mappings::check_region_eligible(&[m], region).is_ok()))
     }
 
     fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64> {
@@ -380,7 +380,7 @@ impl Sampler for AccessBitsSampler {
 pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<OverheadEstimate> {
     let member = SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?;
     let target = bits.tables.bind(pid)?;
-    let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
+    let ranges = mappings::eligible_ranges(&bits.tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
     tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;

@@ -31,7 +31,7 @@ pub(super) struct PopulationSampler {
 }
 
 fn read(pid: u32) -> Result<PopulationReading> {
-    let eligible = mappings::eligible(&pagemap::mappings(pid)?);
+    let eligible = mappings::eligible_ranges(&pagemap::mappings(pid)?);
     let regions = pagemap::population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
 }

@@ -48,7 +48,7 @@ impl ExecTracer {
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;
         Ok(Self {
-            reports: RingBufferReader::of(&skel.maps.started, parse).map_err(failed)?,
+            reports: RingBufferReader::for_map(&skel.maps.started, parse_report).map_err(failed)?,
             _skel: skel,
         })
     }
@@ -60,12 +60,12 @@ impl ExecTracer {
 
     /// The reports since the last call.
     pub fn take_reports(&self) -> Vec<StartedProgram> {
-        self.reports.take()
+        self.reports.take_reports()
     }
 }
 
 /// One `struct started_program`.
-fn parse(bytes: &[u8]) -> Option<StartedProgram> {
+fn parse_report(bytes: &[u8]) -> Option<StartedProgram> {
     let pid = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let command = bytes.get(4..)?.split(|byte| *byte == 0).next()?;
     Some(StartedProgram {
@@ -86,7 +86,7 @@ mod tests {
             pid: 7,
             command: "java".into(),
         };
-        assert_eq!(parse(&bytes), Some(java));
-        assert_eq!(parse(b"abc"), None);
+        assert_eq!(parse_report(&bytes), Some(java));
+        assert_eq!(parse_report(b"abc"), None);
     }
 }
