@@ -18,7 +18,7 @@ use crate::promote::process_madvise::CollapseRetry;
 use crate::promote::reserve::{RESERVE, ReserveLease};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEvents, WalkCounters};
-use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
+use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs;
 use crate::stop::{StopSignals, WaitResult};
@@ -182,8 +182,8 @@ impl LinuxMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-        slice: impl FnOnce(&mut dyn Sampler, &mut SampledProcess, &mut SliceContext) -> SliceResult<T>,
-    ) -> Partial<T> {
+        slice: impl FnOnce(&mut dyn Sampler, &mut SampledProcess, &mut SliceContext) -> Result<T>,
+    ) -> Called<T> {
         let deadline = self.to_instant(until);
         let member = self.members.get_mut(process)?;
         let calls = &mut self.calls;
@@ -316,9 +316,11 @@ impl Machine for LinuxMachine {
         match scope {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
-            MemoryScope::Group(path) => self.groups.usage_of_cgroup(path).ok_or_else(|| {
-                MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
-            }),
+            MemoryScope::Group(path) => {
+                self.groups.usage_of_cgroup(Path::new(path)).ok_or_else(|| {
+                    MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
+                })
+            }
         }
     }
 
@@ -526,12 +528,9 @@ impl Sampling for LinuxMachine {
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
-        let deadline = self.to_instant(until);
-        let member = self.members.get_mut(process)?;
-        let calls = &mut self.calls;
-        self.sampler
-            .probe(member, &mut SliceContext { calls, deadline })
-            .map_err(|e| e.into_machine_error(process))
+        self.run_sampler_slice(process, until, |sampler, member, turn| {
+            sampler.probe(member, turn)
+        })
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {

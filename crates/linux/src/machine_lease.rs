@@ -5,7 +5,6 @@ pub mod own_files;
 pub mod thp_settings;
 
 use crate::error::Result;
-use crate::machine::KernelBackend;
 use crate::machine_lease::manager_lock::{ManagerLock, state_dir};
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
 use crate::probe::{self, KernelDecision, ProbeExtent};
@@ -46,11 +45,6 @@ impl MachineLease {
     /// The methods that the probe chose.
     pub fn decision(&self) -> &KernelDecision {
         &self.decision
-    }
-
-    /// Sets up the chosen methods.
-    pub fn kernel_backend(&self) -> Result<KernelBackend> {
-        probe::kernel_backend(&self.decision)
     }
 
     /// The settings that may be changed while the machine is managed.

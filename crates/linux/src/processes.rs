@@ -13,17 +13,17 @@
 //! processes are read by `process_reader` where their owner could delay the answer.
 
 pub mod access;
-pub mod exec_tracer;
+pub(crate) mod exec_tracer;
 pub mod huge_page_context;
-pub mod identity;
+pub(crate) mod identity;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
 pub(crate) mod pid_namespace;
-pub mod proc_scanner;
+pub(crate) mod proc_scanner;
 pub mod process;
 pub(crate) mod process_reader;
-pub mod process_selector;
+pub(crate) mod process_selector;
 pub mod program_allocator;
 pub mod schedstat;
-pub mod user_names;
+pub(crate) mod user_names;

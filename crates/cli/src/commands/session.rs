@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
-use hawkeye_linux::probe::decide::SamplerKind;
+use hawkeye_linux::probe::{self, decide::SamplerKind};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
@@ -128,7 +128,7 @@ impl PreparedSession {
                 );
             }
         }
-        let mut backend = lease.kernel_backend()?;
+        let mut backend = probe::kernel_backend(lease.decision())?;
         if policy.sample_kinds().overhead() {
             backend
                 .prepare_overhead(&state_dir(), config.counters)

@@ -5,6 +5,7 @@ use crate::options;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
 use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::probe;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
 use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
@@ -205,7 +206,7 @@ impl DemoMachine {
         let policy = options::policy(policy, &settings)?;
         // No policy of the demo needs overhead, which takes hardware counters or measured walk
         // costs.
-        let means = self.0.kernel_backend()?;
+        let means = probe::kernel_backend(self.0.decision())?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());

@@ -38,15 +38,11 @@ impl Explain for LinuxMachine {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time = process::check_real_time_rule(pid, &ProcessRules::default()).err();
-                let reasons = [
-                    real_time.map(|error| error.to_string()),
-                    selector.why_not_managed(pid),
-                ];
-                reasons
-                    .into_iter()
-                    .flatten()
-                    .reduce(|a, b| format!("{a}; {b}"))
+                let real_time = process::check_real_time_rule(pid, &ProcessRules::default());
+                let real_time = real_time.err().map(|error| error.to_string());
+                let reasons = [real_time, selector.why_not_managed(pid)];
+                let reasons = reasons.into_iter().flatten();
+                reasons.reduce(|a, b| format!("{a}; {b}"))
             }
             (Ok(_), None) => None,
         }
@@ -62,13 +58,10 @@ impl Explain for LinuxMachine {
 
 /// The pod, container or unit of a process, in words.
 fn pod_container_or_unit(identity: &ProcessIdentity) -> Option<String> {
-    let pod = identity.pod.as_ref();
-    let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
-    let container = || {
-        identity
-            .container
-            .as_ref()
-            .map(|id| format!("container {id}"))
-    };
-    pod.or_else(container).or_else(|| identity.unit.clone())
+    if let Some(pod) = &identity.pod {
+        return Some(format!("pod {} ({})", pod.uid, pod.qos));
+    }
+    let container = identity.container.as_ref();
+    let container = container.map(|id| format!("container {id}"));
+    container.or_else(|| identity.unit.clone())
 }

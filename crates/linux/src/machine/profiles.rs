@@ -50,11 +50,7 @@ impl FaultPageSizes for LinuxMachine {
         self.sizing.set(process, orders).map_err(failed)?;
         let now = self.now();
         // An empty set can mean that memory is short, which says nothing about the program.
-        if let Some(recorder) = self
-            .profile_recorder
-            .as_mut()
-            .filter(|_| !orders.is_empty())
-        {
+        if let (Some(recorder), false) = (&mut self.profile_recorder, orders.is_empty()) {
             recorder.record_sizes(process, orders, now);
         }
         Ok(())

@@ -189,21 +189,18 @@ fn take_lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Fore
                     replace_lock_file(&path, &found, purpose)?;
                     continue;
                 }
-                // A process that only calls `holder` has the lock for a moment.
-                let seen = !holders.is_empty();
-                held = Some(ForeignManagerLock {
+                let foreign = ForeignManagerLock {
                     path: path.clone(),
                     holders,
                     recorded,
                     inode: found.ino(),
-                });
-                if seen
-                    && held
-                        .as_ref()
-                        .is_some_and(|held| held.recorded_manager().is_some())
-                {
+                };
+                let is_manager = foreign.recorded_manager().is_some();
+                held = Some(foreign);
+                if is_manager {
                     break;
                 }
+                // A process that only calls `holder` has the lock for a moment.
                 std::thread::sleep(BETWEEN_TRIES);
             }
             Err((_, errno)) => {

@@ -17,34 +17,23 @@ const PRIVATE: u32 = 0o600;
 /// Names to try for a file that is set aside.
 const MOST_ASIDE: u32 = 1000;
 
-/// Why a file is not read, as a clause that follows its name.
-#[derive(Debug, Error)]
-pub enum DistrustReason {
-    /// The system call failed.
-    #[error("cannot be read ({0})")]
-    Io(#[from] io::Error),
-    /// A folder, a pipe or a device.
-    #[error("is not a regular file")]
-    NotAFile,
-    /// A symbolic link, which may lead anywhere.
-    #[error("is a symbolic link")]
-    Link,
-    /// It belongs to another user, which can change it.
-    #[error("belongs to user {0}, so its contents are not trusted")]
-    Owner(u32),
-    /// Other users may change it.
-    #[error("can be written by other users (mode {0:o})")]
-    Writable(u32),
-    /// It is larger than anything that HawkEye writes there, in bytes.
-    #[error("is longer than {0} bytes")]
-    TooLong(u64),
-}
-
 /// Why a file is not used, as a clause that follows its name.
 #[derive(Debug, Error)]
 pub(crate) enum UnusableReason {
-    #[error(transparent)]
-    Distrusted(#[from] DistrustReason),
+    #[error("cannot be read ({0})")]
+    Io(#[from] io::Error),
+    #[error("is not a regular file")]
+    NotAFile,
+    /// It may lead anywhere.
+    #[error("is a symbolic link")]
+    Link,
+    #[error("belongs to user {0}, so its contents are not trusted")]
+    Owner(u32),
+    #[error("can be written by other users (mode {0:o})")]
+    Writable(u32),
+    /// It is larger than anything that HawkEye writes there.
+    #[error("is longer than {0} bytes")]
+    TooLong(u64),
     #[error("is damaged ({0})")]
     Damaged(#[from] serde_json::Error),
     #[error("has version {found}, and this program knows version {known}")]
@@ -58,7 +47,10 @@ pub(crate) enum UnusableReason {
 
 /// Reads a file of at most `most_bytes` that root or this user has written. `None` if the file does
 /// not exist.
-pub fn read_trusted_file(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, DistrustReason> {
+pub(crate) fn read_trusted_file(
+    path: &Path,
+    most_bytes: u64,
+) -> Result<Option<Vec<u8>>, UnusableReason> {
     let mut options = OpenOptions::new();
     options.read(true);
     // A pipe in its place must not block the start.
@@ -67,31 +59,31 @@ pub fn read_trusted_file(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-            return Err(DistrustReason::Link);
+            return Err(UnusableReason::Link);
         }
         Err(error) => return Err(error.into()),
     };
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(DistrustReason::NotAFile);
+        return Err(UnusableReason::NotAFile);
     }
     check_only_trusted_can_write(&found)?;
     let mut text = Vec::new();
     file.take(most_bytes + 1).read_to_end(&mut text)?;
     if text.len() as u64 > most_bytes {
-        return Err(DistrustReason::TooLong(most_bytes));
+        return Err(UnusableReason::TooLong(most_bytes));
     }
     Ok(Some(text))
 }
 
 /// Checks that only root and this user can change the file or folder that this describes.
-pub fn check_only_trusted_can_write(found: &Metadata) -> Result<(), DistrustReason> {
+pub(crate) fn check_only_trusted_can_write(found: &Metadata) -> Result<(), UnusableReason> {
     if !is_trusted(found.uid()) {
-        return Err(DistrustReason::Owner(found.uid()));
+        return Err(UnusableReason::Owner(found.uid()));
     }
     let by_group = found.mode() & 0o020 != 0 && found.gid() != 0;
     if by_group || found.mode() & 0o002 != 0 {
-        return Err(DistrustReason::Writable(found.mode() & 0o7777));
+        return Err(UnusableReason::Writable(found.mode() & 0o7777));
     }
     Ok(())
 }
@@ -191,7 +183,7 @@ mod tests {
         assert_eq!(found.as_deref(), Some(&b"text"[..]));
         assert!(matches!(
             read_trusted_file(&path, 3),
-            Err(DistrustReason::TooLong(3))
+            Err(UnusableReason::TooLong(3))
         ));
         let missing = read_trusted_file(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));

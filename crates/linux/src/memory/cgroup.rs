@@ -53,7 +53,7 @@ impl CgroupLimits {
     /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
     /// out if it vanishes or its process ends meanwhile. `now` is the time on any monotonic clock.
     pub fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Vec<GroupMemory> {
-        let Some((version, _)) = self.hierarchy else {
+        let Some((version, root)) = self.hierarchy.clone() else {
             return Vec::new();
         };
         self.find_cgroups(now, processes, process_age, |pid| {
@@ -66,7 +66,7 @@ impl CgroupLimits {
             };
             for path in home.ancestors() {
                 let group = seen.entry(path).or_insert_with(|| {
-                    let folder = self.cgroup_folder(path)?;
+                    let folder = cgroup_folder(&root, path);
                     Some(GroupMemory {
                         name: path.display().to_string(),
                         usage: memory_usage(version, &folder)?,
@@ -85,9 +85,9 @@ impl CgroupLimits {
     }
 
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
-    pub fn usage_of_cgroup(&self, path: &str) -> Option<MemoryUse> {
-        let (version, _) = self.hierarchy.as_ref()?;
-        memory_usage(*version, &self.cgroup_folder(Path::new(path))?)
+    pub fn usage_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
+        let (version, root) = self.hierarchy.as_ref()?;
+        memory_usage(*version, &cgroup_folder(root, path))
     }
 
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
@@ -95,16 +95,11 @@ impl CgroupLimits {
     pub fn own_remaining_bytes(&self) -> Option<u64> {
         let (version, _) = self.hierarchy.as_ref()?;
         let home = memory_cgroup_of(*version, std::process::id())?;
-        let room = |path: &Path| {
-            let usage = memory_usage(*version, &self.cgroup_folder(path)?)?;
-            Some(usage.total_bytes.saturating_sub(usage.used_bytes))
-        };
-        home.ancestors().filter_map(room).min()
-    }
-
-    fn cgroup_folder(&self, path: &Path) -> Option<PathBuf> {
-        let (_, root) = self.hierarchy.as_ref()?;
-        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+        let usages = home
+            .ancestors()
+            .filter_map(|path| self.usage_of_cgroup(path));
+        let rooms = usages.map(|usage| usage.total_bytes.saturating_sub(usage.used_bytes));
+        rooms.min()
     }
 
     /// Finds the cgroup of each process, unless it was found a moment ago.
@@ -124,6 +119,10 @@ impl CgroupLimits {
             }
         }
     }
+}
+
+fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
+    root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
 }
 
 /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
@@ -157,7 +156,7 @@ pub(crate) fn remaining_swap_bytes(pid: u32) -> Option<u64> {
 /// The least value of a cgroup and its ancestors.
 fn least_remaining_swap(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
-        let folder = root.join(group.strip_prefix("/").unwrap_or(group));
+        let folder = cgroup_folder(root, group);
         let most = read_number_from_file(&folder, "memory.swap.max")?;
         Some(
             most.saturating_sub(read_number_from_file(&folder, "memory.swap.current").unwrap_or(0)),
@@ -308,10 +307,10 @@ mod tests {
         assert_eq!(found[0].name, "/a");
         assert_eq!(Some(found[0].usage), use_of(1500, 5000));
         assert_eq!(found[0].members, [process(1), process(2)]);
-        assert_eq!(groups.usage_of_cgroup("/a"), use_of(1500, 5000));
-        assert_eq!(groups.usage_of_cgroup("/a/b"), None);
+        assert_eq!(groups.usage_of_cgroup(Path::new("/a")), use_of(1500, 5000));
+        assert_eq!(groups.usage_of_cgroup(Path::new("/a/b")), None);
         let _ = fs::remove_dir_all(tree.0.join("a"));
-        assert_eq!(groups.usage_of_cgroup("/a"), None);
+        assert_eq!(groups.usage_of_cgroup(Path::new("/a")), None);
         assert_eq!(groups.read(Duration::from_secs(2), &all), []);
     }
 

@@ -72,7 +72,7 @@ impl RecoveryMethod {
                 longest_call = calls.split_huge_page(process, region).map_err(failed)?;
                 for (first, pages) in consecutive_runs(&zero) {
                     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-                    let bytes = u64::from(pages) * BASE_PAGE_BYTES;
+                    let bytes = pages as u64 * BASE_PAGE_BYTES;
                     let took = calls.page_out(process, start..start + bytes);
                     longest_call = longest_call.max(took.map_err(failed)?);
                 }
@@ -88,15 +88,9 @@ impl RecoveryMethod {
 }
 
 /// Runs of consecutive numbers: (first, length).
-fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, u16)> {
-    let mut runs: Vec<(u16, u16)> = Vec::new();
-    for &index in sorted {
-        match runs.last_mut() {
-            Some((first, count)) if *first + *count == index => *count += 1,
-            _ => runs.push((index, 1)),
-        }
-    }
-    runs
+fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, usize)> {
+    let runs = sorted.chunk_by(|one, next| one + 1 == *next);
+    runs.map(|run| (run[0], run.len())).collect()
 }
 
 #[cfg(test)]

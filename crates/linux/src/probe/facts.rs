@@ -128,15 +128,11 @@ pub fn gather_kernel_facts(
     };
     let mut first_touch = Duration::ZERO;
     let access_bits = into_check_result(try_access_bits(tables.as_mut(), &mut first_touch))?;
-    let damon = if extent == ProbeExtent::Everything
-        || !access_bits.works()
-        || super::requested_sampler().is_some()
-    {
-        into_check_result(try_damon())?
-    } else {
-        not_needed_for_managing()
-    };
-    let mut facts = KernelFacts {
+    let everything = extent == ProbeExtent::Everything;
+    let needs_damon = !access_bits.works() || super::requested_sampler().is_some();
+    // Fields are checked in the order in which they are given here.
+    Ok(KernelFacts {
+        damon: check_if(everything || needs_damon, try_damon)?,
         host,
         page_table_walk,
         page_table_levels,
@@ -148,31 +144,32 @@ pub fn gather_kernel_facts(
         soft_dirty,
         write_protection,
         page_out,
-        fault_ahead_collapse: not_needed_for_managing(),
-        fault_ahead_read: not_needed_for_managing(),
-        first_touches: not_needed_for_managing(),
-        counters: not_needed_for_managing(),
-        damon,
-        page_idle: not_needed_for_managing(),
         prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
-        small_pages: Vec::new(),
-    };
-    if extent == ProbeExtent::Everything {
-        facts.fault_ahead_collapse = into_check_result(try_prefault_collapse())?;
-        facts.small_pages = try_sizes(settings.as_deref_mut())?;
-        facts.fault_ahead_read = into_check_result(try_prefault_read(settings))?;
-        facts.first_touches = into_check_result(try_first_touches())?;
-        facts.counters = into_check_result(try_counters())?;
-        facts.page_idle = into_check_result(fail_unless_holds(
-            Path::new("/sys/kernel/mm/page_idle/bitmap").exists(),
-            "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
-        ))?;
-    }
-    Ok(facts)
+        fault_ahead_collapse: check_if(everything, try_prefault_collapse)?,
+        small_pages: if everything {
+            try_sizes(settings.as_deref_mut())?
+        } else {
+            Vec::new()
+        },
+        fault_ahead_read: check_if(everything, || try_prefault_read(settings))?,
+        first_touches: check_if(everything, try_first_touches)?,
+        counters: check_if(everything, try_counters)?,
+        page_idle: check_if(everything, || {
+            fail_unless_holds(
+                Path::new("/sys/kernel/mm/page_idle/bitmap").exists(),
+                "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
+            )
+        })?,
+    })
 }
 
-fn not_needed_for_managing() -> KernelCheckResult {
-    KernelCheckResult::NotTried("not needed for managing".into())
+/// Tries a primitive if that is wanted.
+fn check_if(wanted: bool, check: impl FnOnce() -> TryResult) -> Result<KernelCheckResult> {
+    if wanted {
+        return into_check_result(check());
+    }
+    let why = "not needed for managing";
+    Ok(KernelCheckResult::NotTried(why.into()))
 }
 
 /// How a try ended that did not show a primitive to work.

@@ -27,7 +27,7 @@ pub const REGIONS: u64 = 8;
 
 /// Orders for the child; it answers with nanoseconds, a count or an errno.
 #[repr(u8)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, strum::FromRepr)]
 pub enum ChildCommand {
     /// Write one byte into every base page of the first half of its regions.
     Touch = b't',
@@ -229,28 +229,38 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
 unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
     let pages = ProbeChild::touched_page_count() as usize;
     let page = |index: usize| memory.wrapping_add(index * usize_of(BASE_PAGE_BYTES));
-    match order {
-        o if o == ChildCommand::Touch as u8 || o == ChildCommand::TouchTen as u8 => {
-            let touched = if o == ChildCommand::Touch as u8 {
-                pages
-            } else {
-                10
-            };
-            for index in 0..touched {
-                // SAFETY: within the mapping, by the contract above.
-                unsafe { page(index).write_volatile(marker_byte(index)) };
-            }
-            0
+    let touch = |pages: usize| {
+        for index in 0..pages {
+            // SAFETY: within the mapping, by the contract above.
+            unsafe { page(index).write_volatile(marker_byte(index)) };
         }
-        o if o == ChildCommand::Read as u8 => {
+        0
+    };
+    // SAFETY: advice about the child's own mapping.
+    let advise = |advice| unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 };
+    let Some(command) = ChildCommand::from_repr(order) else {
+        let (base, order) = (order >= BASE_BLOCKS, u32::from(order & !BASE_BLOCKS));
+        return touch_blocks(
+            order,
+            if base {
+                libc::MADV_NOHUGEPAGE
+            } else {
+                libc::MADV_HUGEPAGE
+            },
+        );
+    };
+    match command {
+        ChildCommand::Touch => touch(pages),
+        ChildCommand::TouchTen => touch(10),
+        ChildCommand::Read => {
             let begun = monotonic_ns();
             for index in 0..pages {
-                // SAFETY: as above.
+                // SAFETY: within the mapping, by the contract above.
                 let _ = unsafe { page(index).read_volatile() };
             }
             monotonic_ns() - begun
         }
-        o if o == ChildCommand::Verify as u8 => {
+        ChildCommand::Verify => {
             let mut wrong = 0;
             for index in 0..pages {
                 for offset in 0..usize_of(BASE_PAGE_BYTES) {
@@ -262,22 +272,9 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
             }
             wrong
         }
-        o if o == ChildCommand::Protect as u8 => {
-            let start = memory as u64;
-            match protect_from_writes(start..start + HUGE_PAGE_BYTES) {
-                Ok(()) => 0,
-                Err(errno) => errno as u64,
-            }
-        }
-        o if o >= BLOCKS => {
-            let advice = if o >= BASE_BLOCKS {
-                libc::MADV_NOHUGEPAGE
-            } else {
-                libc::MADV_HUGEPAGE
-            };
-            touch_blocks(u32::from(o & !BASE_BLOCKS), advice)
-        }
-        o if o == ChildCommand::LeaveTlb as u8 => {
+        ChildCommand::WantHuge => advise(libc::MADV_HUGEPAGE),
+        ChildCommand::WantBase => advise(libc::MADV_NOHUGEPAGE),
+        ChildCommand::LeaveTlb => {
             let all = libc::PROT_READ | libc::PROT_WRITE;
             for protection in [libc::PROT_NONE, all] {
                 // SAFETY: the child's own mapping, which no other thread touches meanwhile.
@@ -285,14 +282,9 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
             }
             0
         }
-        o => {
-            let advice = if o == ChildCommand::WantBase as u8 {
-                libc::MADV_NOHUGEPAGE
-            } else {
-                libc::MADV_HUGEPAGE
-            };
-            // SAFETY: advice about the child's own mapping.
-            unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 }
+        ChildCommand::Protect => {
+            let start = memory as u64;
+            protect_from_writes(start..start + HUGE_PAGE_BYTES).map_or_else(|e| e as u64, |()| 0)
         }
     }
 }

@@ -6,11 +6,11 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use procfs::process::Process;
 use std::fs;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// A client of a Unix socket, as the kernel recorded it when it connected.
@@ -96,26 +96,13 @@ fn user_namespace_of(pid: u32) -> Option<Namespace> {
 /// Whether the client of a socket has ended. Kernels before Linux 6.5 cannot report that; there the
 /// answer is no.
 fn client_has_ended(socket: BorrowedFd<'_>) -> bool {
-    let mut fd: libc::c_int = -1;
-    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or_default();
-    // SAFETY: both pointers are of variables that outlive the call, and `length` is the size of the
-    // first.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERPIDFD,
-            (&raw mut fd).cast(),
-            &raw mut length,
-        )
-    };
-    if done != 0 || fd < 0 {
-        return !matches!(Errno::last(), Errno::ENOPROTOOPT);
+    match getsockopt(&socket, PeerPidfd) {
+        Ok(pidfd) => {
+            let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+            !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
+        }
+        Err(errno) => errno != Errno::ENOPROTOOPT,
     }
-    // SAFETY: the call just made this descriptor, and nothing else knows it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
-    !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use std::fmt;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 
 /// A program that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +20,8 @@ pub struct StartedProgram {
 /// Reports every program that is started, until it is dropped.
 pub struct ExecTracer {
     // Declared before the program that writes to it, so that it is dropped first.
-    reports: RingBufferReader<StartedProgram>,
+    pub(crate) reports: RingBufferReader<StartedProgram>,
     _skel: ExecsSkel<'static>,
-}
-
-impl fmt::Debug for ExecTracer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Execs")
-    }
 }
 
 impl ExecTracer {
@@ -51,16 +43,6 @@ impl ExecTracer {
             reports: RingBufferReader::for_map(&skel.maps.started, parse_report).map_err(failed)?,
             _skel: skel,
         })
-    }
-
-    /// Readable when there is a report.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.reports.fd()
-    }
-
-    /// The reports since the last call.
-    pub fn take_reports(&self) -> Vec<StartedProgram> {
-        self.reports.take_reports()
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::{Pod, ProcessIdentity, QosClass};
-use procfs::ProcError;
 use procfs::process::Process;
+use procfs::{FromBufRead, ProcError, ProcessCGroup, ProcessCGroups};
 use std::fs;
 use std::io;
 
@@ -55,23 +55,17 @@ fn executable_name(process: &Process) -> Option<String> {
 /// memory controller's, else systemd's own. Where several are mounted, the unused ones show the
 /// root.
 fn most_specific_cgroup_path(text: &str) -> String {
-    let hierarchies = || {
-        text.lines().filter_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let number = fields.next()?;
-            let controllers = fields.next()?;
-            Some((number, controllers, fields.next()?))
-        })
-    };
-    let unified =
-        hierarchies().find(|(number, controllers, _)| *number == "0" && controllers.is_empty());
+    let groups = ProcessCGroups::from_buf_read(text.as_bytes());
+    let groups = groups.map_or_else(|_| Vec::new(), |groups| groups.0);
+    let unified = groups.iter().find(|group| group.hierarchy == 0);
     let with = |wanted: &str| {
-        hierarchies().find(|(_, controllers, _)| controllers.split(',').any(|name| name == wanted))
+        let has_it = |group: &&ProcessCGroup| group.controllers.iter().any(|name| name == wanted);
+        groups.iter().find(has_it)
     };
     let path = [unified, with("memory"), with("name=systemd")]
         .into_iter()
         .flatten()
-        .map(|(.., path)| path)
+        .map(|group| group.pathname.as_str())
         .find(|path| *path != "/")
         .unwrap_or("/");
     path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()

@@ -40,12 +40,10 @@ pub enum ManagedTarget {
 impl ManagedTarget {
     /// The whole machine as the target, and the waker of its manager.
     pub fn whole_machine(rules: Rules, selection: ProcessSelection) -> Result<(Self, Waker)> {
-        let selector = Box::new(ProcessSelector::new(rules, selection)?);
         let waker = Waker::new()?;
-        let waits_for = waker.clone();
         let scope = Self::Machine {
-            selector,
-            waker: waits_for,
+            selector: Box::new(ProcessSelector::new(rules, selection)?),
+            waker: waker.clone(),
         };
         Ok((scope, waker))
     }
@@ -159,13 +157,11 @@ impl ManagedProcesses {
             .retain(|_, joined| joined.member.handle.is_alive());
         let slice = match scope {
             ManagedTarget::Processes(handles) => {
-                let pids = || alive_handles(handles).map(|handle| handle.id.pid);
-                let named = || Box::new(pids().collect::<Vec<_>>().into_iter()) as PidIterator;
-                self.admit_named(named, sampler, now, deadline)
+                let pids: Vec<u32> = alive_handles(handles).map(|it| it.id.pid).collect();
+                self.admit_named(|| Box::new(pids.into_iter()), sampler, now, deadline)
             }
             ManagedTarget::Family(root) => {
-                let named =
-                    || Box::new(process::process_and_descendants(root.id.pid)) as PidIterator;
+                let named = || Box::new(process::process_and_descendants(root.id.pid)) as _;
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
@@ -199,7 +195,7 @@ impl ManagedProcesses {
 
     fn admit_named(
         &mut self,
-        named: impl Fn() -> PidIterator,
+        named: impl FnOnce() -> PidIterator,
         sampler: &mut dyn Sampler,
         now: Duration,
         deadline: Instant,

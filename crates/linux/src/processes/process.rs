@@ -4,8 +4,6 @@ use crate::error::{LinuxError, Result};
 use hawkeye_policy::{ProcessId, ProcessRules};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use procfs::ProcResult;
@@ -77,14 +75,12 @@ impl ProcessHandle {
 fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call without pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
-    if fd >= 0 {
+    match Errno::result(fd) {
         // SAFETY: the call just made this descriptor, and nothing else knows it.
-        return Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) });
-    }
-    match Errno::last() {
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) }),
         // EINVAL: the id of a thread that is not a thread group leader.
-        Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Err(LinuxError::NoSuchProcess(pid)),
-        errno => Err(LinuxError::call("pidfd_open")(errno)),
+        Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(LinuxError::NoSuchProcess(pid)),
+        Err(errno) => Err(LinuxError::call("pidfd_open")(errno)),
     }
 }
 
@@ -148,18 +144,17 @@ pub fn own_huge_bytes() -> Result<u64> {
 
 /// CPU time used by this process so far.
 pub fn own_cpu_time() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-        return Duration::ZERO;
-    };
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    cpu_time_by_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time used by the calling thread so far.
 pub fn thread_cpu_time() -> Duration {
-    let time = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+    cpu_time_by_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn cpu_time_by_clock(clock: ClockId) -> Duration {
     // It fails only for clocks that do not exist.
-    time.map_or(Duration::ZERO, Duration::from)
+    clock.now().map_or(Duration::ZERO, Duration::from)
 }
 
 /// Time since a process began; `Duration::MAX` where that is unknown.

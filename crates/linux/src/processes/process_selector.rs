@@ -22,7 +22,6 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Finds processes and judges them. The caller keeps the set of managed processes.
-#[derive(Debug)]
 pub struct ProcessSelector {
     scanner: ProcScanner,
     rules: Rules,
@@ -128,7 +127,7 @@ impl ProcessSelector {
 
     /// Readable when a program was started.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.execs.as_ref().map(ExecTracer::fd)
+        self.execs.as_ref().map(|execs| execs.reports.fd())
     }
 
     /// Reads the reports of started programs. Returns whether some of them may get a warm start.
@@ -136,8 +135,8 @@ impl ProcessSelector {
         let heard = self
             .execs
             .as_ref()
-            .map(ExecTracer::take_reports)
-            .unwrap_or_default();
+            .map(|execs| execs.reports.take_reports());
+        let heard = heard.unwrap_or_default();
         let room = MOST_EXECUTED.saturating_sub(self.executed.len());
         let executed = heard.iter().map(|program| program.pid);
         self.executed.extend(executed.take(room));
@@ -324,48 +323,35 @@ impl ProcessSelector {
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
         let identity = identify(pid, &self.users).ok()?;
         let name = |rule| self.rule_name(rule);
-        match self.rules.evaluate(&identity) {
-            RuleVerdict::Include(_) => {}
-            RuleVerdict::Exclude { rule } => {
-                return Some(rule.and_then(name).map_or_else(
-                    || format!("process {pid} matches no rule, and such processes are not managed"),
-                    |rule| format!("rule {rule:?} excludes process {pid}"),
-                ));
-            }
-            RuleVerdict::Undecided { rule } => {
-                return Some(format!(
-                    "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
-                    identity.uid,
-                    name(rule).unwrap_or_default()
-                ));
-            }
-        }
-        if self.passed_over.contains_key(&pid) {
-            return Some(format!(
+        let verdict = self.rules.evaluate(&identity);
+        Some(match (verdict, self.without_slot.get(&pid)) {
+            (RuleVerdict::Exclude { rule }, _) => rule.and_then(name).map_or_else(
+                || format!("process {pid} matches no rule, and such processes are not managed"),
+                |rule| format!("rule {rule:?} excludes process {pid}"),
+            ),
+            (RuleVerdict::Undecided { rule }, _) => format!(
+                "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
+                identity.uid,
+                name(rule).unwrap_or_default()
+            ),
+            (RuleVerdict::Include(_), _) if self.passed_over.contains_key(&pid) => format!(
                 "process {pid} could not be managed at the last attempt; the log gives the reason"
-            ));
-        }
-        match self.without_slot.get(&pid) {
-            Some(SlotRefusal::Shares(shares)) => {
-                return Some(format!(
-                    "process {pid} is idle and shares most of its {} MiB of anonymous memory with {} processes forked from the same program: about {} MiB are its own",
-                    shares.anonymous_bytes >> 20,
-                    shares.family - 1,
-                    shares.own_bytes >> 20
-                ));
-            }
-            Some(SlotRefusal::Outranked { slots }) => {
-                return Some(format!(
-                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
-                    user_share(*slots)
-                ));
-            }
-            None => {}
-        }
-        Some(format!(
-            "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
-            self.selection.joins_at_bytes() >> 20
-        ))
+            ),
+            (RuleVerdict::Include(_), Some(SlotRefusal::Shares(shares))) => format!(
+                "process {pid} is idle and shares most of its {} MiB of anonymous memory with {} processes forked from the same program: about {} MiB are its own",
+                shares.anonymous_bytes >> 20,
+                shares.family - 1,
+                shares.own_bytes >> 20
+            ),
+            (RuleVerdict::Include(_), Some(SlotRefusal::Outranked { slots })) => format!(
+                "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
+                user_share(*slots)
+            ),
+            (RuleVerdict::Include(_), None) => format!(
+                "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
+                self.selection.joins_at_bytes() >> 20
+            ),
+        })
     }
 
     /// Records that a process could not be managed, and leaves it alone for a while. Logs only the

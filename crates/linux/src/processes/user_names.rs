@@ -2,7 +2,6 @@
 
 use nix::unistd::{Uid, User};
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,12 +54,6 @@ struct NameCacheState {
 struct CachedName {
     name: String,
     at: Instant,
-}
-
-impl fmt::Debug for UserNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UserNames")
-    }
 }
 
 impl Default for UserNames {

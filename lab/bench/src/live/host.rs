@@ -6,8 +6,8 @@ use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
     KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
 };
-use hawkeye_linux::probe::mthp_sizes::TouchCosts;
-use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_sizes};
+use hawkeye_linux::probe;
+use hawkeye_linux::probe::mthp_sizes::{TouchCosts, touch_costs, try_sizes};
 use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::{StopSignals, WaitResult, unblock_signals};
 use hawkeye_linux::{KernelBackend, MachineLease};
@@ -99,7 +99,8 @@ impl BenchHost {
 
     pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
         let none = || impossible!("another manager has the machine now");
-        let mut means = self.lease.as_ref().ok_or_else(none)?.kernel_backend()?;
+        let lease = self.lease.as_ref().ok_or_else(none)?;
+        let mut means = probe::kernel_backend(lease.decision())?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }

@@ -27,15 +27,9 @@ struct SlotRanking {
     /// Newcomers that the rules have judged.
     judged: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
-    included: VecDeque<AdmissibleProcess>,
+    included: VecDeque<(ProcessId, ProcessIdentity, ProcessRules)>,
     /// Processes that get a slot; `None` until all of them are judged.
     chosen: Option<HashSet<ProcessId>>,
-}
-
-struct AdmissibleProcess {
-    process: ProcessId,
-    identity: ProcessIdentity,
-    terms: ProcessRules,
 }
 
 impl ManagedProcesses {
@@ -92,10 +86,10 @@ impl ManagedProcesses {
             }
             self.remove_outranked(&slots, step.selector);
         }
-        while let Some(newcomer) = slots.included.pop_front() {
-            if slots.has_slot(newcomer.process) {
-                let program = contest.program(newcomer.process.pid).cloned();
-                self.join(newcomer, program, step);
+        while let Some((process, identity, terms)) = slots.included.pop_front() {
+            if slots.has_slot(process) {
+                let program = contest.program(process.pid).cloned();
+                self.join(process, identity, terms, program, step);
             }
             if step.is_over() {
                 contest.slots = Some(slots);
@@ -169,15 +163,12 @@ impl ManagedProcesses {
 
     fn join(
         &mut self,
-        newcomer: AdmissibleProcess,
+        process: ProcessId,
+        identity: ProcessIdentity,
+        terms: ProcessRules,
         program: Option<ProgramIdentity>,
         step: &mut ProcessUpdateStep,
     ) {
-        let AdmissibleProcess {
-            process,
-            identity,
-            terms,
-        } = newcomer;
         let admitted = process::check_real_time_rule(process.pid, &terms)
             .and_then(|()| SampledProcess::open(process.pid, identity, terms))
             .and_then(|member| {
@@ -230,11 +221,9 @@ impl SlotRanking {
             for process in new {
                 self.judged.insert(process);
                 match step.selector.evaluate(process.pid, step.now) {
-                    Ok(Some((identity, terms))) => self.included.push_back(AdmissibleProcess {
-                        process,
-                        identity,
-                        terms,
-                    }),
+                    Ok(Some((identity, terms))) => {
+                        self.included.push_back((process, identity, terms));
+                    }
                     Ok(None) => self.exclude(process),
                     Err(error) => {
                         step.record_join_refused(process.pid, &error);
