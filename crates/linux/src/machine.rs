@@ -144,7 +144,7 @@ impl LinuxMachine {
     }
 
     /// Calls into other processes that took longer than 30 ms.
-    pub fn slow_calls(&self) -> u64 {
+    pub fn slow_call_count(&self) -> u64 {
         self.calls.slow_calls()
     }
 
@@ -289,7 +289,7 @@ impl Machine for LinuxMachine {
         let updated = self
             .members
             .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
-        let started = self.members.take_started();
+        let started = self.members.take_warm_started();
         if let Some(recorder) = &mut self.profile_recorder {
             let sizes = || self.sizing.observed(now).unwrap_or_default().sizes;
             recorder.update(self.members.in_join_order(), now, sizes);
@@ -306,7 +306,9 @@ impl Machine for LinuxMachine {
         let now = self.now();
         Ok(MemoryState {
             machine: self.memory_use(&MemoryScope::Machine)?,
-            groups: self.groups.read(now, self.members.in_join_order()),
+            groups: self
+                .groups
+                .read_limited_cgroups(now, self.members.in_join_order()),
             pressure_percent: system_memory::pressure_percent(),
             fmfi: fragmentation::fmfi(),
         })

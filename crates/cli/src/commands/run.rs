@@ -90,7 +90,7 @@ impl RunOptions {
         let child = command
             .spawn()
             .with_context(|| format!("can't start {name}"))?;
-        let root = ProcessHandle::of_child(child.id())?;
+        let root = ProcessHandle::open_child(child.id())?;
         let mut managed = session.manage(ManagedTarget::Family(root), |_| true)?;
         let (status, used) = program_use::wait(child.id()).context("can't wait for the program")?;
         let code = program_use::exit_code(status);

@@ -207,7 +207,7 @@ impl DemoMachine {
         // No policy of the demo needs overhead, which takes hardware counters or measured walk
         // costs.
         let means = probe::kernel_backend(self.0.decision())?;
-        let scope = ManagedTarget::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
+        let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
         let mut manager = Manager::new(machine, policy, settings)?;

@@ -52,7 +52,11 @@ impl CgroupLimits {
 
     /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
     /// out if it vanishes or its process ends meanwhile. `now` is the time on any monotonic clock.
-    pub fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Vec<GroupMemory> {
+    pub fn read_limited_cgroups(
+        &mut self,
+        now: Duration,
+        processes: &[ProcessId],
+    ) -> Vec<GroupMemory> {
         let Some((version, root)) = self.hierarchy.clone() else {
             return Vec::new();
         };
@@ -69,8 +73,8 @@ impl CgroupLimits {
                     let folder = cgroup_folder(&root, path);
                     Some(GroupMemory {
                         name: path.display().to_string(),
-                        usage: memory_usage(version, &folder)?,
-                        pressure_percent: pressure_percent(&folder),
+                        usage: cgroup_memory_use(version, &folder)?,
+                        pressure_percent: cgroup_pressure_percent(&folder),
                         members: Vec::new(),
                     })
                 });
@@ -87,7 +91,7 @@ impl CgroupLimits {
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
     pub fn usage_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
         let (version, root) = self.hierarchy.as_ref()?;
-        memory_usage(*version, &cgroup_folder(root, path))
+        cgroup_memory_use(*version, &cgroup_folder(root, path))
     }
 
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
@@ -175,7 +179,7 @@ fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
 /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
 /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well. There
 /// the fuller of the two counts.
-fn memory_usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
+fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
     let number = |file: &str| read_number_from_file(folder, file);
     let (inactive, limits) = match version {
         CgroupVersion::V2 => {
@@ -214,7 +218,7 @@ fn memory_usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
 }
 
 /// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).
-fn pressure_percent(folder: &Path) -> Option<f64> {
+fn cgroup_pressure_percent(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_whitespace()
@@ -248,12 +252,18 @@ mod tests {
             "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
         let folder = tree.0.join("app");
-        assert_eq!(memory_usage(CgroupVersion::V2, &folder), use_of(600, 1000));
-        assert_eq!(pressure_percent(&folder), Some(12.5));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V2, &folder),
+            use_of(600, 1000)
+        );
+        assert_eq!(cgroup_pressure_percent(&folder), Some(12.5));
         tree.file("app/memory.max", "800\n");
-        assert_eq!(memory_usage(CgroupVersion::V2, &folder), use_of(600, 800));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V2, &folder),
+            use_of(600, 800)
+        );
         tree.file("app/memory.pressure", "\n");
-        assert_eq!(pressure_percent(&folder), None);
+        assert_eq!(cgroup_pressure_percent(&folder), None);
     }
 
     #[test]
@@ -265,9 +275,15 @@ mod tests {
         tree.file("a/memory.memsw.limit_in_bytes", unlimited);
         tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
         let folder = tree.0.join("a");
-        assert_eq!(memory_usage(CgroupVersion::V1, &folder), use_of(2000, 5000));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V1, &folder),
+            use_of(2000, 5000)
+        );
         tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
-        assert_eq!(memory_usage(CgroupVersion::V1, &folder), use_of(4000, 6000));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V1, &folder),
+            use_of(4000, 6000)
+        );
     }
 
     #[test]
@@ -302,7 +318,7 @@ mod tests {
             groups.homes.insert(process(pid), home);
         }
         let all = [1, 2, 3, 4].map(process);
-        let found = groups.read(Duration::from_secs(1), &all);
+        let found = groups.read_limited_cgroups(Duration::from_secs(1), &all);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].name, "/a");
         assert_eq!(Some(found[0].usage), use_of(1500, 5000));
@@ -311,7 +327,10 @@ mod tests {
         assert_eq!(groups.usage_of_cgroup(Path::new("/a/b")), None);
         let _ = fs::remove_dir_all(tree.0.join("a"));
         assert_eq!(groups.usage_of_cgroup(Path::new("/a")), None);
-        assert_eq!(groups.read(Duration::from_secs(2), &all), []);
+        assert_eq!(
+            groups.read_limited_cgroups(Duration::from_secs(2), &all),
+            []
+        );
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl PrezeroingFiles {
 
     fn read_zones(&self) -> Result<Vec<ZoneZeroedCounts>, PrezeroingError> {
         let mut zones = Vec::new();
-        for entry in fs::read_dir(&self.core).map_err(read_error(&self.core))? {
-            let entry = entry.map_err(read_error(&self.core))?;
+        for entry in fs::read_dir(&self.core).map_err(unreadable_error(&self.core))? {
+            let entry = entry.map_err(unreadable_error(&self.core))?;
             let folder = entry.path();
             if !folder.is_dir() {
                 continue;
@@ -226,7 +226,7 @@ impl PrezeroingFiles {
     }
 }
 
-fn read_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
+fn unreadable_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
     move |source| PrezeroingError::Unreadable {
         path: path.to_owned(),
         source,
@@ -234,7 +234,7 @@ fn read_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
 }
 
 fn read_trimmed_text(path: &Path) -> Result<String, PrezeroingError> {
-    let text = fs::read_to_string(path).map_err(read_error(path))?;
+    let text = fs::read_to_string(path).map_err(unreadable_error(path))?;
     Ok(text.trim().to_owned())
 }
 

@@ -107,7 +107,7 @@ impl MappedSizeSampler {
     }
 
     fn take_results(&mut self, now: Duration, deadline: Instant) {
-        for (process, (found, cpu)) in self.reader.results(deadline) {
+        for (process, (found, cpu)) in self.reader.wait_for_results(deadline) {
             match found {
                 Ok(found) => {
                     let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);

@@ -95,7 +95,7 @@ fn build_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
         capabilities: capabilities::all_capabilities(facts),
-        notes: circumstances(facts),
+        notes: notes_for_user(facts),
     }
 }
 
@@ -160,7 +160,7 @@ fn verdict_sentence(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
     format!("Processes can be managed: {seen}, {recovered}.")
 }
 
-fn circumstances(facts: &KernelFacts) -> Vec<String> {
+fn notes_for_user(facts: &KernelFacts) -> Vec<String> {
     let host = &facts.host;
     let mut notes = Vec::new();
     match host.lockdown {

@@ -54,9 +54,9 @@ impl ManagedTarget {
         match self {
             Self::Family(root) => vec![root.fd()],
             Self::Processes(handles) => alive_handles(handles).map(ProcessHandle::fd).collect(),
-            Self::Machine { waker, selector } => {
-                iter::once(waker.fd()).chain(selector.fd()).collect()
-            }
+            Self::Machine { waker, selector } => iter::once(waker.fd())
+                .chain(selector.exec_report_fd())
+                .collect(),
         }
     }
 
@@ -248,7 +248,7 @@ impl ManagedProcesses {
 
     /// Admits processes with a warm start at once.
     fn admit_started(&mut self, step: &mut ProcessUpdateStep) {
-        for (pid, identity, terms) in step.selector.warm_starts() {
+        for (pid, identity, terms) in step.selector.take_warm_starts() {
             if self.members.len() >= step.most {
                 break;
             }
@@ -304,7 +304,7 @@ impl ManagedProcesses {
     }
 
     /// Processes with a warm start that have started another program since the last call.
-    pub(crate) fn take_started(&mut self) -> Vec<ProcessId> {
+    pub(crate) fn take_warm_started(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.started)
     }
 

@@ -136,7 +136,7 @@ pub struct EligibleRanges {
     /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
     /// Memory in which no whole region fits.
-    pub outside: OutsideBlocks,
+    pub outside: BlocksOutsideRegions,
 }
 
 impl EligibleRanges {
@@ -168,14 +168,14 @@ impl EligibleRanges {
 /// Memory in which no whole region fits. Index N counts bytes in blocks of 2^N base pages, the
 /// largest that fit there, up to 1 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutsideBlocks {
+pub struct BlocksOutsideRegions {
     /// All such memory.
     pub mapped_bytes: [u64; 9],
     /// The part with `MADV_HUGEPAGE`.
     pub advised_bytes: [u64; 9],
 }
 
-impl OutsideBlocks {
+impl BlocksOutsideRegions {
     /// Adds the largest naturally aligned blocks that make up a range. At a first touch, the kernel
     /// gives a large page only where it fits as a whole.
     fn add(&mut self, mut range: Range<u64>, advised: bool) {
@@ -334,7 +334,10 @@ mod tests {
         assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
         assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
         let file = file(4 * K..8 * K);
-        assert_eq!(eligible_ranges(&[file]).outside, OutsideBlocks::default());
+        assert_eq!(
+            eligible_ranges(&[file]).outside,
+            BlocksOutsideRegions::default()
+        );
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl ProcessHandle {
     /// # Errors
     /// The process has ended, is a kernel thread, or belongs to another user.
     pub fn open(pid: u32) -> Result<Self> {
-        let handle = Self::of_child(pid)?;
+        let handle = Self::open_child(pid)?;
         // Reading its maps requires the same privilege as all later operations on it.
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
@@ -46,7 +46,7 @@ impl ProcessHandle {
     ///
     /// # Errors
     /// It is not a child process of this one, or is a kernel thread.
-    pub fn of_child(pid: u32) -> Result<Self> {
+    pub fn open_child(pid: u32) -> Result<Self> {
         const PF_KTHREAD: u32 = 0x0020_0000;
         let fd = pidfd_open(pid)?;
         let stat = read_proc_entry(pid, Process::stat)?;

@@ -126,7 +126,7 @@ impl ProcessSelector {
     }
 
     /// Readable when a program was started.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub fn exec_report_fd(&self) -> Option<BorrowedFd<'_>> {
         self.execs.as_ref().map(|execs| execs.reports.fd())
     }
 
@@ -148,7 +148,7 @@ impl ProcessSelector {
     }
 
     /// Processes started since the last call that get a warm start, with their rules.
-    pub fn warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessRules)> {
+    pub fn take_warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessRules)> {
         self.read_exec_reports();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {

@@ -56,7 +56,7 @@ pub struct InspectedProgram {
 
 /// Libraries that are read at most, so that a broken file cannot keep us busy.
 const MOST_LIBRARIES: usize = 256;
-/// Bytes of a file's constants that are searched at most.
+/// Bytes of a file's `.rodata` that are searched at most.
 const MOST_SEARCHED: u64 = 128 << 20;
 /// `#!` of a `#!`: more than the kernel allows.
 const MOST_INTERPRETERS: usize = 5;
@@ -76,8 +76,8 @@ pub fn inspect_program(
     }
     let path = fs::canonicalize(path)?;
     let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
-        let libraries = Libraries::of(&path, &program, &variable);
-        detect_allocator(&path, &program, Constants::read(&path), &libraries)
+        let libraries = Libraries::of_program(&path, &program, &variable);
+        detect_allocator(&path, &program, RodataSection::read(&path), &libraries)
     });
     Ok(InspectedProgram { path, allocator })
 }
@@ -104,13 +104,8 @@ pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
         return Ok(ProgramAllocator::Unknown);
     };
     program.interpreter = program.interpreter.map(|linker| seen(&linker));
-    let constants = Constants::read(&exe);
-    Ok(detect_allocator(
-        &seen(&path),
-        &program,
-        constants,
-        &libraries,
-    ))
+    let rodata = RodataSection::read(&exe);
+    Ok(detect_allocator(&seen(&path), &program, rodata, &libraries))
 }
 
 /// The file of a command: as `execvp` finds it.
@@ -166,44 +161,44 @@ fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
 fn detect_allocator(
     path: &Path,
     program: &ElfFacts,
-    constants: Constants,
+    rodata: RodataSection,
     libraries: &Libraries,
 ) -> ProgramAllocator {
     if program.go {
         return ProgramAllocator::Go;
     }
     let is_launcher = path.file_name().is_some_and(|name| name == "java");
-    if is_launcher && libraries.has("libjli.so") {
+    if is_launcher && libraries.has_named("libjli.so") {
         return ProgramAllocator::Java {
             version: java_version(path),
         };
     }
-    if constants.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
+    if rodata.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
         return ProgramAllocator::Php;
     }
     // An allocator beside the C library replaces the C library's.
-    let jemalloc = constants.jemalloc_variable().or_else(|| {
-        let read = Constants::read(libraries.find("libjemalloc.so")?).jemalloc_variable();
+    let jemalloc = rodata.jemalloc_variable().or_else(|| {
+        let read = RodataSection::read(libraries.find("libjemalloc.so")?).jemalloc_variable();
         Some(read.unwrap_or_else(|| "MALLOC_CONF".to_owned()))
     });
     if let Some(variable) = jemalloc {
         return ProgramAllocator::Jemalloc { variable };
     }
-    let mimalloc = constants
+    let mimalloc = rodata
         .mimalloc_variable()
-        .or_else(|| Constants::read(libraries.find("libmimalloc")?).mimalloc_variable());
+        .or_else(|| RodataSection::read(libraries.find("libmimalloc")?).mimalloc_variable());
     if let Some(variable) = mimalloc {
         return ProgramAllocator::Mimalloc { variable };
     }
-    if libraries.has("libtcmalloc") {
+    if libraries.has_named("libtcmalloc") {
         return ProgramAllocator::Tcmalloc;
     }
-    if libraries.has("libc.so.6") {
+    if libraries.has_named("libc.so.6") {
         let linker = program.interpreter.as_deref().and_then(|linker| {
             let mut bytes = Vec::new();
             let file = open_regular_file(linker).ok()?;
             file.take(MOST_SEARCHED).read_to_end(&mut bytes).ok()?;
-            Some(Constants(bytes))
+            Some(RodataSection(bytes))
         });
         return ProgramAllocator::Glibc {
             has_hugetlb: linker.is_some_and(|linker| linker.contains(b"glibc.malloc.hugetlb")),
@@ -232,7 +227,7 @@ fn java_version(launcher: &Path) -> Option<u32> {
 struct Libraries(Vec<(String, Option<PathBuf>)>);
 
 impl Libraries {
-    fn of(
+    fn of_program(
         program_path: &Path,
         program: &ElfFacts,
         variable: &impl Fn(&str) -> Option<String>,
@@ -263,7 +258,7 @@ impl Libraries {
         Self(found)
     }
 
-    fn has(&self, start: &str) -> bool {
+    fn has_named(&self, start: &str) -> bool {
         self.0.iter().any(|(name, _)| name.starts_with(start))
     }
 
@@ -347,10 +342,10 @@ impl ElfFacts {
     }
 }
 
-/// The constants of an ELF file. Empty if it cannot be read.
-struct Constants(Vec<u8>);
+/// The section `.rodata` of an ELF file. Empty if it cannot be read.
+struct RodataSection(Vec<u8>);
 
-impl Constants {
+impl RodataSection {
     fn read(path: &Path) -> Self {
         Self(Self::read_rodata(path).unwrap_or_default())
     }
@@ -374,7 +369,7 @@ impl Constants {
         self.0.split(|byte| *byte == 0)
     }
 
-    fn has(&self, string: &str) -> bool {
+    fn has_string(&self, string: &str) -> bool {
         self.strings().any(|found| found == string.as_bytes())
     }
 
@@ -390,9 +385,9 @@ impl Constants {
     fn mimalloc_variable(&self) -> Option<&'static str> {
         if !self.contains(b"mimalloc") {
             None
-        } else if self.has("allow_large_os_pages") {
+        } else if self.has_string("allow_large_os_pages") {
             Some("MIMALLOC_ALLOW_LARGE_OS_PAGES")
-        } else if self.has("large_os_pages") {
+        } else if self.has_string("large_os_pages") {
             Some("MIMALLOC_LARGE_OS_PAGES")
         } else {
             None
@@ -477,11 +472,11 @@ mod tests {
 
     #[test]
     fn variables_are_read_from_constants() {
-        let jemalloc = |text: &str| Constants(text.into()).jemalloc_variable();
+        let jemalloc = |text: &str| RodataSection(text.into()).jemalloc_variable();
         let found = jemalloc("abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0");
         assert_eq!(found.as_deref(), Some("_RJEM_MALLOC_CONF"));
         assert_eq!(jemalloc("the variable MALLOC_CONF\0"), None);
-        let mimalloc = |text: &str| Constants(text.into()).mimalloc_variable();
+        let mimalloc = |text: &str| RodataSection(text.into()).mimalloc_variable();
         let large = mimalloc("mimalloc: error\0allow_large_os_pages\0");
         assert_eq!(large, Some("MIMALLOC_ALLOW_LARGE_OS_PAGES"));
         assert_eq!(mimalloc("allow_large_os_pages\0"), None);
@@ -519,9 +514,9 @@ mod tests {
             let path = folder.path().join("program");
             fs::write(&path, bytes).expect("it is written");
             if let Some(program) = ElfFacts::read(&path) {
-                let libraries = Libraries::of(&path, &program, &own_variable);
-                let constants = Constants::read(&path);
-                let _: ProgramAllocator = detect_allocator(&path, &program, constants, &libraries);
+                let libraries = Libraries::of_program(&path, &program, &own_variable);
+                let rodata = RodataSection::read(&path);
+                let _: ProgramAllocator = detect_allocator(&path, &program, rodata, &libraries);
             }
         }
     }

@@ -74,7 +74,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
     if !process.is_alive() {
         bail!("process {pid} ended while it was measured");
     }
-    let groups = CgroupLimits::of_this_machine().read(Duration::ZERO, &[process.id]);
+    let groups =
+        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
     let fullest = groups
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));

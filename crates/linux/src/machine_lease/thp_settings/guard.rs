@@ -233,32 +233,29 @@ impl KernelSettingsGuardState {
         let Some(change) = self.changes.get(path) else {
             return Ok(());
         };
-        let outcome = restore_setting(path, change);
-        if let Some(outcome) = &outcome {
-            if matches!(outcome.became, SettingRestoreResult::Left { .. }) {
-                tracing::warn!("{outcome}");
+        if let Some(outcome) = restore_setting(path, change) {
+            let shown = outcome.to_string();
+            match outcome.became {
+                SettingRestoreResult::Failed(error) => {
+                    return Err(LinuxError::file("restoring", path)(error));
+                }
+                SettingRestoreResult::Left { now, .. } => {
+                    tracing::warn!("{shown}");
+                    self.others.insert(path.to_owned(), now);
+                    return self.save_change(path, None);
+                }
+                SettingRestoreResult::PutBack => {}
             }
         }
-        match outcome.map(|outcome| outcome.became) {
-            Some(SettingRestoreResult::Failed(error)) => {
-                return Err(LinuxError::file("restoring", path)(error));
-            }
-            Some(SettingRestoreResult::Left { now, .. }) => {
-                self.others.insert(path.to_owned(), now);
-            }
-            Some(SettingRestoreResult::PutBack) | None => {
-                if let Ok(now) = read_setting(path) {
-                    self.left.insert(path.to_owned(), now);
-                }
-            }
+        if let Ok(now) = read_setting(path) {
+            self.left.insert(path.to_owned(), now);
         }
         self.save_change(path, None)
     }
 
     /// Puts back every setting that still has the value set.
     fn restore_all(&mut self) {
-        let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
-        for path in paths {
+        for path in self.changes.clone().into_keys() {
             if let Err(error) = self.put_back(&path) {
                 tracing::error!("{error}; `hawkeye restore` tries again");
             }

@@ -70,7 +70,7 @@ impl SettingChange {
 pub(super) type SettingChanges = BTreeMap<PathBuf, SettingChange>;
 
 #[derive(Serialize, Deserialize)]
-struct SettingsFile {
+struct SavedSettingsJson {
     version: u64,
     boot_id: Option<String>,
     settings: SettingChanges,
@@ -118,7 +118,7 @@ fn parse_saved_settings(
             }
         }
         Some(version) if version.as_u64() == Some(VERSION) => {
-            let parsed: SettingsFile = serde_json::from_value(value)?;
+            let parsed: SavedSettingsJson = serde_json::from_value(value)?;
             SavedSettings {
                 of_earlier_boot: matches!((&parsed.boot_id, boot_id),
                     (Some(then), Some(now)) if then != now),
@@ -156,7 +156,7 @@ pub(super) fn write_saved_settings(file: &Path, changes: &SettingChanges) -> Res
             _ => Ok(()),
         };
     }
-    let text = serde_json::to_vec(&SettingsFile {
+    let text = serde_json::to_vec(&SavedSettingsJson {
         version: VERSION,
         boot_id: boot_id(),
         settings: changes.clone(),
@@ -241,7 +241,7 @@ mod tests {
             let change = SettingChange { found, set: vec!["always".into()] };
             let changes = SettingChanges::from([(Path::new(THP).join("enabled"), change)]);
             let boot_id = Some("now".to_owned());
-            let whole = SettingsFile { version: VERSION, boot_id, settings: changes.clone() };
+            let whole = SavedSettingsJson { version: VERSION, boot_id, settings: changes.clone() };
             let whole = serde_json::to_vec(&whole).expect("the record serializes");
             let allowed = WritableSettingFiles::of_kernel();
             let back = parse_saved_settings(&whole, &allowed, Some("now")).expect("the whole file is valid");

@@ -83,7 +83,7 @@ impl ProfileRecorder {
             }
         }
         let wait = if was_idle { ANSWER } else { Duration::ZERO };
-        for (process, executable) in self.reader.results(Instant::now() + wait) {
+        for (process, executable) in self.reader.wait_for_results(Instant::now() + wait) {
             if !there.contains(&process) {
                 continue;
             }

@@ -109,7 +109,7 @@ pub(super) fn all_capabilities(facts: &KernelFacts) -> Vec<Capability> {
         ),
         capability(
             "small pages",
-            availability_of_check(&any_size_works(&facts.small_pages)),
+            availability_of_check(&small_pages_result(&facts.small_pages)),
             "each size switched to madvise for a moment; one touch by a child mapped a whole page of that size",
             "pages of 16 KiB to 1 MiB for memory that is too small or too sparse for huge ones (--small-pages)",
             "Linux 6.8 or later, and writable /sys/kernel/mm/transparent_hugepage/hugepages-*kB",
@@ -160,7 +160,7 @@ pub(super) fn all_capabilities(facts: &KernelFacts) -> Vec<Capability> {
 }
 
 /// Works if one size works.
-fn any_size_works(sizes: &[SizeFacts]) -> KernelCheckResult {
+fn small_pages_result(sizes: &[SizeFacts]) -> KernelCheckResult {
     if sizes.iter().any(|size| size.tried.works()) {
         return KernelCheckResult::Works;
     }

@@ -224,10 +224,10 @@ impl SlotRanking {
                     Ok(Some((identity, terms))) => {
                         self.included.push_back((process, identity, terms));
                     }
-                    Ok(None) => self.exclude(process),
+                    Ok(None) => self.drop_contender(process),
                     Err(error) => {
                         step.record_join_refused(process.pid, &error);
-                        self.exclude(process);
+                        self.drop_contender(process);
                     }
                 }
                 if step.is_over() {
@@ -237,7 +237,7 @@ impl SlotRanking {
         }
     }
 
-    fn exclude(&mut self, process: ProcessId) {
+    fn drop_contender(&mut self, process: ProcessId) {
         self.contenders.retain(|it| it.process != process);
     }
 }

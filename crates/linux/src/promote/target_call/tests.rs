@@ -129,7 +129,7 @@ fn a_process_that_has_ended_is_not_read() {
     let mut child = std::process::Command::new("true")
         .spawn()
         .expect("the child starts");
-    let mut handle = ProcessHandle::of_child(child.id()).expect("the child can be opened");
+    let mut handle = ProcessHandle::open_child(child.id()).expect("the child can be opened");
     child.wait().expect("the child ends");
     // As if another process had got its pid.
     handle.id.pid = std::process::id();
