@@ -25,11 +25,13 @@ pub fn unblock_signals(command: &mut Command) {
     // SAFETY: between fork and exec only the signal mask is changed, by a system call.
     unsafe {
         command.pre_exec(|| {
-            let taken = signal_set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+            let taken = signal_set(&STOP_AND_RELOAD);
             Ok(taken.thread_unblock()?)
         });
     }
 }
+
+const STOP_AND_RELOAD: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 fn signal_set(signals: &[Signal]) -> SigSet {
     signals.iter().copied().collect()
@@ -55,11 +57,7 @@ impl StopSignals {
     /// As [`Self::take_over`], and SIGHUP as well, which asks for the configuration to be read
     /// again.
     pub fn take_over_with_reload() -> Result<Self> {
-        Self::block_and_receive(signal_set(&[
-            Signal::SIGINT,
-            Signal::SIGTERM,
-            Signal::SIGHUP,
-        ]))
+        Self::block_and_receive(signal_set(&STOP_AND_RELOAD))
     }
 
     fn block_and_receive(taken: SigSet) -> Result<Self> {

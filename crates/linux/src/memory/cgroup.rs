@@ -60,9 +60,8 @@ impl CgroupLimits {
         let Some((version, root)) = self.hierarchy.clone() else {
             return Vec::new();
         };
-        self.find_cgroups(now, processes, process_age, |pid| {
-            memory_cgroup_of(version, pid)
-        });
+        let home = |pid| memory_cgroup_of(version, pid);
+        self.find_cgroups(now, processes, process_age, home);
         let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
         for process in processes {
             let Some((home, _)) = self.homes.get(process) else {
@@ -99,9 +98,7 @@ impl CgroupLimits {
     pub fn own_remaining_bytes(&self) -> Option<u64> {
         let (version, _) = self.hierarchy.as_ref()?;
         let home = memory_cgroup_of(*version, std::process::id())?;
-        let usages = home
-            .ancestors()
-            .filter_map(|path| self.usage_of_cgroup(path));
+        let usages = home.ancestors().filter_map(|it| self.usage_of_cgroup(it));
         let rooms = usages.map(|usage| usage.total_bytes.saturating_sub(usage.used_bytes));
         rooms.min()
     }
@@ -162,9 +159,8 @@ fn least_remaining_swap(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
         let folder = cgroup_folder(root, group);
         let most = read_number_from_file(&folder, "memory.swap.max")?;
-        Some(
-            most.saturating_sub(read_number_from_file(&folder, "memory.swap.current").unwrap_or(0)),
-        )
+        let used = read_number_from_file(&folder, "memory.swap.current").unwrap_or(0);
+        Some(most.saturating_sub(used))
     };
     home.ancestors().filter_map(left).min()
 }

@@ -239,15 +239,11 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
     // SAFETY: advice about the child's own mapping.
     let advise = |advice| unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 };
     let Some(command) = ChildCommand::from_repr(order) else {
-        let (base, order) = (order >= BASE_BLOCKS, u32::from(order & !BASE_BLOCKS));
-        return touch_blocks(
-            order,
-            if base {
-                libc::MADV_NOHUGEPAGE
-            } else {
-                libc::MADV_HUGEPAGE
-            },
-        );
+        let advice = match order {
+            BASE_BLOCKS.. => libc::MADV_NOHUGEPAGE,
+            _ => libc::MADV_HUGEPAGE,
+        };
+        return touch_blocks(u32::from(order & !BASE_BLOCKS), advice);
     };
     match command {
         ChildCommand::Touch => touch(pages),

@@ -8,10 +8,8 @@ use crate::ring_buffer::RingBufferReader;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use std::mem::MaybeUninit;
 
-/// A program that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedProgram {
-    /// Its process.
     pub pid: u32,
     /// Its command name, at most 15 bytes.
     pub command: String,

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 /// A process that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcEntry {
-    /// The process.
     pub process: ProcessId,
     /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
@@ -31,14 +30,12 @@ pub struct ProcEntry {
     pub family: usize,
     /// CPU time used by its threads.
     pub cpu: Duration,
-    /// The program that it runs.
     pub program: ProgramIdentity,
 }
 
 /// Shows whether a process has started another program, or runs as another user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramIdentity {
-    /// Its command name.
     pub command: String,
     /// Its effective user.
     pub user: u32,

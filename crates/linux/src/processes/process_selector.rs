@@ -166,7 +166,6 @@ impl ProcessSelector {
         std::mem::take(&mut self.executed)
     }
 
-    /// Names of users.
     pub fn user_names(&self) -> &UserNames {
         &self.users
     }
