@@ -35,13 +35,10 @@ pub fn state_dir() -> PathBuf {
     std::env::var_os("HAWKEYE_STATE_DIR").map_or_else(|| MACHINE_DIR.into(), PathBuf::from)
 }
 
-/// Held while this process manages the machine.
+/// Held while this process manages the machine: the lock of the state folder and the machine's,
+/// unless that is the same, or held by the process that started this one.
 #[derive(Debug)]
-pub struct ManagerLock {
-    lock: Flock<File>,
-    /// `None`: it is the same lock, or the process that started this one holds it.
-    machine: Option<Flock<File>>,
-}
+pub struct ManagerLock(Vec<Flock<File>>);
 
 impl ManagerLock {
     /// Becomes the machine's manager. `purpose` describes it to other managers. A process that a
@@ -52,9 +49,8 @@ impl ManagerLock {
     /// - The state folder cannot be created, or other users can change it.
     pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self> {
         let own = Self::claim_in_folders(state_dir, Path::new(MACHINE_DIR), purpose)?;
-        let locks = [Some(&own.lock), own.machine.as_ref()];
-        let inodes = locks.into_iter().flatten().map(|lock| lock.metadata());
-        let inodes: Vec<u64> = inodes.flatten().map(|found| found.ino()).collect();
+        let inodes = own.0.iter().flat_map(|lock| lock.metadata());
+        let inodes: Vec<u64> = inodes.map(|found| found.ino()).collect();
         match holders::find_other_manager(&inodes) {
             Some(pid) => {
                 let other = format!("process {pid} (its lock is in another folder)");
@@ -66,23 +62,19 @@ impl ManagerLock {
 
     fn claim_in_folders(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
         let lock = take_lock_in(state_dir, purpose)?.map_err(ForeignManagerLock::into_error)?;
-        let machine = if state_dir == machine_dir {
-            None
-        } else {
+        let mut locks = vec![lock];
+        if state_dir != machine_dir {
             match take_lock_in(machine_dir, purpose) {
-                Ok(Ok(machine)) => Some(machine),
-                Ok(Err(held)) if held.is_held_by_ancestor() => None,
+                Ok(Ok(machine)) => locks.push(machine),
+                Ok(Err(held)) if held.is_held_by_ancestor() => {}
                 Ok(Err(held)) => return Err(held.into_error()),
                 // /run is read-only, or this manager is not root.
-                Err(error) => {
-                    tracing::warn!(
-                        "a manager with another state folder cannot be detected: {error}"
-                    );
-                    None
-                }
+                Err(error) => tracing::warn!(
+                    "a manager with another state folder cannot be detected: {error}"
+                ),
             }
-        };
-        Ok(Self { lock, machine })
+        }
+        Ok(Self(locks))
     }
 
     /// The machine's manager, by its own description; `None` if there is none. It takes no lock for

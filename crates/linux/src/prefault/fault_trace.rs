@@ -1,6 +1,6 @@
 //! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
-use crate::bpf::fault_trace::{FrontierSkel, FrontierSkelBuilder};
+use crate::bpf::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
@@ -23,7 +23,7 @@ pub struct FaultTrace {
     /// would keep links of its own, which would outlive these.
     pub(super) links: Vec<Link>,
     pub(crate) reports: RingBufferReader<FaultReport>,
-    skel: FrontierSkel<'static>,
+    skel: FaultTraceSkel<'static>,
 }
 
 /// The watched processes. Any thread can change it.
@@ -35,7 +35,7 @@ impl FaultTrace {
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = FrontierSkelBuilder::default()
+        let mut open = FaultTraceSkelBuilder::default()
             .open(storage)
             .map_err(failed)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {

@@ -53,11 +53,11 @@ impl PrefaultLoop {
         rate: Option<Rate>,
         threads: PrefaultThreads,
     ) -> Result<(Self, FaultTraceWatchlist)> {
-        let (frontier, watchlist) = FaultTrace::attach()?;
+        let (fault_trace, watchlist) = FaultTrace::attach()?;
         let filler = Self {
             began: Instant::now(),
             shared,
-            fault_trace: frontier,
+            fault_trace,
             tables: PageTableReader::load()?,
             predictor: PrefaultPredictor::default(),
             known: HashMap::new(),

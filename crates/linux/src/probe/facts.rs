@@ -445,12 +445,12 @@ fn try_prefault_collapse() -> TryResult {
 }
 
 fn try_first_touches() -> TryResult {
-    let (frontier, watchlist) = FaultTrace::attach().or_else(failed_try)?;
+    let (fault_trace, watchlist) = FaultTrace::attach().or_else(failed_try)?;
     let child = ProbeChild::spawn()?;
     let pid = child.handle.id.pid;
     watchlist.add(pid)?;
     child.send_command(ChildCommand::Touch)?;
-    let heard = frontier
+    let heard = fault_trace
         .reports
         .wait_for_reports(Duration::from_millis(100));
     fail_unless_holds(

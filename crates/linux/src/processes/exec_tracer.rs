@@ -1,7 +1,7 @@
 //! Reports programs within a millisecond of their start. A warm start cannot wait for the next
-//! sweep.
+//! scan.
 
-use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
+use crate::bpf::exec_tracer::{ExecTracerSkel, ExecTracerSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
@@ -19,7 +19,7 @@ pub struct StartedProgram {
 pub struct ExecTracer {
     // Declared before the program that writes to it, so that it is dropped first.
     pub(crate) reports: RingBufferReader<StartedProgram>,
-    _skel: ExecsSkel<'static>,
+    _skel: ExecTracerSkel<'static>,
 }
 
 impl ExecTracer {
@@ -30,7 +30,9 @@ impl ExecTracer {
         };
         // Never freed; this happens only as often as the rules change.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
+        let mut open = ExecTracerSkelBuilder::default()
+            .open(storage)
+            .map_err(failed)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;

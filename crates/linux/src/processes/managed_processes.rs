@@ -98,7 +98,7 @@ pub(crate) struct ManagedProcesses {
     started: Vec<ProcessId>,
     /// Named processes that have not joined yet.
     named: Option<PidIterator>,
-    /// The unfinished work after the last sweep.
+    /// The unfinished work after the last scan.
     slot_allocation: Option<SlotAllocation>,
 }
 
@@ -132,7 +132,7 @@ struct ManagedProcess {
     member: SampledProcess,
     /// When the rules last judged it.
     judged: Duration,
-    /// The program that it ran then; `None` if no sweep has seen it.
+    /// The program that it ran then; `None` if no scan has seen it.
     program: Option<ProgramIdentity>,
     /// Until this time it stays even if it is small.
     starts_until: Duration,
@@ -226,20 +226,20 @@ impl ManagedProcesses {
     }
 
     fn scan_machine(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
-        // The rules may exclude the new program, so the process is left alone until the next sweep.
+        // The rules may exclude the new program, so the process is left alone until the next scan.
         for pid in step.selector.take_executed() {
             self.members.remove(&pid);
         }
         self.admit_started(&mut step);
-        let contest = match self.slot_allocation.take() {
-            Some(contest) => contest,
+        let allocation = match self.slot_allocation.take() {
+            Some(allocation) => allocation,
             None => match step.selector.scan_if_due(step.now, step.deadline) {
                 SliceProgress::Done(Some(large)) => self.begin_allocation(large, step.now),
                 SliceProgress::Done(None) => return SliceProgress::Done(()),
                 SliceProgress::Unfinished(wait) => return SliceProgress::Unfinished(wait),
             },
         };
-        self.slot_allocation = self.continue_allocation(contest, &mut step);
+        self.slot_allocation = self.continue_allocation(allocation, &mut step);
         match self.slot_allocation {
             None => SliceProgress::Done(()),
             Some(_) => SliceProgress::Unfinished(Duration::ZERO),

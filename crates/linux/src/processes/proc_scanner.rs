@@ -1,7 +1,7 @@
 //! Finds the processes with enough anonymous memory, at the least possible cost.
 //!
-//! A sweep costs three system calls for each process, and four more for one with enough memory. It
-//! keeps no state of processes: one that starts and ends between two sweeps costs nothing. No read
+//! A scan costs three system calls for each process, and four more for one with enough memory. It
+//! keeps no state of processes: one that starts and ends between two scans costs nothing. No read
 //! here takes a lock that a process can hold for long (`mmap_lock`).
 
 use crate::error::{LinuxError, Result};
@@ -57,7 +57,7 @@ impl ProgramIdentity {
     }
 }
 
-/// Result of one sweep.
+/// Result of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcScan {
     /// Number of processes, kernel threads included.
@@ -75,7 +75,7 @@ pub struct ProcScanner {
     unfinished: Option<UnfinishedScan>,
 }
 
-/// A sweep that has not finished before its deadline.
+/// A scan that has not finished before its deadline.
 #[derive(Debug)]
 struct UnfinishedScan {
     least_bytes: u64,
@@ -99,7 +99,7 @@ impl ProcScanner {
         })
     }
 
-    /// Discards an unfinished sweep. The next one begins with the first process.
+    /// Discards an unfinished scan. The next one begins with the first process.
     pub fn cancel_scan(&mut self) {
         self.unfinished = None;
     }
@@ -110,27 +110,27 @@ impl ProcScanner {
     ///
     /// # Errors
     /// No process can be read at the moment, for example because of too many open files. That does
-    /// not mean that processes have ended. The next sweep begins with the first process.
+    /// not mean that processes have ended. The next scan begins with the first process.
     pub fn scan(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<ProcScan>> {
-        let mut sweep = match self.unfinished.take() {
-            Some(sweep) => sweep,
+        let mut scan = match self.unfinished.take() {
+            Some(scan) => scan,
             None => self.begin_scan(least_bytes),
         };
-        while let Some(pid) = sweep.rest.next() {
+        while let Some(pid) = scan.rest.next() {
             let bytes = none_if_gone("reading /proc/PID/statm", self.read_anonymous_bytes(pid))?;
-            if let Some(bytes) = bytes.filter(|bytes| *bytes >= sweep.least_bytes) {
+            if let Some(bytes) = bytes.filter(|bytes| *bytes >= scan.least_bytes) {
                 let entry = self.read_entry(pid, bytes);
                 let entry = none_if_gone("reading /proc/PID/stat", entry)?;
-                sweep.large.extend(entry);
+                scan.large.extend(entry);
             }
             if Instant::now() >= deadline {
-                self.unfinished = Some(sweep);
+                self.unfinished = Some(scan);
                 return Ok(None);
             }
         }
         Ok(Some(ProcScan {
-            processes: sweep.processes,
-            large: self.count_shared_once(sweep.large),
+            processes: scan.processes,
+            large: self.count_shared_once(scan.large),
         }))
     }
 
@@ -204,7 +204,7 @@ impl ProcScanner {
         Ok((entry, parent))
     }
 
-    /// Reads a file into `bytes`. A sweep reads a file of every process, so this allocates none.
+    /// Reads a file into `bytes`. A scan reads a file of every process, so this allocates none.
     fn read_process_file<'b>(
         &self,
         pid: u32,
@@ -302,18 +302,18 @@ mod tests {
     }
 
     #[test]
-    fn each_sweep_finds_this_process_by_its_memory() {
+    fn each_scan_finds_this_process_by_its_memory() {
         let memory = vec![1u8; 16 << 20];
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
         for _ in 0..2 {
-            let sweep = full_scan(&mut scanner, 8 << 20);
-            let mut large = sweep.large.iter();
+            let scan = full_scan(&mut scanner, 8 << 20);
+            let mut large = scan.large.iter();
             let own = large.find(|seen| seen.process.pid == std::process::id());
-            let own = own.expect("the sweep finds this process");
+            let own = own.expect("the scan finds this process");
             assert!(own.anonymous_bytes >= memory.len() as u64);
             assert_eq!(own.program.user, nix::unistd::geteuid().as_raw());
             assert!(own.process.start_ticks > 0);
-            assert!(sweep.processes >= sweep.large.len());
+            assert!(scan.processes >= scan.large.len());
         }
         let none_large = full_scan(&mut scanner, u64::MAX);
         assert!(none_large.large.is_empty());
@@ -324,23 +324,23 @@ mod tests {
         let found = scanner.scan(least_bytes, deadline);
         found
             .expect("/proc can be read")
-            .expect("a sweep ends within a minute")
+            .expect("a scan ends within a minute")
     }
 
     #[test]
-    fn a_sweep_without_time_looks_at_one_process_a_call() {
+    fn a_scan_without_time_looks_at_one_process_a_call() {
         let _memory = vec![1u8; 16 << 20];
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
-        let mut sweep = || {
+        let mut scan = || {
             scanner
                 .scan(8 << 20, Instant::now())
                 .expect("/proc can be read")
         };
-        let found = (1..).find_map(|calls| Some((calls, sweep()?)));
-        let (calls, sweep) = found.expect("the sweep ends");
-        assert_eq!(calls, sweep.processes + 1);
+        let found = (1..).find_map(|calls| Some((calls, scan()?)));
+        let (calls, scan) = found.expect("the scan ends");
+        assert_eq!(calls, scan.processes + 1);
         let own = |seen: &ProcEntry| seen.process.pid == std::process::id();
-        assert!(sweep.large.iter().any(own));
+        assert!(scan.large.iter().any(own));
     }
 
     fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ProcEntry, u32) {

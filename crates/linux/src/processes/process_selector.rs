@@ -26,9 +26,9 @@ pub struct ProcessSelector {
     scanner: ProcScanner,
     rules: Rules,
     selection: ProcessSelection,
-    next_sweep: Duration,
-    /// CPU time of the unfinished sweep.
-    sweep_cpu: Duration,
+    next_scan: Duration,
+    /// CPU time of the unfinished scan.
+    scan_cpu: Duration,
     /// The limit of this process's open files.
     descriptors: u64,
     /// Large processes that are not managed.
@@ -42,7 +42,7 @@ pub struct ProcessSelector {
     executed: Vec<u32>,
     users: UserNames,
     cpu_use: CpuUse,
-    /// Processes that were large at the last sweep and have no slot.
+    /// Processes that were large at the last scan and have no slot.
     without_slot: HashMap<u32, SlotRefusal>,
 }
 
@@ -87,7 +87,7 @@ const LEAST_AGE: Duration = Duration::from_secs(1);
 /// A process that uses at least this much CPU time, in cores, is managed even if it seems to share
 /// its memory. That estimate is too low for forks that have all grown.
 const BUSY_CORES: f64 = 0.01;
-/// Most reports of exec calls that are kept until the next step. The next sweep notices those that
+/// Most reports of exec calls that are kept until the next step. The next scan notices those that
 /// are lost.
 const MOST_EXECUTED: usize = 4096;
 
@@ -106,8 +106,8 @@ impl ProcessSelector {
             without_slot: HashMap::new(),
             rules,
             selection,
-            next_sweep: Duration::ZERO,
-            sweep_cpu: Duration::ZERO,
+            next_scan: Duration::ZERO,
+            scan_cpu: Duration::ZERO,
             passed_over: HashMap::new(),
             costs: ScanCosts::default(),
         })
@@ -122,7 +122,7 @@ impl ProcessSelector {
         self.selection = selection;
         self.passed_over.clear();
         self.scanner.cancel_scan();
-        self.next_sweep = Duration::ZERO;
+        self.next_scan = Duration::ZERO;
     }
 
     /// Readable when a program was started.
@@ -189,24 +189,24 @@ impl ProcessSelector {
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<Option<Vec<ProcEntry>>> {
-        if now < self.next_sweep {
+        if now < self.next_scan {
             return SliceProgress::Done(None);
         }
         let begun = thread_cpu_time();
         let found = self
             .scanner
             .scan(self.selection.leaves_under_bytes(), deadline);
-        self.sweep_cpu += thread_cpu_time().saturating_sub(begun);
+        self.scan_cpu += thread_cpu_time().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
-        let took = std::mem::take(&mut self.sweep_cpu);
-        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
+        let took = std::mem::take(&mut self.scan_cpu);
+        self.next_scan = now.saturating_add(self.selection.pause_after(took));
         let ProcScan {
             processes,
             mut large,
         } = match found {
-            Ok(sweep) => sweep,
+            Ok(scan) => scan,
             Err(error) => {
                 tracing::warn!("the scan for processes failed; the next one tries again: {error}");
                 return SliceProgress::Done(None);
@@ -237,7 +237,7 @@ impl ProcessSelector {
         now: Duration,
     ) -> Vec<SlotCandidate> {
         self.without_slot.clear();
-        let mut contenders = Vec::new();
+        let mut candidates = Vec::new();
         for seen in large {
             let process = seen.process;
             let cores = self
@@ -247,7 +247,7 @@ impl ProcessSelector {
             if !managed && !self.may_join(seen, cores, now) {
                 continue;
             }
-            contenders.push(SlotCandidate {
+            candidates.push(SlotCandidate {
                 process,
                 user: seen.program.user,
                 own_bytes: seen.own_bytes,
@@ -255,7 +255,7 @@ impl ProcessSelector {
                 managed,
             });
         }
-        contenders
+        candidates
     }
 
     fn may_join(&mut self, seen: &ProcEntry, cores: f64, now: Duration) -> bool {
@@ -294,7 +294,7 @@ impl ProcessSelector {
         }
         Ok(match self.rules.evaluate(&identity) {
             RuleVerdict::Include(terms) => Some((identity, terms)),
-            // The next sweep judges it again.
+            // The next scan judges it again.
             RuleVerdict::Undecided { .. } => None,
             RuleVerdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
@@ -435,25 +435,25 @@ mod tests {
         large: &[ProcEntry],
         now: Duration,
     ) -> Vec<u32> {
-        let contenders = selector.slot_candidates(large, |_| false, now);
-        contenders.iter().map(|it| it.process.pid).collect()
+        let candidates = selector.slot_candidates(large, |_| false, now);
+        candidates.iter().map(|it| it.process.pid).collect()
     }
 
     fn full_scan(selector: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
         match selector.scan_if_due(now, Instant::now() + S(60)) {
             SliceProgress::Done(large) => large,
-            SliceProgress::Unfinished(_) => panic!("the sweep took over a minute"),
+            SliceProgress::Unfinished(_) => panic!("the scan took over a minute"),
         }
     }
 
     #[test]
-    fn sweeps_keep_to_the_configured_interval() {
+    fn scans_keep_to_the_configured_interval() {
         let mut selector = selector();
         assert!(full_scan(&mut selector, S(0)).is_some());
         assert!(full_scan(&mut selector, S(4)).is_none());
         selector.set_rules(Rules::default(), ProcessSelection::default());
         let again = full_scan(&mut selector, S(4));
-        assert!(again.is_some(), "new rules make a sweep due at once");
+        assert!(again.is_some(), "new rules make a scan due at once");
         assert_eq!(selector.scan_costs().sweeps, 2);
         assert!(selector.scan_costs().processes > 0);
     }
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
-        let found = full_scan(&mut selector(), S(0)).expect("the first sweep is due at once");
+        let found = full_scan(&mut selector(), S(0)).expect("the first scan is due at once");
         let own = std::process::id();
         assert!(found.iter().all(|seen| seen.process.pid != own));
     }

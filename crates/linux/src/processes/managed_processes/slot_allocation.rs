@@ -23,7 +23,7 @@ pub(super) struct SlotAllocation {
 
 struct SlotRanking {
     most: usize,
-    contenders: Vec<SlotCandidate>,
+    candidates: Vec<SlotCandidate>,
     /// Newcomers that the rules have judged.
     judged: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
@@ -66,34 +66,34 @@ impl ManagedProcesses {
     /// Works until the deadline. Returns the allocation if it is not finished.
     pub(super) fn continue_allocation(
         &mut self,
-        mut contest: SlotAllocation,
+        mut allocation: SlotAllocation,
         step: &mut ProcessUpdateStep,
     ) -> Option<SlotAllocation> {
-        while let Some(pid) = contest.to_renew.pop_front() {
-            self.reevaluate(pid, contest.program(pid), step);
+        while let Some(pid) = allocation.to_renew.pop_front() {
+            self.reevaluate(pid, allocation.program(pid), step);
             if step.is_over() {
-                return Some(contest);
+                return Some(allocation);
             }
         }
-        let mut slots = match contest.slots.take() {
+        let mut slots = match allocation.slots.take() {
             Some(slots) => slots,
-            None => self.begin_ranking(&contest.large, step),
+            None => self.begin_ranking(&allocation.large, step),
         };
         if slots.chosen.is_none() {
             if !slots.evaluate_candidates(step) {
-                contest.slots = Some(slots);
-                return Some(contest);
+                allocation.slots = Some(slots);
+                return Some(allocation);
             }
             self.remove_outranked(&slots, step.selector);
         }
         while let Some((process, identity, terms)) = slots.included.pop_front() {
             if slots.has_slot(process) {
-                let program = contest.program(process.pid).cloned();
+                let program = allocation.program(process.pid).cloned();
                 self.join(process, identity, terms, program, step);
             }
             if step.is_over() {
-                contest.slots = Some(slots);
-                return Some(contest);
+                allocation.slots = Some(slots);
+                return Some(allocation);
             }
         }
         None
@@ -137,7 +137,7 @@ impl ManagedProcesses {
         let is_managed = |process| self.get(process).is_some();
         SlotRanking {
             most,
-            contenders: step.selector.slot_candidates(&competing, is_managed, now),
+            candidates: step.selector.slot_candidates(&competing, is_managed, now),
             judged: HashSet::new(),
             included: VecDeque::new(),
             chosen: None,
@@ -146,7 +146,7 @@ impl ManagedProcesses {
 
     fn remove_outranked(&mut self, slots: &SlotRanking, selector: &mut ProcessSelector) {
         let lost = slots
-            .contenders
+            .candidates
             .iter()
             .filter(|it| !slots.has_slot(it.process));
         for it in lost {
@@ -199,17 +199,17 @@ impl SlotRanking {
     }
 
     /// Judges the processes that would get a slot, until all of these are judged. Returns whether
-    /// they are. A contender that the rules exclude is removed, and another one may get its slot.
+    /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
     fn evaluate_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
         loop {
-            let chosen: HashSet<ProcessId> = choose_processes(&self.contenders, self.most)
+            let chosen: HashSet<ProcessId> = choose_processes(&self.candidates, self.most)
                 .into_iter()
                 .collect();
             let is_new = |it: &&SlotCandidate| {
                 !it.managed && chosen.contains(&it.process) && !self.judged.contains(&it.process)
             };
             let new: Vec<ProcessId> = self
-                .contenders
+                .candidates
                 .iter()
                 .filter(is_new)
                 .map(|it| it.process)
@@ -224,10 +224,10 @@ impl SlotRanking {
                     Ok(Some((identity, terms))) => {
                         self.included.push_back((process, identity, terms));
                     }
-                    Ok(None) => self.drop_contender(process),
+                    Ok(None) => self.drop_candidate(process),
                     Err(error) => {
                         step.record_join_refused(process.pid, &error);
-                        self.drop_contender(process);
+                        self.drop_candidate(process);
                     }
                 }
                 if step.is_over() {
@@ -237,7 +237,7 @@ impl SlotRanking {
         }
     }
 
-    fn drop_contender(&mut self, process: ProcessId) {
-        self.contenders.retain(|it| it.process != process);
+    fn drop_candidate(&mut self, process: ProcessId) {
+        self.candidates.retain(|it| it.process != process);
     }
 }
