@@ -12,7 +12,7 @@
 //! Read [`process`] first, then [`process_selector`] (pure) and `managed_processes`. Files of
 //! processes are read by `process_reader` where their owner could delay the answer.
 
-pub mod access;
+pub mod client_credentials;
 pub(crate) mod exec_tracer;
 pub mod huge_page_context;
 pub(crate) mod identity;

@@ -4,7 +4,7 @@ mod connections;
 
 pub use connections::ConnectionPermit;
 use connections::Connections;
-use hawkeye_linux::processes::access::ClientCredentials;
+use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use std::io;

@@ -4,7 +4,7 @@ use super::*;
 use crate::view::{
     AddressStrip, Explanation, JournalEntryView, ProcessExplanation, RegionExplanation, StripColumn,
 };
-use hawkeye_linux::processes::access::ClientCredentials;
+use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
