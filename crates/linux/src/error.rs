@@ -150,7 +150,7 @@ impl LinuxError {
     }
 
     /// Whether the error means that the process has ended.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_process_gone(&self) -> bool {
         matches!(self, Self::NoSuchProcess(_)) || self.errno() == Some(Errno::ESRCH)
     }
 

@@ -51,37 +51,32 @@ impl RecoveryMethod {
         calls: &mut TargetCalls,
     ) -> Result<Duration, MachineError> {
         let failed = |error: LinuxError| error.into_machine_error(process.id);
-        let mut longest_call;
-        match self {
-            Self::SplitRemaps => {
-                longest_call = calls.split_huge_page(process, region).map_err(failed)?
+        let zero = match self {
+            Self::SplitRemaps => Vec::new(),
+            // A useless split would leave the process as large as before, and slower.
+            Self::SplitAndPageOut if !self.is_possible_for(process.id.pid) => {
+                return Err(MachineError::Other(format!(
+                    "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
+                     no swap left",
+                    process.id.pid
+                )));
             }
-            Self::SplitAndPageOut => {
-                if !self.is_possible_for(process.id.pid) {
-                    // A useless split would leave the process as large as before, and slower.
-                    return Err(MachineError::Other(format!(
-                        "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
-                         no swap left",
-                        process.id.pid
-                    )));
-                }
-                // Zero pages must be found before the split.
-                let zero = calls
-                    .zero_pages(process, region, PAGES_PER_REGION)
-                    .map_err(failed)?;
-                longest_call = calls.split_huge_page(process, region).map_err(failed)?;
-                for (first, pages) in consecutive_runs(&zero) {
-                    let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-                    let bytes = pages as u64 * BASE_PAGE_BYTES;
-                    let took = calls.page_out(process, start..start + bytes);
-                    longest_call = longest_call.max(took.map_err(failed)?);
-                }
-            }
+            // Zero pages must be found before the split.
+            Self::SplitAndPageOut => calls
+                .zero_pages(process, region, PAGES_PER_REGION)
+                .map_err(failed)?,
             Self::None => {
                 return Err(MachineError::Other(
                     "zero pages cannot be freed on this kernel; see `hawkeye doctor`".into(),
                 ));
             }
+        };
+        let mut longest_call = calls.split_huge_page(process, region).map_err(failed)?;
+        for (first, pages) in consecutive_runs(&zero) {
+            let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+            let bytes = pages as u64 * BASE_PAGE_BYTES;
+            let took = calls.page_out(process, start..start + bytes);
+            longest_call = longest_call.max(took.map_err(failed)?);
         }
         Ok(longest_call)
     }

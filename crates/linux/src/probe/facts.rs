@@ -177,14 +177,14 @@ enum TryFailure {
     /// The try had this result.
     Checked(KernelCheckResult),
     /// No child could be started, or it did not answer.
-    Broken(LinuxError),
+    ChildFailed(LinuxError),
 }
 
 type TryResult<T = ()> = Result<T, TryFailure>;
 
 impl From<LinuxError> for TryFailure {
     fn from(error: LinuxError) -> Self {
-        Self::Broken(error)
+        Self::ChildFailed(error)
     }
 }
 
@@ -192,7 +192,7 @@ fn into_check_result(tried: TryResult) -> Result<KernelCheckResult> {
     match tried {
         Ok(()) => Ok(KernelCheckResult::Works),
         Err(TryFailure::Checked(checked)) => Ok(checked),
-        Err(TryFailure::Broken(error)) => Err(error),
+        Err(TryFailure::ChildFailed(error)) => Err(error),
     }
 }
 

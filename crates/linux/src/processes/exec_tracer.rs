@@ -33,9 +33,9 @@ impl ExecTracer {
         let mut open = ExecTracerSkelBuilder::default()
             .open(storage)
             .map_err(failed)?;
-        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
-            told.pidns_dev = own.dev;
-            told.pidns_ino = own.ino;
+        if let (Some(own), Some(rodata)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+            rodata.pidns_dev = own.dev;
+            rodata.pidns_ino = own.ino;
         }
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;

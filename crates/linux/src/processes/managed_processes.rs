@@ -109,7 +109,7 @@ struct ProcessUpdateStep<'a> {
     selector: &'a mut ProcessSelector,
     sampler: &'a mut dyn Sampler,
     /// Most processes that are managed at a time.
-    most: usize,
+    max_processes: usize,
     now: Duration,
     deadline: Instant,
 }
@@ -131,7 +131,7 @@ impl ProcessUpdateStep<'_> {
 struct ManagedProcess {
     member: SampledProcess,
     /// When the rules last judged it.
-    judged: Duration,
+    evaluated_at: Duration,
     /// The program that it ran then; `None` if no scan has seen it.
     program: Option<ProgramIdentity>,
     /// Until this time it stays even if it is small.
@@ -165,11 +165,11 @@ impl ManagedProcesses {
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
-                let most = selector.max_processes(descriptors_each);
+                let max_processes = selector.max_processes(descriptors_each);
                 let step = ProcessUpdateStep {
                     selector,
                     sampler: &mut *sampler,
-                    most,
+                    max_processes,
                     now,
                     deadline,
                 };
@@ -249,11 +249,11 @@ impl ManagedProcesses {
     /// Admits processes with a warm start at once.
     fn admit_started(&mut self, step: &mut ProcessUpdateStep) {
         for (pid, identity, terms) in step.selector.take_warm_starts() {
-            if self.members.len() >= step.most {
+            if self.members.len() >= step.max_processes {
                 break;
             }
             let of_user = |joined: &&ManagedProcess| joined.member.identity.uid == identity.uid;
-            if self.members.values().filter(of_user).count() >= user_share(step.most) {
+            if self.members.values().filter(of_user).count() >= user_share(step.max_processes) {
                 continue;
             }
             // The process was managed before, and has started another program.
@@ -274,7 +274,7 @@ impl ManagedProcesses {
         &mut self,
         member: SampledProcess,
         sampler: &mut dyn Sampler,
-        judged: Duration,
+        evaluated_at: Duration,
     ) -> Result<&mut ManagedProcess> {
         // Processes that have left free their descriptors, which may be few.
         self.release_sampler_of_ended(sampler);
@@ -285,7 +285,7 @@ impl ManagedProcesses {
             self.order.push(process);
         }
         let joined = ManagedProcess {
-            judged,
+            evaluated_at,
             program: None,
             starts_until: Duration::ZERO,
             member,

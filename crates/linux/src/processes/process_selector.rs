@@ -32,7 +32,7 @@ pub struct ProcessSelector {
     /// The limit of this process's open files.
     descriptors: u64,
     /// Large processes that are not managed.
-    passed_over: HashMap<u32, SkippedProcess>,
+    skipped: HashMap<u32, SkippedProcess>,
     costs: ScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
@@ -108,7 +108,7 @@ impl ProcessSelector {
             selection,
             next_scan: Duration::ZERO,
             scan_cpu: Duration::ZERO,
-            passed_over: HashMap::new(),
+            skipped: HashMap::new(),
             costs: ScanCosts::default(),
         })
     }
@@ -120,7 +120,7 @@ impl ProcessSelector {
         }
         self.rules = rules;
         self.selection = selection;
-        self.passed_over.clear();
+        self.skipped.clear();
         self.scanner.cancel_scan();
         self.next_scan = Duration::ZERO;
     }
@@ -222,7 +222,7 @@ impl ProcessSelector {
         large.retain(|seen| !is_own(seen.process.pid));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
-        self.passed_over.retain(|pid, _| there.contains(pid));
+        self.skipped.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
         self.cpu_use.retain(&there);
         SliceProgress::Done(Some(large))
@@ -260,8 +260,8 @@ impl ProcessSelector {
 
     fn may_join(&mut self, seen: &ProcEntry, cores: f64, now: Duration) -> bool {
         let pid = seen.process.pid;
-        let passed_over = self.passed_over.get(&pid);
-        if passed_over.is_some_and(|entry| now < entry.until) {
+        let skipped = self.skipped.get(&pid);
+        if skipped.is_some_and(|entry| now < entry.until) {
             return false;
         }
         let joins_at = self.selection.joins_at_bytes();
@@ -299,7 +299,7 @@ impl ProcessSelector {
             RuleVerdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
                 let next = Duration::ZERO;
-                self.passed_over.insert(pid, SkippedProcess { until, next });
+                self.skipped.insert(pid, SkippedProcess { until, next });
                 None
             }
         })
@@ -333,7 +333,7 @@ impl ProcessSelector {
                 identity.uid,
                 name(rule).unwrap_or_default()
             ),
-            (RuleVerdict::Include(_), _) if self.passed_over.contains_key(&pid) => format!(
+            (RuleVerdict::Include(_), _) if self.skipped.contains_key(&pid) => format!(
                 "process {pid} could not be managed at the last attempt; the log gives the reason"
             ),
             (RuleVerdict::Include(_), Some(SlotRefusal::Shares(shares))) => format!(
@@ -356,7 +356,7 @@ impl ProcessSelector {
     /// Records that a process could not be managed, and leaves it alone for a while. Logs only the
     /// first failure.
     pub fn record_refusal(&mut self, pid: u32, now: Duration, error: &LinuxError) {
-        let before = self.passed_over.get(&pid).map(|entry| entry.next);
+        let before = self.skipped.get(&pid).map(|entry| entry.next);
         let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
         if before.is_none_or(|next| next.is_zero()) {
             tracing::warn!("process {pid} cannot be managed for now: {error}");
@@ -365,7 +365,7 @@ impl ProcessSelector {
             until: now.saturating_add(pause),
             next: (pause * 2).min(LONGEST_PAUSE),
         };
-        self.passed_over.insert(pid, entry);
+        self.skipped.insert(pid, entry);
     }
 }
 

@@ -25,7 +25,7 @@ struct SlotRanking {
     most: usize,
     candidates: Vec<SlotCandidate>,
     /// Newcomers that the rules have judged.
-    judged: HashSet<ProcessId>,
+    evaluated: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
     included: VecDeque<(ProcessId, ProcessIdentity, ProcessRules)>,
     /// Processes that get a slot; `None` until all of them are judged.
@@ -52,7 +52,7 @@ impl ManagedProcesses {
         let old = self.members.iter().filter(|(pid, joined)| {
             let program = seen.get(pid).map(|seen| &seen.program);
             let same = program.is_none() || program == joined.program.as_ref();
-            let fresh = now < joined.judged + VERDICT_AGE;
+            let fresh = now < joined.evaluated_at + VERDICT_AGE;
             !(same && fresh) || joined.member.identity.user_pending
         });
         let to_renew = old.map(|(pid, _)| *pid).collect();
@@ -114,7 +114,7 @@ impl ManagedProcesses {
         if let Ok(identity) = identify(pid, step.selector.user_names()) {
             joined.member.identity = identity;
         }
-        joined.judged = step.now;
+        joined.evaluated_at = step.now;
         joined.program = program.cloned();
         let stays = joined.apply_rules(step.selector)
             && process::check_real_time_rule(pid, &joined.member.terms).is_ok();
@@ -128,7 +128,7 @@ impl ManagedProcesses {
         // A process that has just started keeps its slot.
         let is_starting = |joined: &ManagedProcess| now < joined.starts_until;
         let starting = self.members.values().filter(|joined| is_starting(joined));
-        let most = step.most.saturating_sub(starting.count());
+        let most = step.max_processes.saturating_sub(starting.count());
         let competes = |seen: &&ProcEntry| {
             let joined = self.members.get(&seen.process.pid);
             !joined.is_some_and(is_starting)
@@ -138,7 +138,7 @@ impl ManagedProcesses {
         SlotRanking {
             most,
             candidates: step.selector.slot_candidates(&competing, is_managed, now),
-            judged: HashSet::new(),
+            evaluated: HashSet::new(),
             included: VecDeque::new(),
             chosen: None,
         }
@@ -206,7 +206,7 @@ impl SlotRanking {
                 .into_iter()
                 .collect();
             let is_new = |it: &&SlotCandidate| {
-                !it.managed && chosen.contains(&it.process) && !self.judged.contains(&it.process)
+                !it.managed && chosen.contains(&it.process) && !self.evaluated.contains(&it.process)
             };
             let new: Vec<ProcessId> = self
                 .candidates
@@ -219,7 +219,7 @@ impl SlotRanking {
                 return true;
             }
             for process in new {
-                self.judged.insert(process);
+                self.evaluated.insert(process);
                 match step.selector.evaluate(process.pid, step.now) {
                     Ok(Some((identity, terms))) => {
                         self.included.push_back((process, identity, terms));
