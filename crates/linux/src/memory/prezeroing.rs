@@ -12,7 +12,6 @@ pub use error::{LOAD_COMMAND, PrezeroingError};
 use serde::Serialize;
 use std::fs;
 use std::io;
-use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -32,20 +31,6 @@ pub struct ZeroedPages {
     pub lost: u64,
     /// Free and zeroed now.
     pub free: u64,
-}
-
-impl Add for ZeroedPages {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            zeroed: self.zeroed + other.zeroed,
-            served: self.served + other.served,
-            passed_over: self.passed_over + other.passed_over,
-            lost: self.lost + other.lost,
-            free: self.free + other.free,
-        }
-    }
 }
 
 /// Counts of one zone.
@@ -81,8 +66,17 @@ pub struct PrezeroingState {
 impl PrezeroingState {
     /// Sum over all zones.
     pub fn total_pages(&self) -> ZeroedPages {
-        let zones = self.zones.iter().map(|zone| zone.pages);
-        zones.fold(ZeroedPages::default(), Add::add)
+        let sum = |count: fn(ZeroedPages) -> u64| {
+            let counts = self.zones.iter().map(|zone| count(zone.pages));
+            counts.sum()
+        };
+        ZeroedPages {
+            zeroed: sum(|pages| pages.zeroed),
+            served: sum(|pages| pages.served),
+            passed_over: sum(|pages| pages.passed_over),
+            lost: sum(|pages| pages.lost),
+            free: sum(|pages| pages.free),
+        }
     }
 }
 
@@ -90,7 +84,8 @@ impl PrezeroingState {
 #[derive(Clone, Debug)]
 pub struct PrezeroingFiles {
     core: PathBuf,
-    parameters: PathBuf,
+    rate: PathBuf,
+    idle_only: PathBuf,
 }
 
 impl Default for PrezeroingFiles {
@@ -103,9 +98,11 @@ impl Default for PrezeroingFiles {
 impl PrezeroingFiles {
     /// The files below `sys`: sysfs mounted elsewhere, or made by a test.
     pub fn under(sys: &Path) -> Self {
+        let parameters = sys.join("module/prezero/parameters");
         Self {
             core: sys.join("kernel/mm/prezero"),
-            parameters: sys.join("module/prezero/parameters"),
+            rate: parameters.join("pages_per_second"),
+            idle_only: parameters.join("idle_only"),
         }
     }
 
@@ -157,9 +154,9 @@ impl PrezeroingFiles {
 
     /// Settings of the module; `None` where it is not loaded. It may be unloaded during the read.
     pub fn read_module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
-        let path = self.idle_only_file();
-        let found = read_number_from_file(&self.rate_file())
-            .and_then(|rate| Ok((rate, read_trimmed_text(&path)?)));
+        let path = &self.idle_only;
+        let found =
+            read_number_from_file(&self.rate).and_then(|rate| Ok((rate, read_trimmed_text(path)?)));
         let (pages_per_second, word) = match found {
             Err(PrezeroingError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -171,7 +168,7 @@ impl PrezeroingFiles {
         let idle_only = match word.as_str() {
             "Y" | "1" => true,
             "N" | "0" => false,
-            _ => return Err(unexpected_value(&path, word, "Y or N")),
+            _ => return Err(unexpected_value(path, word, "Y or N")),
         };
         Ok(Some(ZeroingModule {
             pages_per_second,
@@ -188,7 +185,7 @@ impl PrezeroingFiles {
         guard: &mut KernelSettingsGuard,
     ) -> Result<u32> {
         let rate = pages_per_s.unwrap_or(LOWEST_RATE).max(1);
-        self.set_module_parameter(&self.rate_file(), &rate.to_string(), guard)?;
+        set_parameter(&self.rate, &rate.to_string(), guard)?;
         Ok(rate)
     }
 
@@ -196,34 +193,21 @@ impl PrezeroingFiles {
     /// Otherwise as [`Self::set_rate`].
     pub fn set_idle_only(&self, idle_only: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
-        self.set_module_parameter(&self.idle_only_file(), word, guard)
+        set_parameter(&self.idle_only, word, guard)
     }
 
     /// Restores both settings as they were found, if the module is still loaded.
     pub fn restore_module_settings(&self, guard: &mut KernelSettingsGuard) -> Result<()> {
-        guard.put_back(&self.rate_file())?;
-        guard.put_back(&self.idle_only_file())
+        guard.put_back(&self.rate)?;
+        guard.put_back(&self.idle_only)
     }
+}
 
-    fn set_module_parameter(
-        &self,
-        path: &Path,
-        value: &str,
-        guard: &mut KernelSettingsGuard,
-    ) -> Result<()> {
-        if !path.exists() {
-            return Err(PrezeroingError::NoModule.into());
-        }
-        guard.set(path, value)
+fn set_parameter(path: &Path, value: &str, guard: &mut KernelSettingsGuard) -> Result<()> {
+    if !path.exists() {
+        return Err(PrezeroingError::NoModule.into());
     }
-
-    fn rate_file(&self) -> PathBuf {
-        self.parameters.join("pages_per_second")
-    }
-
-    fn idle_only_file(&self) -> PathBuf {
-        self.parameters.join("idle_only")
-    }
+    guard.set(path, value)
 }
 
 fn unreadable_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
