@@ -124,21 +124,17 @@ fn mapping_group(map: &MemoryMap) -> MappingGroup {
         _ => None,
     };
     // The owner's advice is reported in `advice`, because the owner can change it.
-    let shown = Mapping::from_smaps(map);
-    let mapping = Mapping {
-        flags: shown.flags & !(vm::NOHUGEPAGE | vm::MERGEABLE),
-        ..shown
-    };
+    let mut mapping = Mapping::from_smaps(map);
+    mapping.flags &= !(vm::NOHUGEPAGE | vm::MERGEABLE);
     let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
     let huge = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
     let shared_files = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+    let is_shared_file = |path: &str| shared_files.iter().any(|start| path.starts_with(start));
     MappingGroup {
         start: map.address.0,
         end: map.address.1,
         shared_memory: matches!(map.pathname, MMapPath::Vsys(_))
-            || path
-                .as_ref()
-                .is_some_and(|path| shared_files.iter().any(|start| path.starts_with(start))),
+            || path.iter().any(|path| is_shared_file(path)),
         what: match (&map.pathname, path) {
             (MMapPath::Heap, _) => "heap".to_owned(),
             (MMapPath::Stack | MMapPath::TStack(_), _) => "stack".to_owned(),
