@@ -5,9 +5,8 @@ mod profiles;
 
 use crate::error::{LinuxError, Result};
 use crate::memory::cgroup::CgroupLimits;
-use crate::memory::fragmentation;
 use crate::memory::recovery::RecoveryMethod;
-use crate::memory::system_memory;
+use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
@@ -82,7 +81,7 @@ pub struct LinuxMachine {
     calls: TargetCalls,
     /// Promotions that have not been answered yet.
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
-    refused_bytes: u64,
+    peak_excluded_bytes: u64,
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
     sizing: PageSizeControl,
@@ -118,7 +117,7 @@ impl LinuxMachine {
             members: ManagedProcesses::default(),
             calls,
             promotions_under_way: HashMap::new(),
-            refused_bytes: 0,
+            peak_excluded_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
             sizing: PageSizeControl::new(),
@@ -144,13 +143,13 @@ impl LinuxMachine {
     }
 
     /// Calls into other processes that took longer than 30 ms.
-    pub fn slow_calls(&self) -> u64 {
+    pub fn slow_call_count(&self) -> u64 {
         self.calls.statistics.slow
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
-    pub fn excluded_bytes(&self) -> u64 {
-        self.refused_bytes
+    pub fn peak_excluded_bytes(&self) -> u64 {
+        self.peak_excluded_bytes
     }
 
     /// All managed processes, in the order in which they joined.
@@ -174,23 +173,23 @@ impl LinuxMachine {
 }
 
 impl LinuxMachine {
-    fn instant(&self, moment: Duration) -> Instant {
+    fn to_instant(&self, moment: Duration) -> Instant {
         self.began + moment
     }
 
-    fn run_slice<T>(
+    fn run_sampler_slice<T>(
         &mut self,
         process: ProcessId,
         until: Duration,
         work: impl FnOnce(&mut dyn Sampler, &mut ProcessSlice) -> Result<T>,
     ) -> Called<T> {
         let mut slice = ProcessSlice {
-            deadline: self.instant(until),
+            deadline: self.to_instant(until),
             member: self.members.get_mut(process)?,
             calls: &mut self.calls,
         };
         let result = work(&mut *self.sampler, &mut slice);
-        result.map_err(|error| error.for_process(process))
+        result.map_err(|error| error.into_machine_error(process))
     }
 
     /// Adds to the record of a process, if one is kept.
@@ -217,7 +216,7 @@ impl LinuxMachine {
         let found = self
             .sampler
             .read_region(member, region)
-            .map_err(|error| error.for_process(process))?;
+            .map_err(|error| error.into_machine_error(process))?;
         match found {
             None => return Ok(Some(PromotionResult::Freed)),
             Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
@@ -238,7 +237,7 @@ impl LinuxMachine {
         let eligible = self
             .sampler
             .is_still_eligible(member, region, &mut self.calls);
-        if !eligible.map_err(|error| error.for_process(process))? {
+        if !eligible.map_err(|error| error.into_machine_error(process))? {
             return Ok(Some(PromotionResult::NotCandidate));
         }
         Ok(None)
@@ -253,7 +252,7 @@ impl Machine for LinuxMachine {
     fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         loop {
             let timeout = deadline.saturating_sub(self.now());
-            let others = self.scope.descriptors();
+            let others = self.scope.wait_descriptors();
             if others.is_empty() {
                 return LoopWakeReason::Stop;
             }
@@ -285,44 +284,47 @@ impl Machine for LinuxMachine {
 
     fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
-        let deadline = self.instant(until);
+        let deadline = self.to_instant(until);
         let prefaulter = self.prefaulter.as_ref();
         let each = self.sampler.descriptors_per_process()
             + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
         let updated = self
             .members
             .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
-        let started = self.members.take_started();
+        let started = self.members.take_warm_started();
         if let Some(recorder) = &mut self.profile_recorder {
             let sizes = || self.sizing.observed_sizes(now).unwrap_or_default().sizes;
-            recorder.update(self.members.order(), now, sizes);
+            recorder.update(self.members.in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
             prefaulter.follow_managed(&self.members, &started, self.profile_recorder.as_ref());
         }
         let members = &self.members;
         self.sizing.retain(|process| members.get(process).is_some());
-        updated.map(|()| self.members.order().to_vec())
+        updated.map(|()| self.members.in_join_order().to_vec())
     }
 
     fn memory(&mut self) -> Called<MemoryState> {
         let now = self.now();
         Ok(MemoryState {
             machine: self.memory_use(&MemoryScope::Machine)?,
-            groups: self.groups.read(now, self.members.order()),
-            pressure_percent: system_memory::pressure(),
+            groups: self
+                .groups
+                .read_limited_cgroups(now, self.members.in_join_order()),
+            pressure_percent: system_memory::pressure_percent(),
             fmfi: fragmentation::fmfi(),
         })
     }
 
     fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
         match scope {
-            MemoryScope::Machine => {
-                system_memory::machine_use().map_err(|error| MachineError::Other(error.to_string()))
+            MemoryScope::Machine => system_memory::machine_memory_use()
+                .map_err(|error| MachineError::Other(error.to_string())),
+            MemoryScope::Group(path) => {
+                self.groups.usage_of_cgroup(Path::new(path)).ok_or_else(|| {
+                    MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
+                })
             }
-            MemoryScope::Group(path) => self.groups.usage(path).ok_or_else(|| {
-                MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
-            }),
         }
     }
 
@@ -338,7 +340,7 @@ impl Machine for LinuxMachine {
                 Some(Ok(_)) => Ok(PromotionResult::Done(took)),
                 Some(Err(errno)) => {
                     let call = finished.call;
-                    Err(LinuxError::Call { call, errno }.for_process(process))
+                    Err(LinuxError::Call { call, errno }.into_machine_error(process))
                 }
                 None => Err(MachineError::Gone(process)),
             };
@@ -388,7 +390,7 @@ impl Machine for LinuxMachine {
             let result = self.calls.collapse(&member.handle, region);
             let served = RESERVE.state().served > served;
             let took = match &result {
-                Ok(answer) => test_costs::promotion_duration(answer.took, served),
+                Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),
                 Err(_) => self.calls.statistics.last,
             };
             if !insisting.should_retry(&result, took) {
@@ -409,7 +411,7 @@ impl Machine for LinuxMachine {
                 Ok(PromotionResult::Done(took))
             }
             Err(error) => {
-                let error = error.for_process(process);
+                let error = error.into_machine_error(process);
                 // The kernel returns the errors of a memory shortage for a hole as well.
                 if error.is_shortage()
                     && matches!(self.sampler.read_region(member, region), Ok(None))
@@ -434,14 +436,14 @@ impl Machine for LinuxMachine {
             .count_zero_pages(member, region, enough, &mut self.calls);
         let took = begun.elapsed();
         let zero_pages = found
-            .map_err(|error| error.for_process(process))?
+            .map_err(|error| error.into_machine_error(process))?
             .unwrap_or(0);
         Ok(ZeroScanResult { zero_pages, took })
     }
 
     fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
         let member = self.members.get_mut(process)?;
-        let failed = |error: LinuxError| error.for_process(process);
+        let failed = |error: LinuxError| error.into_machine_error(process);
         let refused = |call, errno| MachineError::Refused {
             call,
             process,
@@ -484,14 +486,15 @@ impl Machine for LinuxMachine {
     }
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
-        let counted = self.run_slice(process, until, |sampler, slice| {
+        let counted = self.run_sampler_slice(process, until, |sampler, slice| {
             sampler.count_huge_bytes(slice)
         })?;
         let huge_bytes = match counted {
             SliceProgress::Done(bytes) => bytes,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
-        let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
+        let rss_bytes =
+            process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
         if let Some(looks) = &mut self.sizing.mapped_sizes {
             looks.read_if_due(process, self.began.elapsed());
         }
@@ -507,7 +510,7 @@ impl Machine for LinuxMachine {
     fn own_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
-        let own = process::own_cpu() + self.calls.statistics.helper_cpu + filler.helper_cpu;
+        let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
             longest_call: self.calls.statistics.longest,
@@ -522,7 +525,7 @@ impl Sampling for LinuxMachine {
         needs: SampleKinds,
         until: Duration,
     ) -> Partial<()> {
-        self.run_slice(process, until, |sampler, slice| {
+        self.run_sampler_slice(process, until, |sampler, slice| {
             match slice.member.terms.promotes {
                 true => sampler.start_window(slice, needs),
                 false => Ok(SliceProgress::Done(())),
@@ -531,14 +534,14 @@ impl Sampling for LinuxMachine {
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
-        self.run_slice(process, until, |sampler, slice| {
+        self.run_sampler_slice(process, until, |sampler, slice| {
             sampler.continue_probing(slice)
         })
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
         let sampled =
-            self.run_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
+            self.run_sampler_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
         let mut sample = match sampled {
             SliceProgress::Done(sample) => sample,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
@@ -554,12 +557,12 @@ impl Sampling for LinuxMachine {
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
-        self.refused_bytes = self.refused_bytes.max(self.members.excluded_bytes());
+        self.peak_excluded_bytes = self.peak_excluded_bytes.max(self.members.excluded_bytes());
         Ok(SliceProgress::Done(sample))
     }
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
-        self.run_slice(process, until, |sampler, slice| {
+        self.run_sampler_slice(process, until, |sampler, slice| {
             sampler.list_huge_pages(slice)
         })
     }
@@ -582,7 +585,7 @@ impl HugePageReserve for LinuxMachine {
     }
 
     fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
-        let pages = match self.groups.own_room_bytes() {
+        let pages = match self.groups.own_remaining_bytes() {
             // The reserve is charged to the manager's own cgroup: at most a quarter of what would be
             // left there without it.
             Some(room_bytes) if target.pages > 0 => {

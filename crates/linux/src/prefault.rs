@@ -198,7 +198,7 @@ impl Prefaulter {
             let member = members.get(*id);
             member.is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
         };
-        let order = members.order().iter().copied();
+        let order = members.in_join_order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(is_wanted).collect();
         let followed: HashSet<ProcessId> = self.followed_processes().into_iter().collect();
         for gone in followed.difference(&wanted) {

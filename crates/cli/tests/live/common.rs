@@ -184,7 +184,7 @@ pub fn machine(test: TestName) -> Option<TestMachine> {
         state,
     };
     machine.set_costs(&costs(promotion_us()));
-    test_costs::configure(&machine.costs).expect("the costs can be read");
+    test_costs::configure_from_file(&machine.costs).expect("the costs can be read");
     Some(machine)
 }
 
@@ -390,7 +390,8 @@ impl AttachedManager {
 
 /// What a manager inside the test process uses, with the tests' costs.
 pub fn kernel_backend() -> KernelBackend {
-    let facts = probe::gather(ProbeExtent::ForManaging, None).expect("the machine can be probed");
+    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)
+        .expect("the machine can be probed");
     let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
     let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
@@ -438,7 +439,7 @@ pub fn compile(machine: &TestMachine, source: &str, name: &str, options: &[&str]
 /// The ranges of a process that may have huge pages.
 pub fn eligible(tables: &PageTableReader, target: &BoundTarget) -> Vec<Range<u64>> {
     let mappings = tables.list_mappings(target);
-    mappings::eligible(&mappings.expect("the mappings can be listed")).ranges
+    mappings::eligible_ranges(&mappings.expect("the mappings can be listed")).ranges
 }
 
 /// The same, and their regions, from its page tables.

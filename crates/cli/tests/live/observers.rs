@@ -107,7 +107,7 @@ fn written_under_protection(
     value: u8,
 ) -> BTreeSet<u64> {
     watcher
-        .protect(range.clone(), true)
+        .write_protect(range.clone(), true)
         .expect("the range can be protected");
     let written = AtomicBool::new(false);
     let mut heard = BTreeSet::new();
@@ -123,7 +123,7 @@ fn written_under_protection(
                     heard.insert(page);
                     let whole = page..page + BASE_PAGE_BYTES;
                     watcher
-                        .protect(whole, false)
+                        .write_protect(whole, false)
                         .expect("the page can be unprotected");
                 }
                 None => std::thread::yield_now(),
@@ -333,8 +333,8 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
             .list_mappings(&target)
             .expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
-        let now = mappings::region_eligible(&here, region);
-        assert_eq!(now, mappings::region_eligible(&listed, region));
+        let now = mappings::check_region_eligible(&here, region);
+        assert_eq!(now, mappings::check_region_eligible(&listed, region));
         now
     };
     assert_eq!(eligible(3), Ok(()));

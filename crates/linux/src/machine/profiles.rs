@@ -39,24 +39,20 @@ impl LinuxMachine {
     pub fn read_sizes_now(&mut self) {
         let now = self.now();
         if let Some(looks) = &mut self.sizing.mapped_sizes {
-            looks.read_all_now(self.members.order(), now);
+            looks.read_all_now(self.members.in_join_order(), now);
         }
     }
 }
 
 impl FaultPageSizes for LinuxMachine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Called<()> {
-        let failed = |error: LinuxError| error.for_process(process);
+        let failed = |error: LinuxError| error.into_machine_error(process);
         self.sizing
             .request_fault_sizes(process, orders)
             .map_err(failed)?;
         let now = self.now();
         // An empty set can mean that memory is short, which says nothing about the program.
-        if let Some(recorder) = self
-            .profile_recorder
-            .as_mut()
-            .filter(|_| !orders.is_empty())
-        {
+        if let (Some(recorder), false) = (&mut self.profile_recorder, orders.is_empty()) {
             recorder.record_fault_sizes(process, orders, now);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::{MappedSizes, SizeCounters, read_mapped_sizes, read_size_setting, read_size_settings};
 use crate::error::Result;
-use crate::processes::process::thread_cpu;
+use crate::processes::process::thread_cpu_time;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
 use serde::{Deserialize, Serialize};
@@ -65,8 +65,11 @@ impl MappedSizeSampler {
     /// `thp`: the folder of the settings.
     pub(crate) fn new(thp: PathBuf) -> Self {
         Self::with_reader(thp, |pid| {
-            let before = thread_cpu();
-            (read_mapped_sizes(pid), thread_cpu().saturating_sub(before))
+            let before = thread_cpu_time();
+            (
+                read_mapped_sizes(pid),
+                thread_cpu_time().saturating_sub(before),
+            )
         })
     }
 
@@ -100,7 +103,7 @@ impl MappedSizeSampler {
     }
 
     fn take_results(&mut self, now: Duration, deadline: Instant) {
-        for (process, (found, cpu)) in self.reader.results(deadline) {
+        for (process, (found, cpu)) in self.reader.wait_for_results(deadline) {
             match found {
                 Ok(found) => {
                     let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);

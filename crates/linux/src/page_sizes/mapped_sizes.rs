@@ -2,7 +2,7 @@
 //! `/proc/kpageflags` shows which frames form one page.
 
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{self, thread_cpu};
+use crate::processes::process::{self, thread_cpu_time};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap};
 use hawkeye_policy::saturating_cast::usize_of;
@@ -63,7 +63,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
     let flags_path = "/proc/kpageflags";
     let flags = File::open(flags_path).map_err(LinuxError::file("opening", flags_path))?;
     let mut found = MappedSizes::empty();
-    let begun = thread_cpu();
+    let begun = thread_cpu_time();
     let mut left = MAX_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     let ranges = read_anonymous_ranges(pid)?;
@@ -74,7 +74,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
     for range in ranges {
         for part in split_at_regions(range) {
             left = left.saturating_sub(part.end - part.start);
-            if left == 0 || thread_cpu().saturating_sub(begun) > MAX_CPU_TIME {
+            if left == 0 || thread_cpu_time().saturating_sub(begun) > MAX_CPU_TIME {
                 found.complete = false;
                 return Ok(found);
             }
@@ -109,7 +109,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
 
 /// Private writable mappings without a file.
 fn read_anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
-    let maps = process::read(pid, Process::maps)?;
+    let maps = process::read_proc_entry(pid, Process::maps)?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
     Ok(maps
         .iter()

@@ -37,7 +37,8 @@ impl PageSizeControl {
             shape: MachineShape {
                 tlb: tlb_sizes::of_this_machine(),
                 cores: cores as f64,
-                memory_bytes: system_memory::machine_use().map_or(0, |memory| memory.total_bytes),
+                memory_bytes: system_memory::machine_memory_use()
+                    .map_or(0, |memory| memory.total_bytes),
                 ..MachineShape::default()
             },
             switches: None,

@@ -26,7 +26,7 @@ pub fn of_this_machine() -> PageOrders {
 /// base pages with neighbouring frames into one entry. The source is AMD's optimization guides
 /// since Family 17h; it is not confirmed here.
 fn x86_tlb_sizes(cpuinfo: &str) -> PageOrders {
-    let field = |name| fields::field(cpuinfo, name).unwrap_or("");
+    let field = |name| fields::field_value(cpuinfo, name).unwrap_or("");
     let mut orders = PageOrders::HUGE;
     if field("flags").split_whitespace().any(|f| f == "pdpe1gb") {
         orders = orders.with(PageOrder::GIANT);

@@ -2,7 +2,7 @@
 
 use super::prefault_method::PrefaultMethod;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{BoundTarget, PageTableReader};
 use hawkeye_policy::{ProcessId, RegionAddr};
@@ -66,10 +66,10 @@ pub(super) fn refresh_mappings<'a>(
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
         let records = calls.list_mappings(process, known.target.mapping_list_link());
-        let mappings = mappings_of(&records.ok()?);
+        let mappings = parse_mapping_records(&records.ok()?);
         let mapped = mappings.iter().filter_map(|mapping| {
             let method = PrefaultMethod::for_mapping(mapping.flags, &enabled, zero_page)?;
-            Some((mapping.eligible().ok()?, method))
+            Some((mapping.eligible_range().ok()?, method))
         });
         known.mapped = mapped.collect();
         known.at = now;

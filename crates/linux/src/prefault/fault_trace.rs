@@ -1,6 +1,6 @@
 //! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
-use crate::bpf::fault_trace::{FrontierSkel, FrontierSkelBuilder};
+use crate::bpf::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
@@ -22,7 +22,7 @@ pub struct FaultTrace {
     /// would keep links of its own, which would outlive these.
     pub(super) links: Vec<Link>,
     pub(crate) reports: RingBufferReader<FaultReport>,
-    skel: FrontierSkel<'static>,
+    skel: FaultTraceSkel<'static>,
 }
 
 /// The watched processes. Any thread can change it.
@@ -34,7 +34,7 @@ impl FaultTrace {
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let open = FrontierSkelBuilder::default().open(storage);
+        let open = FaultTraceSkelBuilder::default().open(storage);
         let mut open = open.map_err(trace_error)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
             told.pidns_dev = own.dev;
@@ -42,7 +42,7 @@ impl FaultTrace {
         }
         let skel = open.load().map_err(trace_error)?;
         let reports =
-            RingBufferReader::of(&skel.maps.advances, parse_report).map_err(trace_error)?;
+            RingBufferReader::for_map(&skel.maps.advances, parse_report).map_err(trace_error)?;
         let watched = MapHandle::try_from(&skel.maps.watched).map_err(trace_error)?;
         let mut trace = Self {
             links: Vec::new(),

@@ -51,9 +51,9 @@ impl PrefaultCalls {
     /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel
     /// does not keep them.
     pub(super) fn sched_stat(&mut self) -> Option<SchedStat> {
-        let own = SchedStat::now()?;
+        let own = SchedStat::of_this_thread()?;
         let helper = self.calls.idle_helper_pid();
-        if let Some((helper, now)) = helper.and_then(|it| Some((it, SchedStat::of(it)?))) {
+        if let Some((helper, now)) = helper.and_then(|it| Some((it, SchedStat::of_process(it)?))) {
             let before = self.helper.filter(|(last, _)| *last == helper);
             if let Some((_, before)) = before {
                 self.helpers = self.helpers + (now - before);

@@ -10,8 +10,8 @@ use super::thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
 use crate::error::Result;
-use crate::processes::mappings::region_eligible;
-use crate::processes::process::thread_cpu;
+use crate::processes::mappings::check_region_eligible;
+use crate::processes::process::thread_cpu_time;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_policy::prefault::{
     PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreads,
@@ -53,11 +53,11 @@ impl PrefaultLoop {
         rate: Option<Rate>,
         threads: PrefaultThreads,
     ) -> Result<(Self, FaultTraceWatchlist)> {
-        let (frontier, watchlist) = FaultTrace::attach()?;
+        let (fault_trace, watchlist) = FaultTrace::attach()?;
         let filler = Self {
             began: Instant::now(),
             shared,
-            fault_trace: frontier,
+            fault_trace,
             tables: PageTableReader::load()?,
             predictor: PrefaultPredictor::default(),
             mappings: HashMap::new(),
@@ -79,7 +79,7 @@ impl PrefaultLoop {
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
-                self.fault_trace.reports.take();
+                self.fault_trace.reports.take_reports();
                 continue;
             }
             let wait = self.wait_time(busy);
@@ -99,7 +99,7 @@ impl PrefaultLoop {
         let mut done = self.shared.lock_statistics();
         let (workers, helpers) = self.pool.worker_cpu_times();
         done.helper_cpu = self.calls.helper_cpu_time() + helpers;
-        done.cpu = thread_cpu() + workers + done.helper_cpu;
+        done.cpu = thread_cpu_time() + workers + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
         done.pauses = self.pool.pause_count();
@@ -151,9 +151,9 @@ impl PrefaultLoop {
         let reports = &self.fault_trace.reports;
         let heard = if self.pool.has_workers() {
             self.pool.wait_for_outcome(reports.fd(), wait);
-            reports.take()
+            reports.take_reports()
         } else {
-            reports.wait(wait)
+            reports.wait_for_reports(wait)
         };
         // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
@@ -313,7 +313,8 @@ impl PrefaultLoop {
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
-            Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
+            Ok(Some(now))
+                if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 return Err(PrefaultResult::Occupied);
             }

@@ -194,7 +194,7 @@ mod tests {
         let found = crate::sample::pagemap::read_population(handle.id.pid, &[range]);
         kill(stranger, Signal::SIGKILL).expect("the child can be killed");
         waitpid(stranger, None).expect("the child ends");
-        assert!(refused.is_err_and(|error| error.is_gone()));
+        assert!(refused.is_err_and(|error| error.is_process_gone()));
         let found = found.expect("the memory of the other process can be read");
         assert_eq!(found, []);
     }

@@ -43,7 +43,7 @@ impl ProfileStore {
     /// it.
     pub fn open(dir: PathBuf) -> Result<Self> {
         // Other users may not see which user runs which program.
-        own_files::make_folder(&dir, 0o700)?;
+        own_files::create_trusted_folder(&dir, 0o700)?;
         Ok(Self { dir })
     }
 
@@ -67,7 +67,7 @@ impl ProfileStore {
     pub fn save(&self, record: &ProgramProfile) -> Result<()> {
         let path = self.profile_path(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
-        text.and_then(|text| own_files::replace(&path, &text))
+        text.and_then(|text| own_files::replace_file(&path, &text))
             .map_err(LinuxError::file("writing", &path))?;
         self.delete_oldest_profiles();
         Ok(())
@@ -92,7 +92,7 @@ impl ProfileStore {
 }
 
 fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
-    let text = own_files::read(path, MAX_RECORD_BYTES)?;
+    let text = own_files::read_trusted_file(path, MAX_RECORD_BYTES)?;
     text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
 

@@ -4,7 +4,7 @@ use super::prefault_calls::PrefaultCalls;
 use super::prefault_method::{PrefaultMethod, prefault_region};
 use super::spare_cores::SpareCores;
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{ProcessHandle, thread_cpu};
+use crate::processes::process::{ProcessHandle, thread_cpu_time};
 use crate::processes::schedstat::SchedStat;
 use crate::stop::Waker;
 use hawkeye_policy::prefault::{PrefaultTask, PrefaultThreads};
@@ -116,7 +116,7 @@ impl PrefaultThreadPool {
                 let report = WorkerReport {
                     worker,
                     outcome: job.run(&mut calls),
-                    cpu: thread_cpu(),
+                    cpu: thread_cpu_time(),
                     helper_cpu: calls.helper_cpu_time(),
                     scheduled: calls.sched_stat(),
                 };
@@ -333,7 +333,7 @@ mod tests {
         let _alone = alone();
         let process = own();
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let memory = OwnMemory::protected(length, ProtFlags::PROT_READ);
+        let memory = OwnMemory::map_with_protection(length, ProtFlags::PROT_READ);
         let memory = memory.expect("memory can be mapped");
         let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));

@@ -126,14 +126,12 @@ pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
     let by_base = largest.base_touched_ns as f64 / pages;
     let first = largest.first_touch_ns as f64;
     let zero_base_ns = (first - by_base) / (pages - 1.0);
-    let fault_ns = by_base - zero_base_ns;
-    let touch_ns = (largest.touched_ns as f64 - first) / (pages - 1.0);
-    let costs = [fault_ns, zero_base_ns, touch_ns];
-    costs.iter().all(|ns| *ns > 0.0).then_some(TouchCosts {
-        fault_ns,
+    let costs = TouchCosts {
+        fault_ns: by_base - zero_base_ns,
         zero_base_ns,
-        touch_ns,
-    })
+        touch_ns: (largest.touched_ns as f64 - first) / (pages - 1.0),
+    };
+    costs.is_sound().then_some(costs)
 }
 
 #[cfg(test)]

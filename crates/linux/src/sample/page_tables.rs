@@ -8,7 +8,7 @@ mod direct_map;
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::processes::mapping_records::{keep_new, mappings_of};
+use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};
 use crate::processes::mappings::Mapping;
 use direct_map::{count_physical_frames, page_with_unique_value};
 use hawkeye_policy::run_rate::PageBitmap;
@@ -69,7 +69,7 @@ impl BoundTarget {
     /// File descriptors of one target: its five links.
     pub const DESCRIPTORS: usize = 5;
 
-    /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
+    /// Runs the program that lists mappings; what it writes is for [`parse_mapping_records`].
     pub(crate) fn mapping_list_link(&self) -> BorrowedFd<'_> {
         self.list.as_fd()
     }
@@ -179,7 +179,7 @@ impl PageTableReader {
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
     pub fn list_mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
-        read_mapping_records(&target.list).map(|records| mappings_of(&records))
+        read_mapping_records(&target.list).map(|records| parse_mapping_records(&records))
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
@@ -392,7 +392,7 @@ fn read_mapping_records(link: &OwnedFd) -> Result<Vec<u8>> {
     let mut end = 0;
     loop {
         let length = read_iterator(&iterator, &mut some)?;
-        let kept = keep_new(&mut some[..length], &mut end);
+        let kept = keep_new_records(&mut some[..length], &mut end);
         if kept == 0 {
             return Ok(all);
         }

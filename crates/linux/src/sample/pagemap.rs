@@ -61,7 +61,7 @@ impl Pagemap {
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn read_mappings(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = process::read(pid, Process::smaps)?;
+    let maps = process::read_proc_entry(pid, Process::smaps)?;
     let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
     for mapping in &mut mappings {

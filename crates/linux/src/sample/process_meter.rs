@@ -63,7 +63,7 @@ impl ProcessMeter {
         for mapping in &mut mappings {
             mapping.flags &= !vm::NOHUGEPAGE;
         }
-        let ranges = mappings::eligible(&mappings).ranges;
+        let ranges = mappings::eligible_ranges(&mappings).ranges;
         let mut regions = Vec::new();
         tables.walk(target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
         Ok(regions)

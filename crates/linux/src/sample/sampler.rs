@@ -67,7 +67,7 @@ impl SampledProcess {
     /// Opens a process for management, under the given identity.
     pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessRules) -> Result<Self> {
         // `THP_enabled` in `/proc/PID/status` (since 5.0).
-        let status = process::read(pid, Process::status);
+        let status = process::read_proc_entry(pid, Process::status);
         Ok(Self {
             handle: ProcessHandle::open(pid)?,
             identity,
@@ -81,7 +81,7 @@ impl SampledProcess {
     fn population_sample(&self, regions: Vec<RegionSample>) -> ProcessSample {
         let process = self.handle.id;
         ProcessSample {
-            age: process::age(process),
+            age: process::process_age(process),
             ..ProcessSample::population(process, regions)
         }
     }

@@ -7,7 +7,7 @@
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableReason};
 use crate::own_memory::OwnMemory;
-use crate::processes::process::{own_huge_bytes, thread_cpu};
+use crate::processes::process::{own_huge_bytes, thread_cpu_time};
 use crate::sample::random::{next_random, random_below, work_step};
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
@@ -89,14 +89,14 @@ pub fn load_or_measure(state_dir: &Path) -> Result<WalkCosts> {
     };
     // Costs that cannot be kept are measured again; nothing else depends on them.
     let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
-    if let Err(error) = kept.and_then(|text| own_files::replace(&file, &text)) {
+    if let Err(error) = kept.and_then(|text| own_files::replace_file(&file, &text)) {
         tracing::debug!("{} cannot be written: {error}", file.display());
     }
     Ok(costs)
 }
 
 fn read_costs(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
-    let text = own_files::read(file, LONGEST_FILE)?;
+    let text = own_files::read_trusted_file(file, LONGEST_FILE)?;
     text.map(|text| parse_costs(&text)).transpose()
 }
 
@@ -113,7 +113,7 @@ fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
 /// with.
 pub fn measure_walk_costs() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
-    let memory = crate::memory::system_memory::machine_use()?;
+    let memory = crate::memory::system_memory::machine_memory_use()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
@@ -236,9 +236,9 @@ fn median_error(sorted: &[f64]) -> f64 {
 /// CPU time of this thread per step of some work of `steps` steps, in nanoseconds. Time in which
 /// other programs have the processor does not count. `work` returns what it computed.
 fn ns_per_step<T>(steps: u64, work: impl FnOnce() -> T) -> f64 {
-    let before = thread_cpu();
+    let before = thread_cpu_time();
     std::hint::black_box(work());
-    thread_cpu().saturating_sub(before).as_secs_f64() * 1e9 / steps as f64
+    thread_cpu_time().saturating_sub(before).as_secs_f64() * 1e9 / steps as f64
 }
 
 /// A loop over pages in ascending order, again and again.
@@ -316,7 +316,7 @@ impl MeasuredMemory {
     fn map_mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
         ftruncate(&file, i64_of(file_bytes)).map_err(mapping_error)?;
-        let memory = OwnMemory::protected(usize_of(bytes), ProtFlags::PROT_NONE);
+        let memory = OwnMemory::map_with_protection(usize_of(bytes), ProtFlags::PROT_NONE);
         let memory = memory.map_err(mapping_error)?;
         let length = NonZeroUsize::new(usize_of(file_bytes)).unwrap_or(NonZeroUsize::MIN);
         for offset in (0..memory.bytes()).step_by(usize_of(file_bytes)) {

@@ -20,7 +20,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut longest = Duration::ZERO;
         for _ in 0..TIMES {
             let target = tables.bind(pid)?;
-            let ranges = mappings::eligible(&tables.list_mappings(&target)?).ranges;
+            let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
             let begun = Instant::now();
             clear_refs::clear_access_bits(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);

@@ -7,7 +7,7 @@ use super::prelude::*;
 use super::programs::NINE;
 use super::programs::program_speed::measure_turn;
 use super::walk_rate::{CLASSES, class_of, estimates_running};
-use hawkeye_linux::fields::field;
+use hawkeye_linux::fields::field_value;
 use hawkeye_linux::processes::process::{ResourceUse, resource_use};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
@@ -197,7 +197,9 @@ impl VerifyResults {
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
             cpu: CpuIdentity::from_cpuinfo(cpuinfo).to_string(),
-            cpu_name: field(cpuinfo, "model name").unwrap_or_default().to_owned(),
+            cpu_name: field_value(cpuinfo, "model name")
+                .unwrap_or_default()
+                .to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
             events: CountedEvents::of(events),
             program_mib: PROGRAM_MIB,

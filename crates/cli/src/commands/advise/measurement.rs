@@ -8,7 +8,7 @@ use crate::daemon::protocol::{DaemonRequest, Reply};
 use crate::daemon::{client, default_socket};
 use crate::first_touch::{self, HugePageSources};
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
@@ -34,7 +34,8 @@ const SEARCHED: usize = 512;
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
-    let decision = probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+    let decision =
+        probe::decide_kernel_methods(&probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?)?;
     let mut means = probe::kernel_backend(&decision)?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
@@ -57,7 +58,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
             let ranges =
-                hawkeye_linux::processes::mappings::eligible(&pagemap::read_mappings(pid)?).ranges;
+                hawkeye_linux::processes::mappings::eligible_ranges(&pagemap::read_mappings(pid)?)
+                    .ranges;
             let regions = pagemap::read_population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let none = rank_regions(&base, &[]);
@@ -72,11 +74,12 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
     if !process.is_alive() {
         bail!("process {pid} ended while it was measured");
     }
-    let groups = CgroupLimits::of_this_machine().read(Duration::ZERO, &[process.id]);
+    let groups =
+        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
     let fullest = groups
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
-    let surroundings = HugePageContext::of(pid)?;
+    let surroundings = HugePageContext::of_process(pid)?;
     Ok(AdviceFacts {
         pid,
         seconds,
@@ -91,7 +94,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
             HugePageSources::of_machine(surroundings.settings.enabled.as_deref()),
         ),
         surroundings,
-        memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
+        memory: system_memory::machine_memory_use()
+            .context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts {
             name: group.name,
             usage: group.usage,

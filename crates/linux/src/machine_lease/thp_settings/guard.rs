@@ -77,7 +77,7 @@ impl fmt::Display for RestoredKernelSetting {
 
 impl KernelSettingsGuard {
     /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
-    /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
+    /// caller holds the [`ManagerLock`](crate::machine_lease::manager_lock::ManagerLock), so no other
     /// manager changes settings. What cannot be put back is kept for later and does not prevent the
     /// start.
     pub fn start(state_dir: &Path) -> Result<Self> {
@@ -86,8 +86,8 @@ impl KernelSettingsGuard {
 
     /// As [`Self::start`], for the files in `allowed`.
     pub fn start_with(state_dir: &Path, allowed: WritableSettingFiles) -> Result<Self> {
-        let file = saved_settings::file_in(state_dir);
-        let (outcomes, changes) = restore_file(&file, &allowed)?;
+        let file = saved_settings::settings_file_in(state_dir);
+        let (outcomes, changes) = restore_saved_settings(&file, &allowed)?;
         for outcome in &outcomes {
             match outcome.became {
                 SettingRestoreResult::PutBack => tracing::info!("{outcome}"),
@@ -116,7 +116,7 @@ impl KernelSettingsGuard {
     /// - [`LinuxError::ChangedByOthers`] or [`LinuxError::NotASetting`].
     /// - The setting cannot be written.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
-        lock(&self.0).set(path, value)
+        lock_state(&self.0).set(path, value)
     }
 
     /// Puts a setting back now, if it was changed and still has the value set.
@@ -124,7 +124,7 @@ impl KernelSettingsGuard {
     /// # Errors
     /// The setting cannot be written. It stays on the list.
     pub fn put_back(&mut self, path: &Path) -> Result<()> {
-        lock(&self.0).put_back(path)
+        lock_state(&self.0).put_back(path)
     }
 
     /// A handle for code that changes settings while the guard is kept elsewhere.
@@ -141,20 +141,20 @@ impl KernelSettingsHandle {
     /// gone.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
-        lock(&guard).set(path, value)
+        lock_state(&guard).set(path, value)
     }
 
     /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
-            Some(guard) => lock(&guard).put_back(path),
+            Some(guard) => lock_state(&guard).put_back(path),
             None => Ok(()),
         }
     }
 }
 
 /// A thread that panicked changed at most one setting, already on the list: poison is ignored.
-fn lock(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
+fn lock_state(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -177,7 +177,7 @@ impl KernelSettingsGuardState {
         change.set.push(value.to_owned());
         // A change must be on disk before it is made.
         self.save_change(path, Some(change.clone()))?;
-        if let Err(error) = write(path, value) {
+        if let Err(error) = write_existing_file(path, value) {
             if let Err(error) = self.save_change(path, before) {
                 tracing::warn!("{error}");
             }
@@ -223,7 +223,7 @@ impl KernelSettingsGuardState {
             None => changes.remove(path),
         };
         if changes != self.changes {
-            saved_settings::write(&self.file, &changes)?;
+            saved_settings::write_saved_settings(&self.file, &changes)?;
             self.changes = changes;
         }
         Ok(())
@@ -233,32 +233,29 @@ impl KernelSettingsGuardState {
         let Some(change) = self.changes.get(path) else {
             return Ok(());
         };
-        let outcome = put_back(path, change);
-        if let Some(outcome) = &outcome {
-            if matches!(outcome.became, SettingRestoreResult::Left { .. }) {
-                tracing::warn!("{outcome}");
+        if let Some(outcome) = restore_setting(path, change) {
+            let shown = outcome.to_string();
+            match outcome.became {
+                SettingRestoreResult::Failed(error) => {
+                    return Err(LinuxError::file("restoring", path)(error));
+                }
+                SettingRestoreResult::Left { now, .. } => {
+                    tracing::warn!("{shown}");
+                    self.others.insert(path.to_owned(), now);
+                    return self.save_change(path, None);
+                }
+                SettingRestoreResult::PutBack => {}
             }
         }
-        match outcome.map(|outcome| outcome.became) {
-            Some(SettingRestoreResult::Failed(error)) => {
-                return Err(LinuxError::file("restoring", path)(error));
-            }
-            Some(SettingRestoreResult::Left { now, .. }) => {
-                self.others.insert(path.to_owned(), now);
-            }
-            Some(SettingRestoreResult::PutBack) | None => {
-                if let Ok(now) = read_setting(path) {
-                    self.left.insert(path.to_owned(), now);
-                }
-            }
+        if let Ok(now) = read_setting(path) {
+            self.left.insert(path.to_owned(), now);
         }
         self.save_change(path, None)
     }
 
     /// Puts back every setting that still has the value set.
-    fn restore(&mut self) {
-        let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
-        for path in paths {
+    fn restore_all(&mut self) {
+        for path in self.changes.clone().into_keys() {
             if let Err(error) = self.put_back(&path) {
                 tracing::error!("{error}; `hawkeye restore` tries again");
             }
@@ -268,24 +265,24 @@ impl KernelSettingsGuardState {
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        lock(&self.0).restore();
+        lock_state(&self.0).restore_all();
     }
 }
 
 /// Puts back what a killed manager left changed, where that is still in place. Returns the result
 /// for each setting. An unusable file is set aside, which is logged. The caller holds the
-/// [`ManagerLock`](crate::machine_lease::instance::ManagerLock).
+/// [`ManagerLock`](crate::machine_lease::manager_lock::ManagerLock).
 pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredKernelSetting>> {
-    let file = saved_settings::file_in(state_dir);
-    Ok(restore_file(&file, &WritableSettingFiles::of_kernel())?.0)
+    let file = saved_settings::settings_file_in(state_dir);
+    Ok(restore_saved_settings(&file, &WritableSettingFiles::of_kernel())?.0)
 }
 
 /// The result for each setting, and the changes that remain.
-fn restore_file(
+fn restore_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
 ) -> Result<(Vec<RestoredKernelSetting>, SettingChanges)> {
-    let found = match saved_settings::read(file, allowed) {
+    let found = match saved_settings::read_saved_settings(file, allowed) {
         Ok(None) => return Ok(Default::default()),
         Ok(Some(found)) => found,
         Err(why) => {
@@ -299,13 +296,13 @@ fn restore_file(
             "{} is from before the last start of the machine: no setting has to be restored",
             file.display()
         );
-        saved_settings::write(file, &SettingChanges::new())?;
+        saved_settings::write_saved_settings(file, &SettingChanges::new())?;
         return Ok(Default::default());
     }
     let mut outcomes = Vec::new();
     let mut still = SettingChanges::new();
     for (path, change) in &found.changes {
-        let Some(outcome) = put_back(path, change) else {
+        let Some(outcome) = restore_setting(path, change) else {
             continue;
         };
         if matches!(outcome.became, SettingRestoreResult::Failed(_)) {
@@ -313,19 +310,20 @@ fn restore_file(
         }
         outcomes.push(outcome);
     }
-    saved_settings::write(file, &still)?;
+    saved_settings::write_saved_settings(file, &still)?;
     Ok((outcomes, still))
 }
 
 /// Puts a setting back. `None` if there was nothing to do, or the kernel lacks the setting now.
-fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting> {
+fn restore_setting(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting> {
     let became = match read_setting(path) {
         Ok(now) if now == change.found => return None,
         Ok(now) => match change.set.last().cloned() {
             Some(set) if !change.set.contains(&now) => SettingRestoreResult::Left { set, now },
-            _ => write(path, &change.found).map_or_else(SettingRestoreResult::Failed, |()| {
-                SettingRestoreResult::PutBack
-            }),
+            _ => write_existing_file(path, &change.found)
+                .map_or_else(SettingRestoreResult::Failed, |()| {
+                    SettingRestoreResult::PutBack
+                }),
         },
         Err(LinuxError::File { source, .. }) => SettingRestoreResult::Failed(source),
         Err(error) => SettingRestoreResult::Failed(io::Error::other(error)),
@@ -343,7 +341,7 @@ fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting
 }
 
 /// Writes to an existing file. It never follows a link and never creates a file.
-fn write(path: &Path, value: &str) -> io::Result<()> {
+fn write_existing_file(path: &Path, value: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).truncate(true);
     let mut file = options.custom_flags(libc::O_NOFOLLOW).open(path)?;

@@ -64,7 +64,7 @@ impl Executable {
         Some(Self {
             path,
             build,
-            user: process::read(pid, Process::status).ok()?.ruid,
+            user: process::read_proc_entry(pid, Process::status).ok()?.ruid,
             same_mounts: mount_namespace(pid)? == mount_namespace(std::process::id())?,
         })
     }

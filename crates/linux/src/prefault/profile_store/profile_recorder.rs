@@ -2,7 +2,7 @@
 
 use super::{Executable, ProfileStore, ProgramProfile};
 use crate::page_sizes::ObservedSize;
-use crate::processes::process::age;
+use crate::processes::process::process_age;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
@@ -84,14 +84,14 @@ impl ProfileRecorder {
         } else {
             Duration::ZERO
         };
-        for (process, executable) in self.reader.results(Instant::now() + wait) {
+        for (process, executable) in self.reader.wait_for_results(Instant::now() + wait) {
             if !there.contains(&process) {
                 continue;
             }
             let profile = executable.map(|executable| {
                 let known = self.store.load(&executable);
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
-                ProcessProfile::new(known, age(process) <= MAX_AGE_AT_START, now)
+                ProcessProfile::new(known, process_age(process) <= MAX_AGE_AT_START, now)
             });
             self.profiles.insert(process, profile);
         }

@@ -104,7 +104,7 @@ impl TargetCalls {
         let answer = match self.advise_ranges(process, CLEAR, &ranges, None) {
             Ok(answer) => Some(answer),
             Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
-            Err(error) if error.is_gone() => return Err(error),
+            Err(error) if error.is_process_gone() => return Err(error),
             Err(_) => None,
         };
         let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));

@@ -12,7 +12,7 @@
 use super::message::{
     ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
 };
-use crate::processes::mapping_records::keep_new;
+use crate::processes::mapping_records::keep_new_records;
 use crate::promote::sched_fifo::Scheduling;
 use hawkeye_policy::saturating_cast::nanos_of;
 use nix::time::{ClockId, clock_gettime};
@@ -236,7 +236,7 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
         } as i64);
         match usize::try_from(length) {
             Ok(length) => {
-                let kept = keep_new(rest.get_mut(..length).unwrap_or_default(), &mut end);
+                let kept = keep_new_records(rest.get_mut(..length).unwrap_or_default(), &mut end);
                 if kept == 0 {
                     break filled as i64;
                 }

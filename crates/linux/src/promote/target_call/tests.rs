@@ -1,7 +1,7 @@
 use super::*;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::own_memory::OwnMemory;
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_test_support::events::process;
@@ -128,7 +128,7 @@ fn a_process_that_has_ended_is_not_read() {
     let mut child = std::process::Command::new("true")
         .spawn()
         .expect("the child starts");
-    let mut handle = ProcessHandle::of_child(child.id()).expect("the child can be opened");
+    let mut handle = ProcessHandle::open_child(child.id()).expect("the child can be opened");
     child.wait().expect("the child ends");
     // As if another process had got its pid.
     handle.id.pid = std::process::id();
@@ -163,14 +163,14 @@ fn an_abandoned_listing_disturbs_no_other() {
         let expected = tables
             .list_mappings(&init)
             .expect("the mappings can be listed");
-        assert_eq!(mappings_of(&listed.data).len(), expected.len());
+        assert_eq!(parse_mapping_records(&listed.data).len(), expected.len());
     }
     let late = slow
         .wait_for_result(LONG)
         .expect("the helper runs")
         .expect("the helper answers");
     assert!(late.result.is_ok());
-    let late = mappings_of(&late.data);
+    let late = parse_mapping_records(&late.data);
     let ours = many.address()..many_end;
     let each = late.iter().filter(|m| ours.contains(&m.range.start));
     assert_eq!(each.count(), 5000);
@@ -179,8 +179,8 @@ fn an_abandoned_listing_disturbs_no_other() {
 
 /// Maps pages of memory of which no two neighbours are one mapping.
 fn many_mappings(pages: usize) -> OwnMemory {
-    let memory =
-        OwnMemory::protected(pages * 4096, ProtFlags::PROT_NONE).expect("memory can be mapped");
+    let memory = OwnMemory::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
+        .expect("memory can be mapped");
     for page in (0..pages).step_by(2) {
         // SAFETY: a page of that memory.
         let page = unsafe { memory.start().byte_add(page * 4096) };

@@ -47,7 +47,7 @@ pub enum CpuIdentity {
 impl CpuIdentity {
     /// From the text of `/proc/cpuinfo`.
     pub fn from_cpuinfo(cpuinfo: &str) -> Self {
-        let field = |name| fields::field(cpuinfo, name);
+        let field = |name| fields::field_value(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (family, model) = (number("cpu family"), number("model"));
         match field("vendor_id") {

@@ -2,7 +2,7 @@
 
 use super::overhead_meter::{EventCounts, ThreadCounts};
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{pid_t, read};
+use crate::processes::process::{pid_t, read_proc_entry};
 use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
@@ -74,7 +74,7 @@ impl PerfCounters {
     }
 
     fn open_new_threads(&mut self) -> Result<()> {
-        let tasks = read(self.pid, Process::tasks)?.flatten();
+        let tasks = read_proc_entry(self.pid, Process::tasks)?.flatten();
         let there: Vec<u32> = tasks.map(|task| task.tid.unsigned_abs()).collect();
         self.threads.retain(|thread, _| there.contains(thread));
         let mut refused = None;

@@ -3,7 +3,7 @@
 use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of_region};
 use super::{ProcessSlice, SampledProcess, Sampler, SliceResult, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
@@ -105,7 +105,7 @@ fn list_mappings(
     calls: &mut TargetCalls,
 ) -> Result<Vec<Mapping>> {
     let records = calls.list_mappings(member.handle.id, target.mapping_list_link())?;
-    Ok(mappings_of(&records))
+    Ok(parse_mapping_records(&records))
 }
 
 /// Starts a walk over what is eligible now.
@@ -117,7 +117,7 @@ fn start_walk(
     let member = &mut *slice.member;
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
-        member.eligible = mappings::eligible(&list_mappings(member, target, slice.calls)?);
+        member.eligible = mappings::eligible_ranges(&list_mappings(member, target, slice.calls)?);
     }
     Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
 }
@@ -336,7 +336,7 @@ impl Sampler for AccessBitsSampler {
             }
             found => found?,
         };
-        Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
+        Ok(found.is_some_and(|m| mappings::check_region_eligible(&[m], region).is_ok()))
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64> {
@@ -385,7 +385,7 @@ pub fn estimate_overhead(
     let (identity, rules) = (ProcessIdentity::default(), ProcessRules::default());
     let mut member = SampledProcess::open(pid, identity, rules)?;
     let target = bits.tables.bind(pid)?;
-    let ranges = mappings::eligible(&bits.tables.list_mappings(&target)?).ranges;
+    let ranges = mappings::eligible_ranges(&bits.tables.list_mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
     tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;

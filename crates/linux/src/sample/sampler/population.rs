@@ -31,7 +31,7 @@ pub(super) struct PopulationSampler {
 }
 
 fn read_population(pid: u32) -> PopulationReading {
-    let eligible = mappings::eligible(&pagemap::read_mappings(pid)?);
+    let eligible = mappings::eligible_ranges(&pagemap::read_mappings(pid)?);
     let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
 }

@@ -29,7 +29,7 @@ impl RecentlyUsedMemory {
     pub(super) fn sample_process(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
         let tables = PageTableReader::load()?;
         let target = tables.bind(program.pid())?;
-        let ranges = mappings::eligible(&tables.list_mappings(&target)?).ranges;
+        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut in_use = Self {
             tables,
             target,

@@ -242,7 +242,7 @@ impl DamonSessions {
 }
 
 fn populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
-    let ranges = mappings::eligible(&pagemap::read_mappings(pid)?).ranges;
+    let ranges = mappings::eligible_ranges(&pagemap::read_mappings(pid)?).ranges;
     let found = pagemap::read_population(pid, &ranges)?;
     let populated = found.iter().filter(|sample| sample.present > 0);
     Ok(populated.map(|sample| sample.region).collect())
