@@ -72,7 +72,7 @@ impl KernelBackend {
 /// The running kernel, with the processes to manage on it.
 pub struct LinuxMachine {
     began: Instant,
-    scope: ManagedTarget,
+    target: ManagedTarget,
     signals: StopSignals,
     sampler: Box<dyn Sampler>,
     recovery: RecoveryMethod,
@@ -100,8 +100,8 @@ const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
 const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
-    /// Starts managing the processes of `scope`.
-    pub fn new(means: KernelBackend, scope: ManagedTarget, signals: StopSignals) -> Self {
+    /// Starts managing the processes of `target`.
+    pub fn new(backend: KernelBackend, target: ManagedTarget, signals: StopSignals) -> Self {
         let mut calls = TargetCalls::default();
         if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
@@ -109,11 +109,11 @@ impl LinuxMachine {
         }
         Self {
             began: Instant::now(),
-            scope,
+            target,
             signals,
-            sampler: means.sampler.into_sampler(),
-            recovery: means.recovery,
-            first_touch_cost: means.first_touch_cost,
+            sampler: backend.sampler.into_sampler(),
+            recovery: backend.recovery,
+            first_touch_cost: backend.first_touch_cost,
             members: ManagedProcesses::default(),
             calls,
             promotions_under_way: HashMap::new(),
@@ -157,15 +157,15 @@ impl LinuxMachine {
         self.members.views()
     }
 
-    /// The cost of finding processes; `None` if the scope names its processes.
+    /// The cost of finding processes; `None` if the target names its processes.
     pub fn scan_costs(&self) -> Option<ScanCosts> {
-        self.scope.selector().map(|selector| selector.scan_costs())
+        self.target.selector().map(|selector| selector.scan_costs())
     }
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
-    /// new rules exclude is let go. No effect if the scope names its processes.
+    /// new rules exclude is let go. No effect if the target names its processes.
     pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
-        if let ManagedTarget::Machine { selector, .. } = &mut self.scope {
+        if let ManagedTarget::Machine { selector, .. } = &mut self.target {
             selector.set_rules(rules, selection);
             self.members.reapply_rules(selector);
         }
@@ -252,11 +252,11 @@ impl Machine for LinuxMachine {
     fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         loop {
             let timeout = deadline.saturating_sub(self.now());
-            let others = self.scope.wait_descriptors();
+            let others = self.target.wait_descriptors();
             if others.is_empty() {
                 return LoopWakeReason::Stop;
             }
-            match (self.signals.wait(&others, timeout), &mut self.scope) {
+            match (self.signals.wait(&others, timeout), &mut self.target) {
                 (WaitResult::TimedOut, _) => return LoopWakeReason::Deadline,
                 (WaitResult::Readable, ManagedTarget::Family(_)) => return LoopWakeReason::Stop,
                 (WaitResult::Readable, ManagedTarget::Processes(_)) => {}
@@ -288,9 +288,9 @@ impl Machine for LinuxMachine {
         let prefaulter = self.prefaulter.as_ref();
         let each = self.sampler.descriptors_per_process()
             + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
-        let updated = self
-            .members
-            .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
+        let updated =
+            self.members
+                .update(&mut self.target, &mut *self.sampler, each, now, deadline);
         let started = self.members.take_warm_started();
         if let Some(recorder) = &mut self.profile_recorder {
             let sizes = || self.sizing.observed_sizes(now).unwrap_or_default().sizes;

@@ -17,7 +17,7 @@ impl Explain for LinuxMachine {
         };
         let identity = &member.identity;
         let rule_name = member.terms.rule.and_then(|rule| {
-            let selector = self.scope.selector()?;
+            let selector = self.target.selector()?;
             selector.rule_name(rule).map(str::to_owned)
         });
         ProcessDescription {
@@ -34,7 +34,7 @@ impl Explain for LinuxMachine {
     }
 
     fn why_not_managed(&self, pid: u32) -> Option<String> {
-        match (ProcessHandle::open(pid), self.scope.selector()) {
+        match (ProcessHandle::open(pid), self.target.selector()) {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {

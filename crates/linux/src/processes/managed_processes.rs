@@ -41,11 +41,11 @@ impl ManagedTarget {
     /// The whole machine as the target, and the waker of its manager.
     pub fn whole_machine(rules: Rules, selection: ProcessSelection) -> Result<(Self, Waker)> {
         let waker = Waker::new()?;
-        let scope = Self::Machine {
+        let target = Self::Machine {
             selector: Box::new(ProcessSelector::new(rules, selection)?),
             waker: waker.clone(),
         };
-        Ok((scope, waker))
+        Ok((target, waker))
     }
 
     /// Descriptors to wait for: the ends of running processes, or the waker. Empty when nothing is
@@ -147,7 +147,7 @@ impl ManagedProcesses {
     /// deadline is left for the next call.
     pub(crate) fn update(
         &mut self,
-        scope: &mut ManagedTarget,
+        target: &mut ManagedTarget,
         sampler: &mut dyn Sampler,
         descriptors_each: usize,
         now: Duration,
@@ -155,7 +155,7 @@ impl ManagedProcesses {
     ) -> SliceProgress<()> {
         self.members
             .retain(|_, joined| joined.member.handle.is_alive());
-        let slice = match scope {
+        let slice = match target {
             ManagedTarget::Processes(handles) => {
                 let pids: Vec<u32> = alive_handles(handles).map(|it| it.id.pid).collect();
                 self.admit_named(|| Box::new(pids.into_iter()), sampler, now, deadline)

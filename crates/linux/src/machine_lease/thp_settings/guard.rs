@@ -4,7 +4,7 @@ use super::read_setting;
 use super::saved_settings::{self, SettingChange, SettingChanges, WritableSettingFiles};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
@@ -26,9 +26,9 @@ struct KernelSettingsGuardState {
     allowed: WritableSettingFiles,
     changes: SettingChanges,
     /// The value at which this guard left each setting that it has set or put back.
-    left: BTreeMap<PathBuf, String>,
+    last_values: BTreeMap<PathBuf, String>,
     /// Settings that another program has changed since. The guard no longer touches them.
-    others: BTreeMap<PathBuf, String>,
+    changed_by_others: BTreeSet<PathBuf>,
 }
 
 /// The result of putting one setting back.
@@ -100,8 +100,8 @@ impl KernelSettingsGuard {
             file,
             allowed,
             changes,
-            left: BTreeMap::new(),
-            others: BTreeMap::new(),
+            last_values: BTreeMap::new(),
+            changed_by_others: BTreeSet::new(),
         }))))
     }
 
@@ -166,7 +166,7 @@ impl KernelSettingsGuardState {
         let now = read_setting(path)?;
         self.check_unchanged(path, &now)?;
         if now == value {
-            self.left.insert(path.to_owned(), now);
+            self.last_values.insert(path.to_owned(), now);
             return Ok(());
         }
         let before = self.changes.get(path).cloned();
@@ -185,7 +185,7 @@ impl KernelSettingsGuardState {
         }
         // The kernel rounds some values, and shows other words than it accepts.
         let left = read_setting(path).unwrap_or_else(|_| value.to_owned());
-        self.left.insert(path.to_owned(), left.clone());
+        self.last_values.insert(path.to_owned(), left.clone());
         if change.set != [left.clone()] {
             change.set = vec![left];
             self.save_change(path, Some(change))?;
@@ -195,18 +195,15 @@ impl KernelSettingsGuardState {
 
     /// Checks that a setting still has the value at which this guard left it, if it has set it.
     fn check_unchanged(&mut self, path: &Path, now: &str) -> Result<()> {
-        let others = self.others.contains_key(path);
-        let ours = self.left.get(path);
-        if !others && ours.is_none_or(|ours| ours == now) {
-            return Ok(());
-        }
-        if !others {
-            tracing::warn!(
-                "{} was changed from {} to {now} by another program: HawkEye does not set it again",
-                path.display(),
-                ours.map_or("", String::as_str)
-            );
-            self.others.insert(path.to_owned(), now.to_owned());
+        if !self.changed_by_others.contains(path) {
+            match self.last_values.get(path) {
+                Some(ours) if ours != now => tracing::warn!(
+                    "{} was changed from {ours} to {now} by another program: HawkEye does not set it again",
+                    path.display()
+                ),
+                Some(_) | None => return Ok(()),
+            }
+            self.changed_by_others.insert(path.to_owned());
             self.save_change(path, None)?;
         }
         Err(LinuxError::ChangedByOthers {
@@ -234,21 +231,20 @@ impl KernelSettingsGuardState {
             return Ok(());
         };
         if let Some(outcome) = restore_setting(path, change) {
-            let shown = outcome.to_string();
             match outcome.became {
                 SettingRestoreResult::Failed(error) => {
                     return Err(LinuxError::file("restoring", path)(error));
                 }
-                SettingRestoreResult::Left { now, .. } => {
-                    tracing::warn!("{shown}");
-                    self.others.insert(path.to_owned(), now);
+                SettingRestoreResult::Left { .. } => {
+                    tracing::warn!("{outcome}");
+                    self.changed_by_others.insert(path.to_owned());
                     return self.save_change(path, None);
                 }
                 SettingRestoreResult::PutBack => {}
             }
         }
         if let Ok(now) = read_setting(path) {
-            self.left.insert(path.to_owned(), now);
+            self.last_values.insert(path.to_owned(), now);
         }
         self.save_change(path, None)
     }
