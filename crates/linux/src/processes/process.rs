@@ -196,8 +196,8 @@ pub fn check_real_time_rule(pid: u32, terms: &ProcessRules) -> Result<()> {
     }
 }
 
-/// Effective user of a process; `None` if it has ended. [`crate::processes::client_credentials`] decides
-/// whether that user may inspect it.
+/// Effective user of a process; `None` if it has ended.
+/// [`crate::processes::client_credentials`] decides whether that user may inspect it.
 pub fn effective_uid(pid: u32) -> Option<u32> {
     proc_entry(pid).and_then(|p| p.uid()).ok()
 }
