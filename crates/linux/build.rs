@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 
 /// Programs, each with a skeleton of its own.
-const PROGRAMS: [&str; 3] = ["hawkeye", "frontier", "execs"];
+const PROGRAMS: [&str; 3] = ["hawkeye", "fault_trace", "exec_tracer"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -20,7 +20,7 @@ use crate::daemon::journal_writer::JournalSettings;
 use crate::recording::RecordingTarget;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{
     self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
@@ -67,7 +67,7 @@ pub struct Config {
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
     /// Hardware events to count instead of those of the built-in table.
-    pub counters: CounterEvents,
+    pub counters: CounterEventCodes,
     pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
     /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
@@ -79,9 +79,9 @@ pub struct Config {
 
 impl KeywordValue for ThpMode {
     const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Nobody),
-        ("advised", Self::Advised),
-        ("all", Self::Everybody),
+        ("off", Self::Never),
+        ("advised", Self::Madvise),
+        ("all", Self::Always),
     ];
 }
 
@@ -449,8 +449,8 @@ fn prefault(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSetti
     (mode, settings)
 }
 
-fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEvents {
-    CounterEvents {
+fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
+    CounterEventCodes {
         load_walk_cycles: s.optional("load_walk_cycles"),
         store_walk_cycles: s.optional("store_walk_cycles"),
         cycles: s.optional("cycles"),

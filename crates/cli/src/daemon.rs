@@ -34,7 +34,7 @@ pub use request_channel::WakeCallback;
 use crate::config::{Config, DEFAULT_SOCKET};
 use crate::view::{self, ManagerView};
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager};
 use http::MetricsServer;
 use journal_writer::JournalWriter;

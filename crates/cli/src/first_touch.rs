@@ -218,7 +218,8 @@ pub fn of_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
         let mut set = environment.iter().filter_map(|text| text.split_once('='));
         set.find_map(|(known, value)| (known == name).then(|| value.to_owned()))
     };
-    let allocator = program_allocator::of_process(pid).unwrap_or(ProgramAllocator::Unknown);
+    let allocator =
+        program_allocator::allocator_of_process(pid).unwrap_or(ProgramAllocator::Unknown);
     plan(&allocator, variable, &arguments, machine)
 }
 

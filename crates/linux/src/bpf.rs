@@ -10,11 +10,11 @@
 include!(concat!(env!("OUT_DIR"), "/hawkeye.skel.rs"));
 
 /// Reports each start of a program.
-pub mod execs {
-    include!(concat!(env!("OUT_DIR"), "/execs.skel.rs"));
+pub mod exec_tracer {
+    include!(concat!(env!("OUT_DIR"), "/exec_tracer.skel.rs"));
 }
 
 /// Watches first touches.
 pub mod fault_trace {
-    include!(concat!(env!("OUT_DIR"), "/frontier.skel.rs"));
+    include!(concat!(env!("OUT_DIR"), "/fault_trace.skel.rs"));
 }

@@ -150,19 +150,19 @@ impl LinuxError {
     }
 
     /// Whether the error means that the process has ended.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_process_gone(&self) -> bool {
         matches!(self, Self::NoSuchProcess(_)) || self.errno() == Some(Errno::ESRCH)
     }
 
     /// The error as the manager's loop knows it.
-    pub fn for_process(self, process: ProcessId) -> MachineError {
+    pub fn into_machine_error(self, process: ProcessId) -> MachineError {
         match (self.errno(), self) {
             (Some(Errno::ESRCH), _) | (_, Self::NoSuchProcess(_)) => MachineError::Gone(process),
             (_, Self::NotAnswering(_)) => MachineError::NotAnswering(process),
             (Some(errno), Self::Call { call, .. }) => MachineError::Refused {
                 call,
                 process,
-                errno: known_errno(errno),
+                errno: to_policy_errno(errno),
             },
             (_, other) => MachineError::Other(other.to_string()),
         }
@@ -170,7 +170,7 @@ impl LinuxError {
 }
 
 /// The error number as the manager knows it. It knows those that the managed calls return.
-fn known_errno(errno: Errno) -> hawkeye_policy::Errno {
+fn to_policy_errno(errno: Errno) -> hawkeye_policy::Errno {
     // Both sides have the kernel's names.
     let name = format!("{errno:?}");
     name.parse().unwrap_or(hawkeye_policy::Errno::Other)
@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn error_numbers_are_known_by_their_names() {
-        let names = [Errno::EBUSY, Errno::ENOMEM, Errno::EXDEV].map(|e| known_errno(e).to_string());
+        let names =
+            [Errno::EBUSY, Errno::ENOMEM, Errno::EXDEV].map(|e| to_policy_errno(e).to_string());
         assert_eq!(names, ["EBUSY", "ENOMEM", "other"]);
     }
 }

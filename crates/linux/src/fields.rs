@@ -1,7 +1,7 @@
 //! Lines `NAME : VALUE`, as in `/proc/cpuinfo`.
 
 /// The value of the first line with this name, without surrounding space.
-pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub fn field_value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let mut values = lines.filter(|(found, _)| found.trim() == name);
     values.next().map(|(_, value)| value.trim())
@@ -14,7 +14,7 @@ mod tests {
     #[test]
     fn fields_are_found_by_their_whole_name() {
         let text = "model\t\t: 6\nmodel name\t: A processor\n";
-        assert_eq!(field(text, "model name"), Some("A processor"));
-        assert_eq!(field(text, "name"), None);
+        assert_eq!(field_value(text, "model name"), Some("A processor"));
+        assert_eq!(field_value(text, "name"), None);
     }
 }

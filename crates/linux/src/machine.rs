@@ -3,12 +3,11 @@
 mod explanation;
 mod profiles;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::memory::cgroup::CgroupLimits;
-use crate::memory::fragmentation;
 use crate::memory::recovery::RecoveryMethod;
-use crate::memory::system_memory;
-use crate::page_sizes::size_choice::SizeChoice;
+use crate::memory::{fragmentation, system_memory};
+use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
@@ -17,8 +16,8 @@ use crate::processes::process_selector::ScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
 use crate::promote::reserve::{RESERVE, ReserveLease};
 use crate::promote::target_call::TargetCalls;
-use crate::sample::counters::{CounterEvents, WalkCounters};
-use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
+use crate::sample::counters::{CounterEventCodes, WalkCounters};
+use crate::sample::sampler::{ProcessSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs::{CurrentWalkCosts, measuring_cpu};
 use crate::stop::{StopSignals, WaitResult};
@@ -38,6 +37,7 @@ use hawkeye_policy::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The findings of the probe that managing needs.
@@ -53,7 +53,7 @@ pub struct KernelBackend {
 impl KernelBackend {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
     /// the `costs` of page walks. `events` names the counters' events if the table does not.
-    pub fn prepare_overhead(&mut self, costs: CurrentWalkCosts, events: CounterEvents) {
+    pub fn prepare_overhead(&mut self, costs: CurrentWalkCosts, events: CounterEventCodes) {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
             bits.counters = match WalkCounters::find(events) {
                 Ok(counters) => Some(counters),
@@ -70,7 +70,7 @@ impl KernelBackend {
 /// The running kernel, with the processes to manage on it.
 pub struct LinuxMachine {
     began: Instant,
-    scope: ManagedTarget,
+    target: ManagedTarget,
     signals: StopSignals,
     sampler: Box<dyn Sampler>,
     recovery: RecoveryMethod,
@@ -79,10 +79,10 @@ pub struct LinuxMachine {
     calls: TargetCalls,
     /// Promotions that have not been answered yet.
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
-    refused_bytes: u64,
+    peak_excluded_bytes: u64,
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
-    sizing: SizeChoice,
+    sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
     /// Ends the reserve of huge pages.
     _reserve: ReserveLease,
@@ -98,27 +98,27 @@ const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
 const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
-    /// Starts managing the processes of `scope`.
-    pub fn new(means: KernelBackend, scope: ManagedTarget, signals: StopSignals) -> Self {
+    /// Starts managing the processes of `target`.
+    pub fn new(backend: KernelBackend, target: ManagedTarget, signals: StopSignals) -> Self {
         let mut calls = TargetCalls::default();
-        if let Err(error) = calls.prepare() {
+        if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
             tracing::warn!("{error}");
         }
         Self {
             began: Instant::now(),
-            scope,
+            target,
             signals,
-            sampler: means.sampler.into_sampler(),
-            recovery: means.recovery,
-            first_touch_cost: means.first_touch_cost,
+            sampler: backend.sampler.into_sampler(),
+            recovery: backend.recovery,
+            first_touch_cost: backend.first_touch_cost,
             members: ManagedProcesses::default(),
             calls,
             promotions_under_way: HashMap::new(),
-            refused_bytes: 0,
+            peak_excluded_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
-            sizing: SizeChoice::new(),
+            sizing: PageSizeControl::new(),
             profile_recorder: None,
             _reserve: ReserveLease,
         }
@@ -141,13 +141,13 @@ impl LinuxMachine {
     }
 
     /// Calls into other processes that took longer than 30 ms.
-    pub fn slow_calls(&self) -> u64 {
-        self.calls.slow_calls()
+    pub fn slow_call_count(&self) -> u64 {
+        self.calls.statistics.slow
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
-    pub fn excluded_bytes(&self) -> u64 {
-        self.refused_bytes
+    pub fn peak_excluded_bytes(&self) -> u64 {
+        self.peak_excluded_bytes
     }
 
     /// All managed processes, in the order in which they joined.
@@ -155,15 +155,15 @@ impl LinuxMachine {
         self.members.views()
     }
 
-    /// The cost of finding processes; `None` if the scope names its processes.
+    /// The cost of finding processes; `None` if the target names its processes.
     pub fn scan_costs(&self) -> Option<ScanCosts> {
-        self.scope.selector().map(|selector| selector.scan_costs())
+        self.target.selector().map(|selector| selector.scan_costs())
     }
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
-    /// new rules exclude is let go. No effect if the scope names its processes.
+    /// new rules exclude is let go. No effect if the target names its processes.
     pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
-        if let ManagedTarget::Machine { selector, .. } = &mut self.scope {
+        if let ManagedTarget::Machine { selector, .. } = &mut self.target {
             selector.set_rules(rules, selection);
             self.members.reapply_rules(selector);
         }
@@ -171,31 +171,29 @@ impl LinuxMachine {
 }
 
 impl LinuxMachine {
-    fn instant(&self, moment: Duration) -> Instant {
+    fn to_instant(&self, moment: Duration) -> Instant {
         self.began + moment
     }
 
-    fn run_slice<T>(
+    fn run_sampler_slice<T>(
         &mut self,
         process: ProcessId,
         until: Duration,
-        slice: impl FnOnce(&mut dyn Sampler, &mut SampledProcess, &mut SliceContext) -> SliceResult<T>,
-    ) -> Partial<T> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let calls = &mut self.calls;
-        let slice = slice(
-            &mut *self.sampler,
-            member,
-            &mut SliceContext { calls, deadline },
-        );
-        slice.map_err(|error| error.for_process(process))
+        work: impl FnOnce(&mut dyn Sampler, &mut ProcessSlice) -> Result<T>,
+    ) -> Called<T> {
+        let mut slice = ProcessSlice {
+            deadline: self.to_instant(until),
+            member: self.members.get_mut(process)?,
+            calls: &mut self.calls,
+        };
+        let result = work(&mut *self.sampler, &mut slice);
+        result.map_err(|error| error.into_machine_error(process))
     }
 
     /// Adds to the record of a process, if one is kept.
     fn update_profile(&mut self, process: ProcessId, change: impl FnOnce(&mut ProgramProfile)) {
         let recorder = self.profile_recorder.as_mut();
-        if let Some(seen) = recorder.and_then(|recorder| recorder.current_profile_mut(process)) {
+        if let Some(seen) = recorder.and_then(|recorder| recorder.current_mut(process)) {
             change(seen);
         }
     }
@@ -216,7 +214,7 @@ impl LinuxMachine {
         let found = self
             .sampler
             .read_region(member, region)
-            .map_err(|error| error.for_process(process))?;
+            .map_err(|error| error.into_machine_error(process))?;
         match found {
             None => return Ok(Some(PromotionResult::Freed)),
             Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
@@ -227,13 +225,17 @@ impl LinuxMachine {
                 return Ok(Some(PromotionResult::Freed));
             }
             Some(r) => {
-                if let Some(pages) = shared_pages::above_limit(&mut self.calls, process, &r) {
+                if let Some(pages) =
+                    shared_pages::shared_pages_above_limit(&mut self.calls, process, &r)
+                {
                     return Ok(Some(PromotionResult::Shared { pages }));
                 }
             }
         }
-        let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
-        if !eligible.map_err(|error| error.for_process(process))? {
+        let eligible = self
+            .sampler
+            .is_still_eligible(member, region, &mut self.calls);
+        if !eligible.map_err(|error| error.into_machine_error(process))? {
             return Ok(Some(PromotionResult::NotCandidate));
         }
         Ok(None)
@@ -248,11 +250,11 @@ impl Machine for LinuxMachine {
     fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         loop {
             let timeout = deadline.saturating_sub(self.now());
-            let others = self.scope.descriptors();
+            let others = self.target.wait_descriptors();
             if others.is_empty() {
                 return LoopWakeReason::Stop;
             }
-            match (self.signals.wait(&others, timeout), &mut self.scope) {
+            match (self.signals.wait(&others, timeout), &mut self.target) {
                 (WaitResult::TimedOut, _) => return LoopWakeReason::Deadline,
                 (WaitResult::Readable, ManagedTarget::Family(_)) => return LoopWakeReason::Stop,
                 (WaitResult::Readable, ManagedTarget::Processes(_)) => {}
@@ -280,49 +282,53 @@ impl Machine for LinuxMachine {
 
     fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
-        let deadline = self.instant(until);
+        let deadline = self.to_instant(until);
         let prefaulter = self.prefaulter.as_ref();
-        let each = self.sampler.descriptors() + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
-        let updated = self
-            .members
-            .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
-        let started = self.members.take_started();
+        let each = self.sampler.descriptors_per_process()
+            + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
+        let updated =
+            self.members
+                .update(&mut self.target, &mut *self.sampler, each, now, deadline);
+        let started = self.members.take_warm_started();
         if let Some(recorder) = &mut self.profile_recorder {
-            let sizes = || self.sizing.observed(now).unwrap_or_default().sizes;
-            recorder.update(self.members.order(), now, sizes);
+            let sizes = || self.sizing.observed_sizes(now).unwrap_or_default().sizes;
+            recorder.update(self.members.in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
             prefaulter.follow_managed(&self.members, &started, self.profile_recorder.as_ref());
         }
         let members = &self.members;
         self.sizing.retain(|process| members.get(process).is_some());
-        updated.map(|()| self.members.order().to_vec())
+        updated.map(|()| self.members.in_join_order().to_vec())
     }
 
     fn memory(&mut self) -> Called<MemoryState> {
         let now = self.now();
         Ok(MemoryState {
             machine: self.memory_use(&MemoryScope::Machine)?,
-            groups: self.groups.read(now, self.members.order()),
-            pressure_percent: system_memory::pressure(),
+            groups: self
+                .groups
+                .read_limited_cgroups(now, self.members.in_join_order()),
+            pressure_percent: system_memory::pressure_percent(),
             fmfi: fragmentation::fmfi(),
         })
     }
 
     fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
         match scope {
-            MemoryScope::Machine => {
-                system_memory::machine_use().map_err(|error| MachineError::Other(error.to_string()))
+            MemoryScope::Machine => system_memory::machine_memory_use()
+                .map_err(|error| MachineError::Other(error.to_string())),
+            MemoryScope::Group(path) => {
+                self.groups.usage_of_cgroup(Path::new(path)).ok_or_else(|| {
+                    MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
+                })
             }
-            MemoryScope::Group(path) => self.groups.usage(path).ok_or_else(|| {
-                MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
-            }),
         }
     }
 
     fn take_late_results(&mut self) -> TimedOutCallResults {
         let mut ended = Vec::new();
-        for finished in self.calls.take_finished() {
+        for finished in self.calls.take_late_calls() {
             let process = finished.process;
             let Some(region) = self.promotions_under_way.remove(&process) else {
                 continue;
@@ -332,7 +338,7 @@ impl Machine for LinuxMachine {
                 Some(Ok(_)) => Ok(PromotionResult::Done(took)),
                 Some(Err(errno)) => {
                     let call = finished.call;
-                    Err(LinuxError::Call { call, errno }.for_process(process))
+                    Err(LinuxError::Call { call, errno }.into_machine_error(process))
                 }
                 None => Err(MachineError::Gone(process)),
             };
@@ -346,7 +352,7 @@ impl Machine for LinuxMachine {
                 took,
             });
         }
-        let waiting = self.calls.unanswered();
+        let waiting = self.calls.unanswered_calls();
         let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
         TimedOutCallResults {
             ended,
@@ -369,7 +375,7 @@ impl Machine for LinuxMachine {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
-        if self.calls.is_unanswered(process) {
+        if self.calls.has_unanswered_call(process) {
             return Err(MachineError::NotAnswering(process));
         }
         if let Some(outcome) = self.check_before_promotion(process, region, expected_present)? {
@@ -382,8 +388,8 @@ impl Machine for LinuxMachine {
             let result = self.calls.collapse(&member.handle, region);
             let served = RESERVE.state().served > served;
             let took = match &result {
-                Ok(answer) => test_costs::promotion_duration(answer.took, served),
-                Err(_) => self.calls.last_call(),
+                Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),
+                Err(_) => self.calls.statistics.last,
             };
             if !insisting.should_retry(&result, took) {
                 break (result, took);
@@ -391,7 +397,7 @@ impl Machine for LinuxMachine {
         };
         match result {
             Err(LinuxError::NotAnswering(_)) => {
-                if !self.calls.is_unanswered(process) {
+                if !self.calls.has_unanswered_call(process) {
                     // No call was made, because too many other processes do not answer.
                     return Err(MachineError::NotAnswering(process));
                 }
@@ -403,7 +409,7 @@ impl Machine for LinuxMachine {
                 Ok(PromotionResult::Done(took))
             }
             Err(error) => {
-                let error = error.for_process(process);
+                let error = error.into_machine_error(process);
                 // The kernel returns the errors of a memory shortage for a hole as well.
                 if error.is_shortage()
                     && matches!(self.sampler.read_region(member, region), Ok(None))
@@ -425,17 +431,17 @@ impl Machine for LinuxMachine {
         let begun = Instant::now();
         let found = self
             .sampler
-            .zero_pages(member, region, enough, &mut self.calls);
+            .count_zero_pages(member, region, enough, &mut self.calls);
         let took = begun.elapsed();
         let zero_pages = found
-            .map_err(|error| error.for_process(process))?
+            .map_err(|error| error.into_machine_error(process))?
             .unwrap_or(0);
         Ok(ZeroScanResult { zero_pages, took })
     }
 
     fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
         let member = self.members.get_mut(process)?;
-        let failed = |error: LinuxError| error.for_process(process);
+        let failed = |error: LinuxError| error.into_machine_error(process);
         let refused = |call, errno| MachineError::Refused {
             call,
             process,
@@ -445,7 +451,9 @@ impl Machine for LinuxMachine {
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
-            let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+            let eligible = self
+                .sampler
+                .is_still_eligible(member, region, &mut self.calls);
             if !eligible.map_err(failed)? {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
@@ -476,15 +484,16 @@ impl Machine for LinuxMachine {
     }
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
-        let counted = self.run_slice(process, until, |sampler, member, turn| {
-            sampler.huge_bytes(member, turn.deadline)
+        let counted = self.run_sampler_slice(process, until, |sampler, slice| {
+            sampler.count_huge_bytes(slice)
         })?;
         let huge_bytes = match counted {
             SliceProgress::Done(bytes) => bytes,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
-        let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
-        if let Some(looks) = &mut self.sizing.looks {
+        let rss_bytes =
+            process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
+        if let Some(looks) = &mut self.sizing.mapped_sizes {
             looks.read_if_due(process, self.began.elapsed());
         }
         self.update_profile(process, |seen| {
@@ -500,10 +509,10 @@ impl Machine for LinuxMachine {
         // The filler's zeroing is work that the programs would have done. Measuring what page walks
         // cost happens once after each start of the machine.
         let filler = self.prefault_statistics().unwrap_or_default();
-        let own = process::own_cpu() + self.calls.helper_cpu_time() + filler.helper_cpu;
+        let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu + measuring_cpu()),
-            longest_call: self.calls.longest_call(),
+            longest_call: self.calls.statistics.longest,
         }
     }
 }
@@ -515,27 +524,23 @@ impl Sampling for LinuxMachine {
         needs: SampleKinds,
         until: Duration,
     ) -> Partial<()> {
-        self.run_slice(process, until, |sampler, member, turn| {
-            match member.terms.promotes {
-                true => sampler.start_window(member, needs, turn),
+        self.run_sampler_slice(process, until, |sampler, slice| {
+            match slice.member.terms.promotes {
+                true => sampler.start_window(slice, needs),
                 false => Ok(SliceProgress::Done(())),
             }
         })
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let calls = &mut self.calls;
-        self.sampler
-            .probe(member, &mut SliceContext { calls, deadline })
-            .map_err(|e| e.for_process(process))
+        self.run_sampler_slice(process, until, |sampler, slice| {
+            sampler.continue_probing(slice)
+        })
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
-        let sampled = self.run_slice(process, until, |sampler, member, turn| {
-            sampler.sample(member, turn)
-        })?;
+        let sampled =
+            self.run_sampler_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
         let mut sample = match sampled {
             SliceProgress::Done(sample) => sample,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
@@ -546,17 +551,18 @@ impl Sampling for LinuxMachine {
             // Recovery needs its huge pages.
             sample.regions.retain(RegionSample::is_huge);
         }
-        self.sizing.complete_sample(&mut sample, &member.eligible);
+        self.sizing
+            .add_page_sizes_to_sample(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
-        self.refused_bytes = self.refused_bytes.max(self.members.excluded_bytes());
+        self.peak_excluded_bytes = self.peak_excluded_bytes.max(self.members.excluded_bytes());
         Ok(SliceProgress::Done(sample))
     }
 
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
-        self.run_slice(process, until, |sampler, member, turn| {
-            sampler.huge_pages(member, turn)
+        self.run_sampler_slice(process, until, |sampler, slice| {
+            sampler.list_huge_pages(slice)
         })
     }
 
@@ -578,7 +584,7 @@ impl HugePageReserve for LinuxMachine {
     }
 
     fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
-        let pages = match self.groups.own_room_bytes() {
+        let pages = match self.groups.own_remaining_bytes() {
             // The reserve is charged to the manager's own cgroup: at most a quarter of what would be
             // left there without it.
             Some(room_bytes) if target.pages > 0 => {

@@ -1,12 +1,11 @@
 //! Takes over the machine: one manager at a time, with settings that are put back.
 
-pub mod instance;
+pub mod manager_lock;
 pub mod own_files;
 pub mod thp_settings;
 
 use crate::error::Result;
-use crate::machine::KernelBackend;
-use crate::machine_lease::instance::{ManagerLock, state_dir};
+use crate::machine_lease::manager_lock::{ManagerLock, state_dir};
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
 use crate::probe::{self, KernelDecision, ProbeExtent};
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -27,13 +26,15 @@ impl MachineLease {
     ///
     /// # Errors
     /// Another manager is running, or `HAWKEYE_SAMPLER` requests a sampler that does not work.
-    pub fn begin(purpose: &str) -> Result<Self> {
+    pub fn acquire(purpose: &str) -> Result<Self> {
         let state = state_dir();
         let instance = ManagerLock::claim(&state, purpose)?;
         let settings = KernelSettingsGuard::start(&state)?;
         stop_leftover_damon();
-        let decision =
-            probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+        let decision = probe::decide_kernel_methods(&probe::gather_kernel_facts(
+            ProbeExtent::ForManaging,
+            None,
+        )?)?;
         Ok(Self {
             settings,
             _instance: instance,
@@ -44,11 +45,6 @@ impl MachineLease {
     /// The methods that the probe chose.
     pub fn decision(&self) -> &KernelDecision {
         &self.decision
-    }
-
-    /// Sets up the chosen methods.
-    pub fn kernel_backend(&self) -> Result<KernelBackend> {
-        probe::kernel_backend(&self.decision)
     }
 
     /// The settings that may be changed while the machine is managed.

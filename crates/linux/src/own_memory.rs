@@ -26,11 +26,11 @@ pub struct OwnMemory {
 impl OwnMemory {
     /// Maps readable and writable memory.
     pub fn map(bytes: usize) -> Result<Self, Errno> {
-        Self::protected(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+        Self::map_with_protection(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
     /// Maps memory with this protection.
-    pub fn protected(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
+    pub fn map_with_protection(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
         let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.

@@ -5,20 +5,20 @@
 //! applies to every process on the machine: it cannot be set for one process from outside (up to
 //! 7.2).
 //!
-//! `switches.rs` turns sizes on, `mapped_sizes.rs` counts the pages that result,
+//! `size_switches.rs` turns sizes on, `mapped_sizes.rs` counts the pages that result,
 //! `mapped_size_sampler.rs` reads which pages map a region.
 
-pub(crate) mod size_choice;
+pub(crate) mod page_size_control;
 pub mod tlb_sizes;
 
 mod mapped_size_sampler;
 mod mapped_sizes;
-mod switches;
+mod size_switches;
 
 pub(crate) use mapped_size_sampler::MappedSizeSampler;
 pub use mapped_size_sampler::{ObservedSize, ObservedSizes};
 pub use mapped_sizes::{MappedSizes, read_mapped_sizes};
-pub use switches::SizeSwitches;
+pub use size_switches::SizeSwitches;
 
 use crate::machine_lease::thp_settings::read_setting;
 use hawkeye_policy::{PageOrder, PageOrders};
@@ -40,19 +40,19 @@ use std::path::{Path, PathBuf};
     strum::EnumString,
     strum::IntoStaticStr,
 )]
-#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase")]
 pub enum ThpMode {
-    /// `never`.
+    /// No memory.
     #[default]
-    #[strum(serialize = "never")]
-    Nobody,
-    /// `madvise`: memory that its program advised with `MADV_HUGEPAGE`.
-    #[strum(serialize = "madvise")]
-    Advised,
-    /// `always`: all memory except what its program excludes (`MADV_NOHUGEPAGE`,
+    #[serde(rename = "nobody")]
+    Never,
+    /// Memory that its program advised with `MADV_HUGEPAGE`.
+    #[serde(rename = "advised")]
+    Madvise,
+    /// All memory except what its program excludes (`MADV_NOHUGEPAGE`,
     /// `PR_SET_THP_DISABLE`).
-    #[strum(serialize = "always")]
-    Everybody,
+    #[serde(rename = "everybody")]
+    Always,
 }
 
 /// A size and its setting.
@@ -110,7 +110,7 @@ impl SizeCounters {
 }
 
 /// Sizes with a switch of their own under `thp`, ascending; none on kernels before 6.8.
-pub fn sizes_with_switch(thp: &Path) -> PageOrders {
+pub fn available_mthp_sizes(thp: &Path) -> PageOrders {
     let entries = fs::read_dir(thp).into_iter().flatten().flatten();
     let order = |name: &str| {
         let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
@@ -119,22 +119,22 @@ pub fn sizes_with_switch(thp: &Path) -> PageOrders {
     entries
         .filter_map(|entry| order(entry.file_name().to_str()?))
         // A size for shared memory only (for example 8 KiB) has no switch for anonymous memory.
-        .filter(|order| setting_file(thp, *order).exists())
+        .filter(|order| size_setting_file(thp, *order).exists())
         .collect()
 }
 
 /// The switch of a size.
-pub fn setting_file(thp: &Path, order: PageOrder) -> PathBuf {
-    folder(thp, order).join("enabled")
+pub fn size_setting_file(thp: &Path, order: PageOrder) -> PathBuf {
+    size_folder(thp, order).join("enabled")
 }
 
-fn folder(thp: &Path, order: PageOrder) -> PathBuf {
+fn size_folder(thp: &Path, order: PageOrder) -> PathBuf {
     thp.join(format!("hugepages-{}kB", order.bytes() >> 10))
 }
 
 /// The setting of a size and its effect; `None` if there is no such size.
-pub fn size_setting(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
-    let setting = read_setting(&setting_file(thp, order)).ok()?;
+pub fn read_size_setting(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
+    let setting = read_setting(&size_setting_file(thp, order)).ok()?;
     let for_all = || read_setting(&thp.join("enabled")).ok()?.parse().ok();
     let given_to = match setting.as_str() {
         "inherit" => for_all(),
@@ -145,22 +145,23 @@ pub fn size_setting(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
         page_bytes: order.bytes(),
         setting,
         given_to,
-        counters: SizeCounters::read(&folder(thp, order).join("stats")),
+        counters: SizeCounters::read(&size_folder(thp, order).join("stats")),
     })
 }
 
 /// The states of all sizes.
-pub fn size_settings(thp: &Path) -> Vec<SizeSetting> {
-    sizes_with_switch(thp)
+pub fn read_size_settings(thp: &Path) -> Vec<SizeSetting> {
+    let orders = available_mthp_sizes(thp);
+    orders
         .iter()
-        .filter_map(|order| size_setting(thp, order))
+        .filter_map(|order| read_size_setting(thp, order))
         .collect()
 }
 
 /// Sizes below that of a huge page.
-pub fn sizes_below_huge(thp: &Path) -> PageOrders {
+pub fn mthp_sizes_below_huge(thp: &Path) -> PageOrders {
     let is_small = |order: &PageOrder| *order < PageOrder::HUGE;
-    sizes_with_switch(thp).iter().filter(is_small).collect()
+    available_mthp_sizes(thp).iter().filter(is_small).collect()
 }
 
 #[cfg(test)]
@@ -178,17 +179,17 @@ mod tests {
         folder.file("hugepages-8kB/shmem_enabled", words);
         let inherits = "always [inherit] madvise never\n";
         folder.file("hugepages-2048kB/enabled", inherits);
-        let found = size_settings(&folder.0);
+        let found = read_size_settings(&folder.0);
         let summary = |s: &SizeSetting| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
         let expected = [
-            (16, "never".into(), Some(ThpMode::Nobody)),
-            (2048, "inherit".into(), Some(ThpMode::Advised)),
+            (16, "never".into(), Some(ThpMode::Never)),
+            (2048, "inherit".into(), Some(ThpMode::Madvise)),
         ];
         assert_eq!(found.iter().map(summary).collect::<Vec<_>>(), expected);
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
         let before_6_12 = found[0].counters.nr_anon;
         assert_eq!(before_6_12, None);
-        assert_eq!(sizes_below_huge(&folder.0).to_string(), "16 KiB");
-        assert!(sizes_with_switch(Path::new("/nonexistent")).is_empty());
+        assert_eq!(mthp_sizes_below_huge(&folder.0).to_string(), "16 KiB");
+        assert!(available_mthp_sizes(Path::new("/nonexistent")).is_empty());
     }
 }

@@ -2,24 +2,24 @@
 //!
 //! - BPF reports where processes touch new memory (`fault_trace`).
 //! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
-//! - The filler's thread or workers (`pool`) fill the regions, in one of two ways
+//! - The filler's thread or workers (`thread_pool`) fill the regions, in one of two ways
 //!   (`prefault_method`).
 //!
 //! The manager decides which processes are followed and how much may be filled.
 
 pub mod profile_store;
 
+mod cached_mappings;
 mod fault_trace;
-mod mapping_cache;
-mod pool;
 mod prefault_calls;
 mod prefault_loop;
 mod prefault_method;
 mod rate_limit;
-mod spare_core;
+mod spare_cores;
 #[cfg(test)]
 mod stuck_target;
-mod suppressed;
+mod suppressed_processes;
+mod thread_pool;
 mod trace_backoff;
 mod warm_start;
 
@@ -100,7 +100,7 @@ struct PrefaultSharedState {
 struct FollowedProcess {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
-    /// Filled since the manager's last call of `take_filled`.
+    /// Filled since the manager's last call of `take_prefaulted`.
     filled_regions: u64,
     /// Requested, but not yet handed to the predictor.
     warm_regions: u64,
@@ -109,11 +109,11 @@ struct FollowedProcess {
 impl PrefaultSharedState {
     // A panic cannot leave either value half updated, so poisoning is ignored.
 
-    fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
+    fn lock_followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn statistics_mut(&self) -> MutexGuard<'_, PrefaultStatistics> {
+    fn lock_statistics(&self) -> MutexGuard<'_, PrefaultStatistics> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,14 +125,12 @@ impl Prefaulter {
     /// Begins to start the filler, which follows no process yet. It fills at most `rate` regions
     /// per second with `threads` threads. `None` for `threads` means as many as there are spare
     /// cores.
-    pub fn begin(
+    pub fn start_loading(
         rate: Option<Rate>,
         threads: Option<PrefaultThreads>,
     ) -> Result<StartingPrefaulter> {
-        let threads = threads.unwrap_or_else(|| {
-            let cores = std::thread::available_parallelism();
-            PrefaultThreads::beside_a_program(cores.map_or(1, NonZero::get))
-        });
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = threads.unwrap_or_else(|| PrefaultThreads::beside_a_program(cores));
         let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
@@ -147,18 +145,13 @@ impl Prefaulter {
                             filler.run();
                         }
                     }
-                    Err(error) => {
-                        let _ = tell.send(Err(error));
-                    }
+                    Err(error) => drop(tell.send(Err(error))),
                 }
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
-        let thread = PrefaultThread {
-            shared,
-            thread: Some(thread),
-        };
+        let thread = Some(thread);
         Ok(StartingPrefaulter {
-            thread,
+            thread: PrefaultThread { shared, thread },
             watchlists: told,
         })
     }
@@ -167,27 +160,26 @@ impl Prefaulter {
     /// [`Self::set_prefault_room`], except that `warm_regions` of its large mappings are filled as
     /// soon as they exist. Fails if too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
-        let handle = Arc::new(ProcessHandle::open(pid)?);
-        let process = handle.id;
         let followed = FollowedProcess {
-            handle,
+            handle: Arc::new(ProcessHandle::open(pid)?),
             room_regions: 0,
             filled_regions: 0,
             warm_regions,
         };
         self.watchlist.add(pid)?;
-        self.thread.shared.followed().insert(process, followed);
+        let mut all = self.thread.shared.lock_followed();
+        all.insert(followed.handle.id, followed);
         Ok(())
     }
 
     /// The followed processes.
-    pub fn followed(&self) -> Vec<ProcessId> {
-        self.thread.shared.followed().keys().copied().collect()
+    pub fn followed_processes(&self) -> Vec<ProcessId> {
+        self.thread.shared.lock_followed().keys().copied().collect()
     }
 
     fn unfollow(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
-        self.thread.shared.followed().remove(&process);
+        self.thread.shared.lock_followed().remove(&process);
     }
 
     /// Follows the processes that are managed now, may have huge pages, and have rules that allow
@@ -202,21 +194,20 @@ impl Prefaulter {
         for process in started {
             self.unfollow(*process);
         }
-        let may_be_huge = |id: &ProcessId| {
-            members
-                .get(*id)
-                .is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
+        let is_wanted = |id: &ProcessId| {
+            let member = members.get(*id);
+            member.is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
         };
-        let order = members.order().iter().copied();
-        let wanted: HashSet<ProcessId> = order.filter(may_be_huge).collect();
-        let followed: HashSet<ProcessId> = self.followed().into_iter().collect();
+        let order = members.in_join_order().iter().copied();
+        let wanted: HashSet<ProcessId> = order.filter(is_wanted).collect();
+        let followed: HashSet<ProcessId> = self.followed_processes().into_iter().collect();
         for gone in followed.difference(&wanted) {
             self.unfollow(*gone);
         }
         for new in wanted.difference(&followed) {
             let by_rule = members.warm_bytes(*new) / HUGE_PAGE_BYTES;
             let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
-            let learned = known.map_or(0, ProgramProfile::warm_bytes) / HUGE_PAGE_BYTES;
+            let learned = known.map_or(0, ProgramProfile::warm_start_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
             if let Err(error) = self.follow(new.pid, warm_regions) {
                 tracing::debug!("process {new} gets no prefault: {error}");
@@ -226,21 +217,21 @@ impl Prefaulter {
 
     /// Bytes filled ahead of a process since the last call.
     pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
-        let mut followed = self.thread.shared.followed();
+        let mut followed = self.thread.shared.lock_followed();
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
     pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
-        if let Some(followed) = self.thread.shared.followed().get_mut(&process) {
+        if let Some(followed) = self.thread.shared.lock_followed().get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
     }
 
     /// What the filler has done so far.
     pub fn statistics(&self) -> PrefaultStatistics {
-        *self.thread.shared.statistics_mut()
+        *self.thread.shared.lock_statistics()
     }
 }
 
@@ -248,12 +239,11 @@ impl StartingPrefaulter {
     /// Waits until the filler has started. Fails if this machine does not allow first touches to be
     /// watched.
     pub fn wait_ready(self) -> Result<Prefaulter> {
-        let watchlist = self.watchlists.recv().map_err(|_| {
-            LinuxError::Bpf("the filler's thread ended before it was ready".into())
-        })??;
+        let ended = "the filler's thread ended before it was ready";
+        let watchlist = self.watchlists.recv();
         Ok(Prefaulter {
             thread: self.thread,
-            watchlist,
+            watchlist: watchlist.map_err(|_| LinuxError::Bpf(ended.into()))??,
             warm_regions: 0,
         })
     }

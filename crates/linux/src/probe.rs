@@ -16,7 +16,7 @@ pub mod prezeroing;
 mod probe_child;
 
 pub use decide::{Capability, KernelDecision, decide};
-pub use facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather};
+pub use facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather_kernel_facts};
 
 use crate::error::{LinuxError, Result};
 use crate::machine::KernelBackend;
@@ -53,7 +53,7 @@ impl KernelCheckResult {
 /// - `HAWKEYE_SAMPLER` names none of them, or one that was not seen to work.
 /// - `HAWKEYE_TEST_COSTS` does not name a file of costs.
 pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
-    let mut decision = by_sampler(facts)?;
+    let mut decision = decide_by_requested_sampler(facts)?;
     let given = test_costs::configured()?.and_then(|costs| costs.first_touch_ns);
     if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
         decision.first_touch_cost = Duration::from_nanos(ns);
@@ -61,12 +61,12 @@ pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
     Ok(decision)
 }
 
-fn by_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
+fn decide_by_requested_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
     let Some(asked) = requested_sampler() else {
         return Ok(decide(facts));
     };
     match asked.parse() {
-        Ok(kind) => decide::decide_with(kind, facts),
+        Ok(kind) => decide::decide_with_sampler(kind, facts),
         Err(_) => Err(LinuxError::Sampler {
             asked,
             why: "the value must be access-bits, damon or population".into(),

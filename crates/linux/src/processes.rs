@@ -3,7 +3,7 @@
 //! ```text
 //!  proc_scanner --> process_selector --> managed_processes   found, chosen by the rules, managed
 //!    |                |
-//!    |-- execs        `-- identity, user_names  programs just started; command, user, unit, pod
+//!    |-- exec_tracer  `-- identity, user_names  programs just started; command, user, unit, pod
 //!    v
 //!  process                                      one process, by a handle that survives pid reuse
 //!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
@@ -12,18 +12,18 @@
 //! Read [`process`] first, then [`process_selector`] (pure) and `managed_processes`. Files of
 //! processes are read by `process_reader` where their owner could delay the answer.
 
-pub mod access;
-pub mod execs;
+pub mod client_credentials;
+pub(crate) mod exec_tracer;
 pub mod huge_page_context;
-pub mod identity;
+pub(crate) mod identity;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
 pub(crate) mod pid_namespace;
-pub mod proc_scanner;
+pub(crate) mod proc_scanner;
 pub mod process;
 pub(crate) mod process_reader;
-pub mod process_selector;
+pub(crate) mod process_selector;
 pub mod program_allocator;
 pub mod schedstat;
-pub mod user_names;
+pub(crate) mod user_names;

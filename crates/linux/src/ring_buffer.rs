@@ -21,7 +21,10 @@ pub(crate) struct RingBufferReader<T> {
 impl<T: 'static> RingBufferReader<T> {
     /// Reads the ring buffer `map`. `parse` decodes one report; `None`: the bytes are no report.
     /// Fails if the map is no ring buffer, or cannot be mapped.
-    pub(crate) fn of(map: &dyn MapCore, parse: fn(&[u8]) -> Option<T>) -> libbpf_rs::Result<Self> {
+    pub(crate) fn for_map(
+        map: &dyn MapCore,
+        parse: fn(&[u8]) -> Option<T>,
+    ) -> libbpf_rs::Result<Self> {
         let read = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&read);
         let mut builder = RingBufferBuilder::new();
@@ -39,14 +42,14 @@ impl<T: 'static> RingBufferReader<T> {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    pub(crate) fn take(&self) -> Vec<T> {
+    pub(crate) fn take_reports(&self) -> Vec<T> {
         // Reports that cannot be read now are read the next time.
         let _ = self.ring.consume();
         self.read.take()
     }
 
     /// Reports since the last call; waits at most `most` for the first one.
-    pub(crate) fn wait(&self, most: Duration) -> Vec<T> {
+    pub(crate) fn wait_for_reports(&self, most: Duration) -> Vec<T> {
         // An interrupted wait only ends early.
         let _ = self.ring.poll(most);
         self.read.take()

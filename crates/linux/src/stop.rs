@@ -25,13 +25,15 @@ pub fn unblock_signals(command: &mut Command) {
     // SAFETY: between fork and exec only the signal mask is changed, by a system call.
     unsafe {
         command.pre_exec(|| {
-            let taken = set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+            let taken = signal_set(&STOP_AND_RELOAD);
             Ok(taken.thread_unblock()?)
         });
     }
 }
 
-fn set(signals: &[Signal]) -> SigSet {
+const STOP_AND_RELOAD: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+fn signal_set(signals: &[Signal]) -> SigSet {
     signals.iter().copied().collect()
 }
 
@@ -49,16 +51,16 @@ pub enum WaitResult {
 impl StopSignals {
     /// Blocks SIGINT and SIGTERM for all threads started from now on, and receives them here.
     pub fn take_over() -> Result<Self> {
-        Self::block(set(&[Signal::SIGINT, Signal::SIGTERM]))
+        Self::block_and_receive(signal_set(&[Signal::SIGINT, Signal::SIGTERM]))
     }
 
     /// As [`Self::take_over`], and SIGHUP as well, which asks for the configuration to be read
     /// again.
     pub fn take_over_with_reload() -> Result<Self> {
-        Self::block(set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]))
+        Self::block_and_receive(signal_set(&STOP_AND_RELOAD))
     }
 
-    fn block(taken: SigSet) -> Result<Self> {
+    fn block_and_receive(taken: SigSet) -> Result<Self> {
         let failed = LinuxError::call("waiting for signals");
         taken.thread_block().map_err(failed)?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;

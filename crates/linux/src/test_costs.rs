@@ -3,7 +3,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::probe::mthp_sizes::TouchCosts;
-use crate::processes::process::thread_cpu;
+use crate::processes::process::thread_cpu_time;
 use hawkeye_policy::run_rate::WalkCosts;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl TestCosts {
         }
     }
 
-    fn read(path: &Path) -> Result<Self> {
+    fn read_from_file(path: &Path) -> Result<Self> {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
         fs::read_to_string(path)
             .and_then(|text| Self::parse(&text).map_err(invalid))
@@ -76,7 +76,7 @@ pub fn configured() -> Result<Option<&'static TestCosts>> {
         return Ok(given.as_ref());
     }
     let path = std::env::var_os(VARIABLE).map(PathBuf::from);
-    let costs = path.as_deref().map(TestCosts::read).transpose()?;
+    let costs = path.as_deref().map(TestCosts::read_from_file).transpose()?;
     if costs.is_some() {
         tracing::warn!(
             "{VARIABLE} is set: costs are not measured, so decisions are only good for a test"
@@ -87,8 +87,8 @@ pub fn configured() -> Result<Option<&'static TestCosts>> {
 
 /// Sets the costs of this process from a file, as if `HAWKEYE_TEST_COSTS` named it. It is for tests
 /// that run a manager in their own process. It has no effect once costs were read.
-pub fn configure(path: &Path) -> Result<()> {
-    let costs = TestCosts::read(path)?;
+pub fn configure_from_file(path: &Path) -> Result<()> {
+    let costs = TestCosts::read_from_file(path)?;
     GIVEN.get_or_init(|| Some(costs));
     Ok(())
 }
@@ -102,7 +102,7 @@ pub(crate) fn fill_cost() -> Option<Duration> {
 
 /// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
 /// that much CPU time before it returns. `served`: the reserve gave the huge page.
-pub(crate) fn promotion_duration(took: Duration, served: bool) -> Duration {
+pub(crate) fn spend_promotion_cost(took: Duration, served: bool) -> Duration {
     let given = configured()
         .ok()
         .flatten()
@@ -113,8 +113,8 @@ pub(crate) fn promotion_duration(took: Duration, served: bool) -> Duration {
     let fill = fill_cost().filter(|_| !served).unwrap_or_default();
     let cost = ready + fill;
     // Budgets count CPU time too. On a busy machine, that can be any share of the time that passes.
-    let before = thread_cpu();
-    while thread_cpu().saturating_sub(before) < cost {
+    let before = thread_cpu_time();
+    while thread_cpu_time().saturating_sub(before) < cost {
         hint::spin_loop();
     }
     cost

@@ -94,7 +94,7 @@ impl CostRecorder {
 pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
     let core = caches::measure()?;
-    let walks = walk_costs::measure()?;
+    let walks = walk_costs::measure_walk_costs()?;
     let here = processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
     let costs = costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
@@ -115,7 +115,7 @@ pub fn processor() -> BenchResult<CalibratedProcessor> {
         return Ok(*here);
     }
     let core = caches::measure()?;
-    let walks = walk_costs::measure()?;
+    let walks = walk_costs::measure_walk_costs()?;
     let here = processor::processor_from_measurements(&core, &walks, &mut CostRecorder::default());
     Ok(*MEASURED.get_or_init(|| here))
 }

@@ -5,7 +5,7 @@ use crate::daemon::{client, default_socket};
 use crate::output;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use serde::Serialize;
 use std::path::PathBuf;
 

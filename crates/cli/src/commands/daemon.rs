@@ -100,7 +100,7 @@ impl DaemonOptions {
             }
             let machine = manager.machine();
             seen.fill = machine.prefault_statistics().map(prefault_status);
-            seen.slow_calls = machine.slow_calls();
+            seen.slow_calls = machine.slow_call_count();
             seen.pid = Some(std::process::id());
             seen.config_file.clone_from(&config_file.borrow());
             // Only the loop itself can show that it still runs.

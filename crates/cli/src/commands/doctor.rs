@@ -4,7 +4,7 @@ use crate::output;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_linux::probe::mthp_sizes::SizeFacts;
@@ -63,9 +63,9 @@ fn gather_facts() -> Result<KernelFacts, LinuxError> {
         Ok(_instance) => {
             let mut settings = KernelSettingsGuard::start(&state)?;
             stop_leftover_damon();
-            probe::gather(ProbeExtent::Everything, Some(&mut settings))
+            probe::gather_kernel_facts(ProbeExtent::Everything, Some(&mut settings))
         }
-        Err(_) => probe::gather(ProbeExtent::Everything, None),
+        Err(_) => probe::gather_kernel_facts(ProbeExtent::Everything, None),
     }
 }
 

@@ -15,7 +15,7 @@ pub fn probe_size_switches(
     consent: ThpMode,
     settings: &mut KernelSettingsGuard,
 ) -> Result<Option<ProbedSizeSwitches>> {
-    if consent == ThpMode::Nobody {
+    if consent == ThpMode::Never {
         return Ok(None);
     }
     let facts = try_sizes(Some(settings))?;

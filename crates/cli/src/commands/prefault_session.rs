@@ -79,7 +79,9 @@ impl PrefaultSession {
         };
         Some(match obstacle {
             Some(obstacle) => Err(anyhow!(obstacle)),
-            None => Prefaulter::begin(wanted.rate, Some(threads(wanted))).map_err(Into::into),
+            None => {
+                Prefaulter::start_loading(wanted.rate, Some(threads(wanted))).map_err(Into::into)
+            }
         })
     }
 

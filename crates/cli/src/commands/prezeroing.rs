@@ -7,7 +7,7 @@ use hawkeye_linux::LinuxError;
 use hawkeye_linux::error::Result;
 use hawkeye_linux::machine_lease::thp_settings::KernelSettingsGuard;
 use hawkeye_linux::memory::idle_time::IdleTime;
-use hawkeye_linux::memory::prezeroing::{LOAD, PrezeroingFiles, PrezeroingState};
+use hawkeye_linux::memory::prezeroing::{LOAD_COMMAND, PrezeroingFiles, PrezeroingState};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{ZeroingConditions, ZeroingRate, ZeroingRateControl};
@@ -90,11 +90,11 @@ impl ZeroingController {
         guard: &mut KernelSettingsGuard,
     ) -> Result<PrezeroingStatus> {
         let idle = self.idle.idle_share();
-        let Some(found) = self.sys.read()? else {
+        let Some(found) = self.sys.read_state()? else {
             return Ok(PrezeroingStatus::default());
         };
-        let free_bytes = system_memory::free_bytes()?;
-        let pages = found.pages();
+        let free_bytes = system_memory::free_memory_bytes()?;
+        let pages = found.total_pages();
         let seen = ZeroingConditions {
             free: free_bytes / BASE_PAGE_BYTES,
             zeroed: pages.free,
@@ -155,12 +155,12 @@ impl ZeroingController {
         }
         let origin = match (&found.module, self.settings.paced) {
             (None, _) if found.active => "set by another module".into(),
-            (None, _) => format!("no module zeroes memory; `{LOAD}` loads one"),
+            (None, _) => format!("no module zeroes memory; `{LOAD_COMMAND}` loads one"),
             (_, false) => "set by the module's parameters".into(),
             (_, true) => "set by the module's parameters while paused".into(),
         };
         // Read again, because the settings may just have been restored.
-        let module = self.sys.module()?;
+        let module = self.sys.read_module()?;
         Ok((origin, module.map(|module| module.pages_per_second)))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::output;
 use anyhow::Result;
-use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
 use hawkeye_linux::machine_lease::thp_settings::{
     RestoredKernelSetting, SettingRestoreResult, restore_leftovers,

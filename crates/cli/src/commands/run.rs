@@ -90,7 +90,7 @@ impl RunOptions {
         let child = command
             .spawn()
             .with_context(|| format!("can't start {name}"))?;
-        let root = ProcessHandle::of_child(child.id())?;
+        let root = ProcessHandle::open_child(child.id())?;
         let mut managed = session.manage(ManagedTarget::Family(root), |_| true)?;
         let (status, used) = program_use::wait(child.id()).context("can't wait for the program")?;
         let code = program_use::exit_code(status);
@@ -120,7 +120,7 @@ impl RunOptions {
             return Ok(FirstTouchPlan::default());
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-        let program = program_allocator::inspect(Path::new(&self.command[0]), variable)
+        let program = program_allocator::inspect_program(Path::new(&self.command[0]), variable)
             .with_context(|| format!("can't start {}", self.command[0].to_string_lossy()))?;
         let arguments = self.command[1..].iter();
         let arguments: Vec<String> = arguments

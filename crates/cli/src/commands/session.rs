@@ -10,10 +10,10 @@ use crate::progress::ProgressLine;
 use crate::recording::{ActiveRecording, RecordingTarget};
 use crate::summary::{self, Summary};
 use anyhow::{Result, bail};
-use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
-use hawkeye_linux::probe::decide::SamplerKind;
+use hawkeye_linux::probe::{self, decide::SamplerKind};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_linux::stop::StopSignals;
@@ -106,7 +106,7 @@ impl PreparedSession {
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
         let prepared = PrefaultSession::prepare(&fill);
-        let mut lease = MachineLease::begin(purpose)?;
+        let mut lease = MachineLease::acquire(purpose)?;
         let decision = lease.decision();
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
@@ -129,9 +129,9 @@ impl PreparedSession {
                 );
             }
         }
-        let mut backend = lease.kernel_backend()?;
+        let mut backend = probe::kernel_backend(lease.decision())?;
         if policy.sample_kinds().overhead() {
-            let costs = CurrentWalkCosts::known_or_measuring(&state_dir())?;
+            let costs = CurrentWalkCosts::load_or_start_measuring(&state_dir())?;
             backend.prepare_overhead(costs, config.counters);
         }
         // Before the filler starts: it changes settings that this check depends on.
@@ -200,7 +200,7 @@ impl PreparedSession {
             SamplerKind::Population => "population",
         };
         let profile = self.profile;
-        let cpu_before = hawkeye_linux::processes::process::own_cpu();
+        let cpu_before = hawkeye_linux::processes::process::own_cpu_time();
         let ActiveSession {
             mut manager,
             mut prefault,
@@ -226,7 +226,7 @@ impl PreparedSession {
         machine.save_profiles();
         let mut notes = summary::notes(&journal);
         notes.extend(waited);
-        let refused = machine.excluded_bytes();
+        let refused = machine.peak_excluded_bytes();
         if refused > 0 {
             notes.push(format!(
                 "{} were left alone: the program excludes them (MADV_NOHUGEPAGE)",

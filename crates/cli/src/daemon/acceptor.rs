@@ -4,7 +4,7 @@ mod connections;
 
 pub use connections::ConnectionPermit;
 use connections::Connections;
-use hawkeye_linux::processes::access::Credentials;
+use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use std::io;
@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its user and group; `None` where the socket does not report them.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<ClientCredentials>,
 }
 
 impl Peer {
@@ -49,7 +49,7 @@ impl Listener for UnixListener {
 
     fn accept_client(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.accept()?;
-        let credentials = Credentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
+        let credentials = ClientCredentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
         let credentials = Some(credentials);
         Ok((stream, Peer { credentials }))
     }

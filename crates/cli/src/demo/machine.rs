@@ -5,7 +5,8 @@ use crate::options;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
 use hawkeye_linux::memory::system_memory;
-use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
+use hawkeye_linux::probe;
+use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
 use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
@@ -61,7 +62,7 @@ pub struct DemoMachine(MachineLease);
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
-        let mut lease = MachineLease::begin("demo")?;
+        let mut lease = MachineLease::acquire("demo")?;
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }
@@ -76,7 +77,7 @@ impl DemoMachine {
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
     pub fn touch_memory_once(&self, mib: u64) -> Result<()> {
-        let memory = system_memory::machine_use()?;
+        let memory = system_memory::machine_memory_use()?;
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
         let needed_mib = mib + mib / 8;
         if free_mib < needed_mib {
@@ -90,7 +91,7 @@ impl DemoMachine {
 
     /// A size of the reader with which huge pages matter on this machine, by measuring.
     pub fn choose_reader_size(&self) -> Result<SizedReader> {
-        let memory = system_memory::machine_use()?;
+        let memory = system_memory::machine_memory_use()?;
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
         ReaderSize::choose(free_mib, |size| {
             let hot_mib = size.hot_mib;
@@ -167,7 +168,7 @@ impl DemoMachine {
             RunningProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
         // Watermarks below the memory in use, as if memory were short.
-        let used = system_memory::machine_use()?.percent();
+        let used = system_memory::machine_memory_use()?.percent();
         let settings = Settings {
             cpu: CpuBudget::new(100.0)?,
             watermarks: Watermarks::new(used / 2.0, used / 4.0)?,
@@ -205,9 +206,9 @@ impl DemoMachine {
         let policy = options::policy(policy, &settings)?;
         // No policy of the demo needs overhead, which takes hardware counters or measured walk
         // costs.
-        let means = self.0.kernel_backend()?;
-        let scope = ManagedTarget::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
-        let before = own_cpu();
+        let means = probe::kernel_backend(self.0.decision())?;
+        let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
+        let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
         let mut manager = Manager::new(machine, policy, settings)?;
         while manager.run_due_work() != LoopWakeReason::Stop {

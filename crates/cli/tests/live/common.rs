@@ -6,7 +6,7 @@ use hawkeye_linux::probe::userfaultfd::Userfaultfd;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop::StopSignals;
@@ -185,7 +185,7 @@ pub fn machine(test: TestName) -> Option<TestMachine> {
         state,
     };
     machine.set_costs(&costs(promotion_us()));
-    test_costs::configure(&machine.costs).expect("the costs can be read");
+    test_costs::configure_from_file(&machine.costs).expect("the costs can be read");
     Some(machine)
 }
 
@@ -391,15 +391,13 @@ impl AttachedManager {
 
 /// What a manager inside the test process uses, with the tests' costs.
 pub fn kernel_backend() -> KernelBackend {
-    let facts = probe::gather(ProbeExtent::ForManaging, None).expect("the machine can be probed");
+    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)
+        .expect("the machine can be probed");
     let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
     let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
-    let costs = walk_costs::known_or_measured(Path::new("/nonexistent"));
-    means.prepare_overhead(
-        costs.expect("costs are given").into(),
-        CounterEvents::default(),
-    );
+    let costs = walk_costs::load_or_measure(Path::new("/nonexistent")).expect("costs are given");
+    means.prepare_overhead(costs.into(), CounterEventCodes::default());
     means
 }
 
@@ -440,8 +438,8 @@ pub fn compile(machine: &TestMachine, source: &str, name: &str, options: &[&str]
 
 /// The ranges of a process that may have huge pages.
 pub fn eligible(tables: &PageTableReader, target: &BoundTarget) -> Vec<Range<u64>> {
-    let mappings = tables.mappings(target);
-    mappings::eligible(&mappings.expect("the mappings can be listed")).ranges
+    let mappings = tables.list_mappings(target);
+    mappings::eligible_ranges(&mappings.expect("the mappings can be listed")).ranges
 }
 
 /// The same, and their regions, from its page tables.

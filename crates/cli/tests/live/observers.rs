@@ -78,8 +78,8 @@ impl MappedRegions {
     }
 
     fn huge_regions(&self, range: Range<u64>) -> usize {
-        let found =
-            pagemap::population(std::process::id(), &[range]).expect("the pagemap can be read");
+        let found = pagemap::read_population(std::process::id(), &[range])
+            .expect("the pagemap can be read");
         found.iter().filter(|r| r.is_huge()).count()
     }
 }
@@ -107,7 +107,7 @@ fn written_under_protection(
     value: u8,
 ) -> BTreeSet<u64> {
     watcher
-        .protect(range.clone(), true)
+        .write_protect(range.clone(), true)
         .expect("the range can be protected");
     let written = AtomicBool::new(false);
     let mut heard = BTreeSet::new();
@@ -123,7 +123,7 @@ fn written_under_protection(
                     heard.insert(page);
                     let whole = page..page + BASE_PAGE_BYTES;
                     watcher
-                        .protect(whole, false)
+                        .write_protect(whole, false)
                         .expect("the page can be unprotected");
                 }
                 None => std::thread::yield_now(),
@@ -290,7 +290,8 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     let flags = File::open("/proc/kpageflags").expect("the file can be opened");
     let unevictable = || {
         let is_kept = |page: &u64| {
-            let entry = pagemap::entry(std::process::id(), *page).expect("the pagemap can be read");
+            let entry =
+                pagemap::read_entry(std::process::id(), *page).expect("the pagemap can be read");
             assert_ne!(entry.frame(), 0, "it is in memory");
             let mut bytes = [0; 8];
             let read = flags.read_exact_at(&mut bytes, entry.frame() * 8);
@@ -329,11 +330,11 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
             .mapping_at(&target, region.start())
             .expect("the mapping can be looked up");
         let listed = tables
-            .mappings(&target)
+            .list_mappings(&target)
             .expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
-        let now = mappings::region_eligible(&here, region);
-        assert_eq!(now, mappings::region_eligible(&listed, region));
+        let now = mappings::check_region_eligible(&here, region);
+        assert_eq!(now, mappings::check_region_eligible(&listed, region));
         now
     };
     assert_eq!(eligible(3), Ok(()));

@@ -143,7 +143,7 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
         hawkeye_linux::processes::process::rss_bytes(pid).expect("the resident memory can be read")
     };
     let before = resident();
-    let state = system_memory::machine_use().expect("the memory use can be read");
+    let state = system_memory::machine_memory_use().expect("the memory use can be read");
     let used = state.percent();
     // Prefault stays below the watermark; the memory that the neighbour takes does not.
     let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Options for recovery only: watermarks below the memory in use, as if memory were short.
 fn short_of_memory() -> String {
-    let used = system_memory::machine_use()
+    let used = system_memory::machine_memory_use()
         .expect("the memory use can be read")
         .percent();
     let (high, low) = (used / 2.0, used / 4.0);
@@ -112,7 +112,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
 fn a_full_huge_page_is_not_split() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
-    let used = system_memory::machine_use()
+    let used = system_memory::machine_memory_use()
         .expect("the memory use can be read")
         .percent();
     let settings = Settings {
@@ -187,7 +187,7 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     let why = "this kernel pages zero pages out: a read brings their memory back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
-    let state = system_memory::machine_use().expect("the memory use can be read");
+    let state = system_memory::machine_memory_use().expect("the memory use can be read");
     // The high watermark is passed by half of what can be recovered, so that other programs' use of
     // memory matters little. If all were recovered, promotion could go on, and verifying touches
     // every page. The low watermark is out of reach, so recovery goes through everything once.

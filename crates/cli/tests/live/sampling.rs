@@ -31,7 +31,8 @@ fn population_is_counted_exactly() {
         assert_eq!(seen, (100, 100, false, 0), "{r:?}");
     }
     let eligible = ready.start..ready.start + ready.bytes;
-    let by_pagemap = pagemap::population(ready.pid, &[eligible]).expect("the pagemap can be read");
+    let by_pagemap =
+        pagemap::read_population(ready.pid, &[eligible]).expect("the pagemap can be read");
     let by_pagemap: Vec<u16> = by_pagemap.iter().map(|r| r.present).collect();
     assert_eq!(by_pagemap, [100; 32]);
 }
@@ -41,7 +42,7 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("sequential --mib 64 --quiet --wait");
-    clear_refs::clear(ready.pid).expect("the access bits can be cleared");
+    clear_refs::clear_access_bits(ready.pid).expect("the access bits can be cleared");
     let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
@@ -66,7 +67,7 @@ fn hot_regions_have_higher_coverage() {
     // The exposure after which hot memory is touched and cold memory is not yet depends on the
     // machine.
     for exposed_ms in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] {
-        clear_refs::clear(ready.pid).expect("the access bits can be cleared");
+        clear_refs::clear_access_bits(ready.pid).expect("the access bits can be cleared");
         std::thread::sleep(Duration::from_millis(exposed_ms));
         let found = of_memory(&mut tables, &ready);
         let mean = |hot: bool| {
@@ -120,7 +121,7 @@ fn sampling_stays_correct_while_regions_change() {
     let (_program, pid) = workload("torture --mib 256 --threads 2 --seconds 600");
     let mut regions = 0;
     for _ in 0..50 {
-        let _ = clear_refs::clear(pid);
+        let _ = clear_refs::clear_access_bits(pid);
         for r in read_regions(&mut tables, pid).1 {
             regions += 1;
             assert!(r.accessed <= 512 && r.runs <= 256, "{r:?}");

@@ -10,7 +10,7 @@ use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::TargetCalls;
 use hawkeye_linux::sample::page_tables::PageTableReader;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_linux::sample::sampler::{SamplerBackend, estimate};
+use hawkeye_linux::sample::sampler::{SamplerBackend, estimate_overhead};
 use hawkeye_manager::{Machine as _, PromotionResult};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
@@ -226,7 +226,8 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
         full.map(|r| (r.region, r.maybe_shared)).collect::<Vec<_>>()
     };
     let by_tables = full(&found);
-    let by_pagemap = full(&pagemap::population(child, &ranges).expect("the pagemap can be read"));
+    let by_pagemap =
+        full(&pagemap::read_population(child, &ranges).expect("the pagemap can be read"));
     assert_eq!(by_tables, by_pagemap);
     let count = |shared: u16| by_tables.iter().filter(|(_, n)| *n == shared).count();
     assert_eq!((count(512), count(0)), (8, 4), "{by_tables:?}");
@@ -236,7 +237,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     let mut calls = TargetCalls::default();
     for (region, shared) in by_tables {
         let pages = calls
-            .shared_pages(process, region)
+            .find_shared_pages(process, region)
             .expect("the shared pages can be counted");
         assert_eq!(pages.count(), shared);
     }
@@ -251,7 +252,8 @@ fn overhead_percent(pid: u32) -> f64 {
     bits.walk_costs = Some(expensive_walk_costs().into());
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
-            let estimate = estimate(&mut bits, pid, seed).expect("the overhead can be estimated");
+            let estimate =
+                estimate_overhead(&mut bits, pid, seed).expect("the overhead can be estimated");
             estimate.overhead.map_or(0.0, |it| it.percent)
         })
         .collect();

@@ -64,7 +64,7 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
             };
             done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
         }
-        let _ = clear_refs::clear(process.id.pid);
+        let _ = clear_refs::clear_access_bits(process.id.pid);
     }
 }
 

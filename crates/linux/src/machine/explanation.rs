@@ -8,7 +8,7 @@ use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, RegionAddr};
 
 impl Explain for LinuxMachine {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
-        let uid = process::owner(process.pid);
+        let uid = process::effective_uid(process.pid);
         let Some(member) = self.members.get(process) else {
             return ProcessDescription {
                 uid,
@@ -17,7 +17,7 @@ impl Explain for LinuxMachine {
         };
         let identity = &member.identity;
         let rule_name = member.terms.rule.and_then(|rule| {
-            let selector = self.scope.selector()?;
+            let selector = self.target.selector()?;
             selector.rule_name(rule).map(str::to_owned)
         });
         ProcessDescription {
@@ -25,7 +25,7 @@ impl Explain for LinuxMachine {
             user: Some(identity.user.clone()),
             uid,
             cgroup: Some(identity.cgroup.clone()),
-            unit: unit_text(identity),
+            unit: pod_container_or_unit(identity),
             thp_disabled: member.thp_disabled,
             refused_bytes: member.eligible.refused_bytes,
             terms: Some(member.terms),
@@ -34,19 +34,15 @@ impl Explain for LinuxMachine {
     }
 
     fn why_not_managed(&self, pid: u32) -> Option<String> {
-        match (ProcessHandle::open(pid), self.scope.selector()) {
+        match (ProcessHandle::open(pid), self.target.selector()) {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time = process::may_be_managed(pid, &ProcessRules::default()).err();
-                let reasons = [
-                    real_time.map(|error| error.to_string()),
-                    selector.why_not_managed(pid),
-                ];
-                reasons
-                    .into_iter()
-                    .flatten()
-                    .reduce(|a, b| format!("{a}; {b}"))
+                let real_time = process::check_real_time_rule(pid, &ProcessRules::default());
+                let real_time = real_time.err().map(|error| error.to_string());
+                let reasons = [real_time, selector.why_not_managed(pid)];
+                let reasons = reasons.into_iter().flatten();
+                reasons.reduce(|a, b| format!("{a}; {b}"))
             }
             (Ok(_), None) => None,
         }
@@ -54,21 +50,18 @@ impl Explain for LinuxMachine {
 
     fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
         let member = self.members.get_mut(process).ok()?;
-        let mappings = self.sampler.mappings(member, &mut self.calls).ok()?;
-        let eligible = mappings::region_eligible(&mappings, region);
+        let mappings = self.sampler.list_mappings(member, &mut self.calls).ok()?;
+        let eligible = mappings::check_region_eligible(&mappings, region);
         eligible.err().map(|why| why.to_string())
     }
 }
 
 /// The pod, container or unit of a process, in words.
-fn unit_text(identity: &ProcessIdentity) -> Option<String> {
-    let pod = identity.pod.as_ref();
-    let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
-    let container = || {
-        identity
-            .container
-            .as_ref()
-            .map(|id| format!("container {id}"))
-    };
-    pod.or_else(container).or_else(|| identity.unit.clone())
+fn pod_container_or_unit(identity: &ProcessIdentity) -> Option<String> {
+    if let Some(pod) = &identity.pod {
+        return Some(format!("pod {} ({})", pod.uid, pod.qos));
+    }
+    let container = identity.container.as_ref();
+    let container = container.map(|id| format!("container {id}"));
+    container.or_else(|| identity.unit.clone())
 }

@@ -12,7 +12,7 @@ use hawkeye_policy::{PageOrders, ProcessId};
 impl LinuxMachine {
     /// Keeps records of programs from now on, and uses those that exist.
     pub fn enable_profiles(&mut self, learned: ProfileStore) {
-        self.profile_recorder = Some(ProfileRecorder::new(learned, Executable::of));
+        self.profile_recorder = Some(ProfileRecorder::new(learned, Executable::of_process));
     }
 
     /// Writes the records of the processes that are still managed. Call it when management ends.
@@ -26,36 +26,34 @@ impl LinuxMachine {
 
     /// Lets the policy choose among page sizes at first touches from now on.
     pub fn enable_size_choice(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
-        self.sizing.enable(switches, costs);
+        self.sizing.enable_switches(switches, costs);
     }
 
     /// The page sizes by which managed processes were mapped when last seen. `None` if no process
     /// gets sizes other than base and huge pages.
     pub fn observed_sizes(&self) -> Option<ObservedSizes> {
-        self.sizing.observed(self.now())
+        self.sizing.observed_sizes(self.now())
     }
 
     /// Looks at these page sizes once more, for processes that still run.
     pub fn read_sizes_now(&mut self) {
         let now = self.now();
-        if let Some(looks) = &mut self.sizing.looks {
-            looks.read_now(self.members.order(), now);
+        if let Some(looks) = &mut self.sizing.mapped_sizes {
+            looks.read_all_now(self.members.in_join_order(), now);
         }
     }
 }
 
 impl FaultPageSizes for LinuxMachine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Called<()> {
-        let failed = |error: LinuxError| error.for_process(process);
-        self.sizing.set(process, orders).map_err(failed)?;
+        let failed = |error: LinuxError| error.into_machine_error(process);
+        self.sizing
+            .request_fault_sizes(process, orders)
+            .map_err(failed)?;
         let now = self.now();
         // An empty set can mean that memory is short, which says nothing about the program.
-        if let Some(recorder) = self
-            .profile_recorder
-            .as_mut()
-            .filter(|_| !orders.is_empty())
-        {
-            recorder.record_sizes(process, orders, now);
+        if let (Some(recorder), false) = (&mut self.profile_recorder, orders.is_empty()) {
+            recorder.record_fault_sizes(process, orders, now);
         }
         Ok(())
     }

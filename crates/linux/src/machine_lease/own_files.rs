@@ -17,34 +17,23 @@ const PRIVATE: u32 = 0o600;
 /// Names to try for a file that is set aside.
 const MOST_ASIDE: u32 = 1000;
 
-/// Why a file is not read, as a clause that follows its name.
-#[derive(Debug, Error)]
-pub enum DistrustReason {
-    /// The system call failed.
-    #[error("cannot be read ({0})")]
-    Io(#[from] io::Error),
-    /// A folder, a pipe or a device.
-    #[error("is not a regular file")]
-    NotAFile,
-    /// A symbolic link, which may lead anywhere.
-    #[error("is a symbolic link")]
-    Link,
-    /// It belongs to another user, which can change it.
-    #[error("belongs to user {0}, so its contents are not trusted")]
-    Owner(u32),
-    /// Other users may change it.
-    #[error("can be written by other users (mode {0:o})")]
-    Writable(u32),
-    /// It is larger than anything that HawkEye writes there, in bytes.
-    #[error("is longer than {0} bytes")]
-    TooLong(u64),
-}
-
 /// Why a file is not used, as a clause that follows its name.
 #[derive(Debug, Error)]
 pub(crate) enum UnusableReason {
-    #[error(transparent)]
-    Distrusted(#[from] DistrustReason),
+    #[error("cannot be read ({0})")]
+    Io(#[from] io::Error),
+    #[error("is not a regular file")]
+    NotAFile,
+    /// It may lead anywhere.
+    #[error("is a symbolic link")]
+    Link,
+    #[error("belongs to user {0}, so its contents are not trusted")]
+    Owner(u32),
+    #[error("can be written by other users (mode {0:o})")]
+    Writable(u32),
+    /// It is larger than anything that HawkEye writes there.
+    #[error("is longer than {0} bytes")]
+    TooLong(u64),
     #[error("is damaged ({0})")]
     Damaged(#[from] serde_json::Error),
     #[error("has version {found}, and this program knows version {known}")]
@@ -58,7 +47,10 @@ pub(crate) enum UnusableReason {
 
 /// Reads a file of at most `most_bytes` that root or this user has written. `None` if the file does
 /// not exist.
-pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, DistrustReason> {
+pub(crate) fn read_trusted_file(
+    path: &Path,
+    most_bytes: u64,
+) -> Result<Option<Vec<u8>>, UnusableReason> {
     let mut options = OpenOptions::new();
     options.read(true);
     // A pipe in its place must not block the start.
@@ -67,31 +59,31 @@ pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, DistrustRea
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-            return Err(DistrustReason::Link);
+            return Err(UnusableReason::Link);
         }
         Err(error) => return Err(error.into()),
     };
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(DistrustReason::NotAFile);
+        return Err(UnusableReason::NotAFile);
     }
-    check_owner(&found)?;
+    check_only_trusted_can_write(&found)?;
     let mut text = Vec::new();
     file.take(most_bytes + 1).read_to_end(&mut text)?;
     if text.len() as u64 > most_bytes {
-        return Err(DistrustReason::TooLong(most_bytes));
+        return Err(UnusableReason::TooLong(most_bytes));
     }
     Ok(Some(text))
 }
 
 /// Checks that only root and this user can change the file or folder that this describes.
-pub fn check_owner(found: &Metadata) -> Result<(), DistrustReason> {
+pub(crate) fn check_only_trusted_can_write(found: &Metadata) -> Result<(), UnusableReason> {
     if !is_trusted(found.uid()) {
-        return Err(DistrustReason::Owner(found.uid()));
+        return Err(UnusableReason::Owner(found.uid()));
     }
     let by_group = found.mode() & 0o020 != 0 && found.gid() != 0;
     if by_group || found.mode() & 0o002 != 0 {
-        return Err(DistrustReason::Writable(found.mode() & 0o7777));
+        return Err(UnusableReason::Writable(found.mode() & 0o7777));
     }
     Ok(())
 }
@@ -102,7 +94,7 @@ pub fn is_trusted(uid: u32) -> bool {
 }
 
 /// Creates a file for this user alone, regardless of the umask. It removes an existing file.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
     if let Err(error) = fs::remove_file(path) {
         if error.kind() != io::ErrorKind::NotFound {
             set_damaged_file_aside(path)?;
@@ -122,9 +114,9 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// The file cannot be written; the old contents are still there.
-pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = beside(path, ".new");
-    let mut file = create(&new)?;
+pub fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = with_suffix(path, ".new");
+    let mut file = create_private_file(&new)?;
     file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&new, path)
@@ -133,9 +125,9 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Renames an unusable file to `NAME.damaged-1`, or to the next free number.
 pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
     let free = (1..MOST_ASIDE)
-        .map(|number| beside(path, &format!(".damaged-{number}")))
+        .map(|number| with_suffix(path, &format!(".damaged-{number}")))
         .find(|aside| fs::symlink_metadata(aside).is_err());
-    let aside = free.unwrap_or_else(|| beside(path, ".damaged-1"));
+    let aside = free.unwrap_or_else(|| with_suffix(path, ".damaged-1"));
     fs::rename(path, &aside)?;
     Ok(aside)
 }
@@ -156,17 +148,17 @@ pub fn set_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
 
 /// Creates a folder and its parents with this mode. An existing folder must not be writable by
 /// other users, which could replace its files.
-pub(crate) fn make_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
+pub(crate) fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     let made = made.and_then(|()| fs::metadata(path));
     let found = made.map_err(LinuxError::file("creating", path))?;
-    check_owner(&found).map_err(|why| LinuxError::UnsafeFolder {
+    check_only_trusted_can_write(&found).map_err(|why| LinuxError::UnsafeFolder {
         path: path.to_owned(),
         why: why.to_string(),
     })
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -179,7 +171,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn refused(path: &Path) -> String {
-        let read = read(path, 100).map(drop);
+        let read = read_trusted_file(path, 100).map(drop);
         read.expect_err("an untrusted file is refused").to_string()
     }
 
@@ -187,10 +179,13 @@ mod tests {
     fn only_files_private_to_root_or_this_user_are_read() {
         let folder = TestFolder::new("own-files");
         let path = folder.file("a", "text");
-        let found = read(&path, 4).expect("the file can be read");
+        let found = read_trusted_file(&path, 4).expect("the file can be read");
         assert_eq!(found.as_deref(), Some(&b"text"[..]));
-        assert!(matches!(read(&path, 3), Err(DistrustReason::TooLong(3))));
-        let missing = read(&folder.0.join("none"), 9);
+        assert!(matches!(
+            read_trusted_file(&path, 3),
+            Err(UnusableReason::TooLong(3))
+        ));
+        let missing = read_trusted_file(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));
         set_mode(&path, 0o666);
         assert!(refused(&path).contains("mode 666"));
@@ -214,7 +209,7 @@ mod tests {
         let folder = TestFolder::new("own-files-new");
         let (path, other) = (folder.0.join("a"), folder.file("other", "theirs"));
         symlink(&other, folder.0.join("a.new")).expect("the link can be created");
-        replace(&path, b"ours").expect("the file can be replaced");
+        replace_file(&path, b"ours").expect("the file can be replaced");
         let texts = [&other, &path].map(|file| fs::read_to_string(file).unwrap_or_default());
         assert_eq!(texts, ["theirs", "ours"]);
         let mode = fs::metadata(&path).expect("the file exists").mode();

@@ -67,7 +67,7 @@ impl KernelThpRules {
                 prevent_khugepaged_refill(guard, self.zero_pages)
             }
             KhugepagedMode::Leave | KhugepagedMode::Restrain => Ok(()),
-            KhugepagedMode::Off => slow_down_khugepaged(guard),
+            KhugepagedMode::Off => pause_khugepaged(guard),
         }
     }
 }
@@ -78,7 +78,7 @@ impl KernelThpRules {
 /// This sets it to sleep for a day after each base page that it scans. It still collapses one
 /// region when it wakes because the first process with huge pages has appeared. It collapses
 /// nothing else (seen on 6.18). Writing a sleep time wakes it, so the number of pages is set first.
-pub fn slow_down_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
+pub fn pause_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
     const DAY_MS: &str = "86400000";
     let folder = Path::new(THP_DIR).join("khugepaged");
     guard.set(&folder.join("pages_to_scan"), "1")?;
@@ -98,7 +98,7 @@ pub fn limit_khugepaged(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Res
     if shrinker.exists() {
         guard.set(&shrinker, "1")?;
     }
-    limit_empty_pages(guard, zero_pages)
+    limit_max_ptes_none(guard, zero_pages)
 }
 
 /// Prevents khugepaged from filling again what recovery has taken back, without a change of the
@@ -109,23 +109,23 @@ fn prevent_khugepaged_refill(guard: &mut KernelSettingsGuard, zero_pages: u16) -
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
     if shrinks {
-        if read_setting(&max_ptes_none())? != SPLITS_NOTHING {
+        if read_setting(&max_ptes_none_file())? != SPLITS_NOTHING {
             return Ok(());
         }
         guard.set(&shrinker, "0")?;
     }
-    limit_empty_pages(guard, zero_pages)
+    limit_max_ptes_none(guard, zero_pages)
 }
 
 /// With this `max_ptes_none` the kernel splits no huge page because of its zeros.
 const SPLITS_NOTHING: &str = "511";
 
-fn max_ptes_none() -> PathBuf {
+fn max_ptes_none_file() -> PathBuf {
     Path::new(THP_DIR).join("khugepaged/max_ptes_none")
 }
 
-fn limit_empty_pages(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result<()> {
-    let path = max_ptes_none();
+fn limit_max_ptes_none(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result<()> {
+    let path = max_ptes_none_file();
     let limit = zero_pages.saturating_sub(1);
     match read_setting(&path)?.parse::<u16>() {
         Ok(found) if found <= limit => Ok(()),
@@ -137,10 +137,10 @@ fn limit_empty_pages(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result
 /// size, unless it contains `inherit`, the default. Then the file for all sizes decides
 /// (Documentation/admin-guide/mm/transhuge.rst).
 pub fn enabled_file() -> PathBuf {
-    deciding_file(Path::new(THP_DIR))
+    effective_enabled_file(Path::new(THP_DIR))
 }
 
-fn deciding_file(folder: &Path) -> PathBuf {
+fn effective_enabled_file(folder: &Path) -> PathBuf {
     let of_size = folder.join("hugepages-2048kB/enabled");
     match read_setting(&of_size).as_deref() {
         Ok("inherit") | Err(_) => folder.join("enabled"),
@@ -239,7 +239,7 @@ mod tests {
         let folder = TestFolder::new("sizes");
         let for_all = folder.0.join("enabled");
         // Before Linux 6.8.
-        assert_eq!(deciding_file(&folder.0), for_all);
+        assert_eq!(effective_enabled_file(&folder.0), for_all);
         let of_size = folder.0.join("hugepages-2048kB/enabled");
         fs::create_dir(folder.0.join("hugepages-2048kB")).expect("the folder can be created");
         for (text, deciding) in [
@@ -249,7 +249,7 @@ mod tests {
             ("always inherit madvise [never]\n", &of_size),
         ] {
             fs::write(&of_size, text).expect("the file can be written");
-            assert_eq!(&deciding_file(&folder.0), deciding, "{text}");
+            assert_eq!(&effective_enabled_file(&folder.0), deciding, "{text}");
         }
     }
 }

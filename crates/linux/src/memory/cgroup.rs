@@ -1,6 +1,6 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
-use crate::processes::process::{self, age};
+use crate::processes::process::{self, process_age};
 use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
 use std::collections::HashMap;
@@ -52,11 +52,16 @@ impl CgroupLimits {
 
     /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
     /// out if it vanishes or its process ends meanwhile. `now` is the time on any monotonic clock.
-    pub fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Vec<GroupMemory> {
-        let Some((version, _)) = self.hierarchy else {
+    pub fn read_limited_cgroups(
+        &mut self,
+        now: Duration,
+        processes: &[ProcessId],
+    ) -> Vec<GroupMemory> {
+        let Some((version, root)) = self.hierarchy.clone() else {
             return Vec::new();
         };
-        self.find_cgroups(now, processes, age, |pid| cgroup_of(version, pid));
+        let home = |pid| memory_cgroup_of(version, pid);
+        self.find_cgroups(now, processes, process_age, home);
         let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
         for process in processes {
             let Some((home, _)) = self.homes.get(process) else {
@@ -64,11 +69,11 @@ impl CgroupLimits {
             };
             for path in home.ancestors() {
                 let group = seen.entry(path).or_insert_with(|| {
-                    let folder = self.folder(path)?;
+                    let folder = cgroup_folder(&root, path);
                     Some(GroupMemory {
                         name: path.display().to_string(),
-                        usage: usage(version, &folder)?,
-                        pressure_percent: pressure(&folder),
+                        usage: cgroup_memory_use(version, &folder)?,
+                        pressure_percent: cgroup_pressure_percent(&folder),
                         members: Vec::new(),
                     })
                 });
@@ -83,26 +88,19 @@ impl CgroupLimits {
     }
 
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
-    pub fn usage(&self, path: &str) -> Option<MemoryUse> {
-        let (version, _) = self.hierarchy.as_ref()?;
-        usage(*version, &self.folder(Path::new(path))?)
+    pub fn usage_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
+        let (version, root) = self.hierarchy.as_ref()?;
+        cgroup_memory_use(*version, &cgroup_folder(root, path))
     }
 
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
     /// is no limit.
-    pub fn own_room_bytes(&self) -> Option<u64> {
+    pub fn own_remaining_bytes(&self) -> Option<u64> {
         let (version, _) = self.hierarchy.as_ref()?;
-        let home = cgroup_of(*version, std::process::id())?;
-        let room = |path: &Path| {
-            let usage = usage(*version, &self.folder(path)?)?;
-            Some(usage.total_bytes.saturating_sub(usage.used_bytes))
-        };
-        home.ancestors().filter_map(room).min()
-    }
-
-    fn folder(&self, path: &Path) -> Option<PathBuf> {
-        let (_, root) = self.hierarchy.as_ref()?;
-        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+        let home = memory_cgroup_of(*version, std::process::id())?;
+        let usages = home.ancestors().filter_map(|it| self.usage_of_cgroup(it));
+        let rooms = usages.map(|usage| usage.total_bytes.saturating_sub(usage.used_bytes));
+        rooms.min()
     }
 
     /// Finds the cgroup of each process, unless it was found a moment ago.
@@ -124,9 +122,13 @@ impl CgroupLimits {
     }
 }
 
+fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
+    root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
+}
+
 /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
-fn cgroup_of(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
-    let cgroups = process::read(pid, Process::cgroups).ok()?;
+fn memory_cgroup_of(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
+    let cgroups = process::read_proc_entry(pid, Process::cgroups).ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
@@ -145,22 +147,25 @@ fn visible_path(path: PathBuf) -> Option<PathBuf> {
 /// Version 1 limits memory and swap together, and paging out does not change their sum.
 pub(crate) fn remaining_swap_bytes(pid: u32) -> Option<u64> {
     match memory_hierarchy()? {
-        (CgroupVersion::V2, root) => remaining_swap(&root, &cgroup_of(CgroupVersion::V2, pid)?),
+        (CgroupVersion::V2, root) => {
+            least_remaining_swap(&root, &memory_cgroup_of(CgroupVersion::V2, pid)?)
+        }
         (CgroupVersion::V1, _) => None,
     }
 }
 
 /// The least value of a cgroup and its ancestors.
-fn remaining_swap(root: &Path, home: &Path) -> Option<u64> {
+fn least_remaining_swap(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
-        let folder = root.join(group.strip_prefix("/").unwrap_or(group));
-        let most = number(&folder, "memory.swap.max")?;
-        Some(most.saturating_sub(number(&folder, "memory.swap.current").unwrap_or(0)))
+        let folder = cgroup_folder(root, group);
+        let most = read_number_from_file(&folder, "memory.swap.max")?;
+        let used = read_number_from_file(&folder, "memory.swap.current").unwrap_or(0);
+        Some(most.saturating_sub(used))
     };
     home.ancestors().filter_map(left).min()
 }
 
-fn number(folder: &Path, file: &str) -> Option<u64> {
+fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
     let text = fs::read_to_string(folder.join(file)).ok()?;
     text.trim().parse().ok()
 }
@@ -170,8 +175,8 @@ fn number(folder: &Path, file: &str) -> Option<u64> {
 /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
 /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well. There
 /// the fuller of the two counts.
-fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
-    let number = |file: &str| number(folder, file);
+fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
+    let number = |file: &str| read_number_from_file(folder, file);
     let (inactive, limits) = match version {
         CgroupVersion::V2 => {
             // memory.high throttles before memory.max kills: the lower of the two counts.
@@ -209,7 +214,7 @@ fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
 }
 
 /// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).
-fn pressure(folder: &Path) -> Option<f64> {
+fn cgroup_pressure_percent(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_whitespace()
@@ -243,12 +248,18 @@ mod tests {
             "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
         let folder = tree.0.join("app");
-        assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 1000));
-        assert_eq!(pressure(&folder), Some(12.5));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V2, &folder),
+            use_of(600, 1000)
+        );
+        assert_eq!(cgroup_pressure_percent(&folder), Some(12.5));
         tree.file("app/memory.max", "800\n");
-        assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 800));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V2, &folder),
+            use_of(600, 800)
+        );
         tree.file("app/memory.pressure", "\n");
-        assert_eq!(pressure(&folder), None);
+        assert_eq!(cgroup_pressure_percent(&folder), None);
     }
 
     #[test]
@@ -260,9 +271,15 @@ mod tests {
         tree.file("a/memory.memsw.limit_in_bytes", unlimited);
         tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
         let folder = tree.0.join("a");
-        assert_eq!(usage(CgroupVersion::V1, &folder), use_of(2000, 5000));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V1, &folder),
+            use_of(2000, 5000)
+        );
         tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
-        assert_eq!(usage(CgroupVersion::V1, &folder), use_of(4000, 6000));
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V1, &folder),
+            use_of(4000, 6000)
+        );
     }
 
     #[test]
@@ -272,7 +289,7 @@ mod tests {
         tree.file("a/b/memory.swap.max", "5000\n");
         tree.file("a/b/memory.swap.current", "2000\n");
         tree.file("a/b/c/memory.swap.max", "9000\n");
-        let left = |home: &str| remaining_swap(&tree.0, Path::new(home));
+        let left = |home: &str| least_remaining_swap(&tree.0, Path::new(home));
         assert_eq!(left("/a"), None);
         assert_eq!(left("/a/b"), Some(3000));
         assert_eq!(left("/a/b/c"), Some(3000));
@@ -297,16 +314,19 @@ mod tests {
             groups.homes.insert(process(pid), home);
         }
         let all = [1, 2, 3, 4].map(process);
-        let found = groups.read(Duration::from_secs(1), &all);
+        let found = groups.read_limited_cgroups(Duration::from_secs(1), &all);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].name, "/a");
         assert_eq!(Some(found[0].usage), use_of(1500, 5000));
         assert_eq!(found[0].members, [process(1), process(2)]);
-        assert_eq!(groups.usage("/a"), use_of(1500, 5000));
-        assert_eq!(groups.usage("/a/b"), None);
+        assert_eq!(groups.usage_of_cgroup(Path::new("/a")), use_of(1500, 5000));
+        assert_eq!(groups.usage_of_cgroup(Path::new("/a/b")), None);
         let _ = fs::remove_dir_all(tree.0.join("a"));
-        assert_eq!(groups.usage("/a"), None);
-        assert_eq!(groups.read(Duration::from_secs(2), &all), []);
+        assert_eq!(groups.usage_of_cgroup(Path::new("/a")), None);
+        assert_eq!(
+            groups.read_limited_cgroups(Duration::from_secs(2), &all),
+            []
+        );
     }
 
     #[test]

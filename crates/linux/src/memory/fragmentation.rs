@@ -29,7 +29,7 @@ impl FreeBlocks {
     /// # Errors
     /// `/proc/buddyinfo` cannot be read (only root may), or has unexpected contents.
     pub fn read() -> io::Result<Self> {
-        let found = parse(&fs::read_to_string("/proc/buddyinfo")?);
+        let found = parse_buddyinfo(&fs::read_to_string("/proc/buddyinfo")?);
         found.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
@@ -56,7 +56,7 @@ pub fn free_huge_pages() -> Option<u64> {
 }
 
 /// Parses the text of `/proc/buddyinfo`; `None` if its contents are unexpected.
-fn parse(buddyinfo: &str) -> Option<FreeBlocks> {
+fn parse_buddyinfo(buddyinfo: &str) -> Option<FreeBlocks> {
     let (mut free, mut usable) = (0u64, 0u64);
     for line in buddyinfo.lines() {
         // "Node 0, zone   Normal   1649   2126 ...": free blocks of 1, 2, 4 ... base pages.
@@ -120,7 +120,11 @@ Node 1, zone  Movable  0  0  0  0  0  0  0  0  0  1  0
             ),
             (&too_many, None),
         ] {
-            assert_eq!(parse(text).map(FreeBlocks::fmfi), expected, "{text:?}");
+            assert_eq!(
+                parse_buddyinfo(text).map(FreeBlocks::fmfi),
+                expected,
+                "{text:?}"
+            );
         }
     }
 }

@@ -8,16 +8,15 @@ pub(crate) mod error;
 
 use crate::error::Result;
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
-pub use error::{LOAD, PrezeroingError};
+pub use error::{LOAD_COMMAND, PrezeroingError};
 use serde::Serialize;
 use std::fs;
 use std::io;
-use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The lowest rate, one page a second: 0 would mean no limit.
-const NEXT_TO_NOTHING: u32 = 1;
+const LOWEST_RATE: u32 = 1;
 
 /// Counts since the machine started, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,20 +31,6 @@ pub struct ZeroedPages {
     pub lost: u64,
     /// Free and zeroed now.
     pub free: u64,
-}
-
-impl Add for ZeroedPages {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            zeroed: self.zeroed + other.zeroed,
-            served: self.served + other.served,
-            passed_over: self.passed_over + other.passed_over,
-            lost: self.lost + other.lost,
-            free: self.free + other.free,
-        }
-    }
 }
 
 /// Counts of one zone.
@@ -80,9 +65,18 @@ pub struct PrezeroingState {
 
 impl PrezeroingState {
     /// Sum over all zones.
-    pub fn pages(&self) -> ZeroedPages {
-        let zones = self.zones.iter().map(|zone| zone.pages);
-        zones.fold(ZeroedPages::default(), Add::add)
+    pub fn total_pages(&self) -> ZeroedPages {
+        let sum = |count: fn(ZeroedPages) -> u64| {
+            let counts = self.zones.iter().map(|zone| count(zone.pages));
+            counts.sum()
+        };
+        ZeroedPages {
+            zeroed: sum(|pages| pages.zeroed),
+            served: sum(|pages| pages.served),
+            passed_over: sum(|pages| pages.passed_over),
+            lost: sum(|pages| pages.lost),
+            free: sum(|pages| pages.free),
+        }
     }
 }
 
@@ -90,7 +84,8 @@ impl PrezeroingState {
 #[derive(Clone, Debug)]
 pub struct PrezeroingFiles {
     core: PathBuf,
-    parameters: PathBuf,
+    rate: PathBuf,
+    idle_only: PathBuf,
 }
 
 impl Default for PrezeroingFiles {
@@ -103,9 +98,11 @@ impl Default for PrezeroingFiles {
 impl PrezeroingFiles {
     /// The files below `sys`: sysfs mounted elsewhere, or made by a test.
     pub fn under(sys: &Path) -> Self {
+        let parameters = sys.join("module/prezero/parameters");
         Self {
             core: sys.join("kernel/mm/prezero"),
-            parameters: sys.join("module/prezero/parameters"),
+            rate: parameters.join("pages_per_second"),
+            idle_only: parameters.join("idle_only"),
         }
     }
 
@@ -115,31 +112,31 @@ impl PrezeroingFiles {
     }
 
     /// The state of pre-zeroing; `None` on kernels without it.
-    pub fn read(&self) -> Result<Option<PrezeroingState>, PrezeroingError> {
+    pub fn read_state(&self) -> Result<Option<PrezeroingState>, PrezeroingError> {
         if !self.exists() {
             return Ok(None);
         }
         let active = self.core.join("active");
         Ok(Some(PrezeroingState {
-            active: match number::<u8>(&active)? {
+            active: match read_number_from_file::<u8>(&active)? {
                 0 => false,
                 1 => true,
                 other => return Err(unexpected_value(&active, other.to_string(), "0 or 1")),
             },
-            module: self.module()?,
-            zones: self.zones()?,
+            module: self.read_module()?,
+            zones: self.read_zones()?,
         }))
     }
 
-    fn zones(&self) -> Result<Vec<ZoneZeroedCounts>, PrezeroingError> {
+    fn read_zones(&self) -> Result<Vec<ZoneZeroedCounts>, PrezeroingError> {
         let mut zones = Vec::new();
-        for entry in fs::read_dir(&self.core).map_err(read_error(&self.core))? {
-            let entry = entry.map_err(read_error(&self.core))?;
+        for entry in fs::read_dir(&self.core).map_err(unreadable_error(&self.core))? {
+            let entry = entry.map_err(unreadable_error(&self.core))?;
             let folder = entry.path();
             if !folder.is_dir() {
                 continue;
             }
-            let pages = |name| number::<u64>(&folder.join(name));
+            let pages = |name| read_number_from_file::<u64>(&folder.join(name));
             zones.push(ZoneZeroedCounts {
                 zone: entry.file_name().to_string_lossy().into_owned(),
                 pages: ZeroedPages {
@@ -156,9 +153,10 @@ impl PrezeroingFiles {
     }
 
     /// Settings of the module; `None` where it is not loaded. It may be unloaded during the read.
-    pub fn module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
-        let path = self.idle_only_file();
-        let found = number(&self.rate_file()).and_then(|rate| Ok((rate, text(&path)?)));
+    pub fn read_module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
+        let path = &self.idle_only;
+        let found =
+            read_number_from_file(&self.rate).and_then(|rate| Ok((rate, read_trimmed_text(path)?)));
         let (pages_per_second, word) = match found {
             Err(PrezeroingError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -170,7 +168,7 @@ impl PrezeroingFiles {
         let idle_only = match word.as_str() {
             "Y" | "1" => true,
             "N" | "0" => false,
-            _ => return Err(unexpected_value(&path, word, "Y or N")),
+            _ => return Err(unexpected_value(path, word, "Y or N")),
         };
         Ok(Some(ZeroingModule {
             pages_per_second,
@@ -186,8 +184,8 @@ impl PrezeroingFiles {
         pages_per_s: Option<u32>,
         guard: &mut KernelSettingsGuard,
     ) -> Result<u32> {
-        let rate = pages_per_s.unwrap_or(NEXT_TO_NOTHING).max(1);
-        self.set(&self.rate_file(), &rate.to_string(), guard)?;
+        let rate = pages_per_s.unwrap_or(LOWEST_RATE).max(1);
+        set_parameter(&self.rate, &rate.to_string(), guard)?;
         Ok(rate)
     }
 
@@ -195,45 +193,37 @@ impl PrezeroingFiles {
     /// Otherwise as [`Self::set_rate`].
     pub fn set_idle_only(&self, idle_only: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
-        self.set(&self.idle_only_file(), word, guard)
+        set_parameter(&self.idle_only, word, guard)
     }
 
     /// Restores both settings as they were found, if the module is still loaded.
     pub fn restore_module_settings(&self, guard: &mut KernelSettingsGuard) -> Result<()> {
-        guard.put_back(&self.rate_file())?;
-        guard.put_back(&self.idle_only_file())
-    }
-
-    fn set(&self, path: &Path, value: &str, guard: &mut KernelSettingsGuard) -> Result<()> {
-        if !path.exists() {
-            return Err(PrezeroingError::NoModule.into());
-        }
-        guard.set(path, value)
-    }
-
-    fn rate_file(&self) -> PathBuf {
-        self.parameters.join("pages_per_second")
-    }
-
-    fn idle_only_file(&self) -> PathBuf {
-        self.parameters.join("idle_only")
+        guard.put_back(&self.rate)?;
+        guard.put_back(&self.idle_only)
     }
 }
 
-fn read_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
+fn set_parameter(path: &Path, value: &str, guard: &mut KernelSettingsGuard) -> Result<()> {
+    if !path.exists() {
+        return Err(PrezeroingError::NoModule.into());
+    }
+    guard.set(path, value)
+}
+
+fn unreadable_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
     move |source| PrezeroingError::Unreadable {
         path: path.to_owned(),
         source,
     }
 }
 
-fn text(path: &Path) -> Result<String, PrezeroingError> {
-    let text = fs::read_to_string(path).map_err(read_error(path))?;
+fn read_trimmed_text(path: &Path) -> Result<String, PrezeroingError> {
+    let text = fs::read_to_string(path).map_err(unreadable_error(path))?;
     Ok(text.trim().to_owned())
 }
 
-fn number<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
-    let found = text(path)?;
+fn read_number_from_file<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
+    let found = read_trimmed_text(path)?;
     let number = found.parse();
     number.map_err(|_| unexpected_value(path, found, "a number"))
 }
@@ -277,7 +267,7 @@ mod tests {
     }
 
     fn state(sys: &PrezeroingFiles) -> PrezeroingState {
-        let found = sys.read().expect("the state can be read");
+        let found = sys.read_state().expect("the state can be read");
         found.expect("the kernel has prezeroing")
     }
 
@@ -291,7 +281,7 @@ mod tests {
         let folder = TestFolder::new("prezeroing-none");
         let sys = PrezeroingFiles::under(&folder.0);
         assert!(!sys.exists());
-        assert!(matches!(sys.read(), Ok(None)));
+        assert!(matches!(sys.read_state(), Ok(None)));
     }
 
     #[test]
@@ -309,7 +299,7 @@ mod tests {
             lost: 107,
             free: 109,
         };
-        assert_eq!(found.pages(), all);
+        assert_eq!(found.total_pages(), all);
         load(&folder);
         let found = state(&sys);
         let module = found.module.expect("the module is loaded");
@@ -321,7 +311,7 @@ mod tests {
     fn settings_are_changed_and_put_back() {
         let (folder, sys) = kernel("prezeroing-settings");
         let files = load(&folder);
-        let read = |path: &PathBuf| text(path).expect("the file can be read");
+        let read = |path: &PathBuf| read_trimmed_text(path).expect("the file can be read");
         let set = || files.each_ref().map(read).join(" ");
         let mut guard = folder.guard();
         set_rate(&sys, Some(20_000), &mut guard);
@@ -359,14 +349,14 @@ mod tests {
         let [rate, _] = load(&folder);
         fs::write(&rate, "7\n").expect("the file can be written");
         drop(guard);
-        assert_eq!(text(&rate).expect("the file can be read"), "7");
+        assert_eq!(read_trimmed_text(&rate).expect("the file can be read"), "7");
     }
 
     #[test]
     fn unexpected_contents_are_named() {
         let (folder, sys) = kernel("prezeroing-strange");
         load(&folder);
-        let said = || sys.read().expect_err("they are refused").to_string();
+        let said = || sys.read_state().expect_err("they are refused").to_string();
         let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
         let idle_only = format!("{MODULE}/idle_only");
         for (file, strange, right, expected) in [

@@ -50,53 +50,42 @@ impl RecoveryMethod {
         region: RegionAddr,
         calls: &mut TargetCalls,
     ) -> Result<Duration, MachineError> {
-        let failed = |error: LinuxError| error.for_process(process.id);
-        let mut longest_call;
-        match self {
-            Self::SplitRemaps => {
-                longest_call = calls.split_huge_page(process, region).map_err(failed)?
+        let failed = |error: LinuxError| error.into_machine_error(process.id);
+        let zero = match self {
+            Self::SplitRemaps => Vec::new(),
+            // A useless split would leave the process as large as before, and slower.
+            Self::SplitAndPageOut if !self.is_possible_for(process.id.pid) => {
+                return Err(MachineError::Other(format!(
+                    "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
+                     no swap left",
+                    process.id.pid
+                )));
             }
-            Self::SplitAndPageOut => {
-                if !self.is_possible_for(process.id.pid) {
-                    // A useless split would leave the process as large as before, and slower.
-                    return Err(MachineError::Other(format!(
-                        "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
-                         no swap left",
-                        process.id.pid
-                    )));
-                }
-                // Zero pages must be found before the split.
-                let zero = calls
-                    .zero_pages(process, region, PAGES_PER_REGION)
-                    .map_err(failed)?;
-                longest_call = calls.split_huge_page(process, region).map_err(failed)?;
-                for (first, pages) in consecutive_runs(&zero) {
-                    let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-                    let bytes = u64::from(pages) * BASE_PAGE_BYTES;
-                    let took = calls.page_out(process, start..start + bytes);
-                    longest_call = longest_call.max(took.map_err(failed)?);
-                }
-            }
+            // Zero pages must be found before the split.
+            Self::SplitAndPageOut => calls
+                .find_zero_pages(process, region, PAGES_PER_REGION)
+                .map_err(failed)?,
             Self::None => {
                 return Err(MachineError::Other(
                     "zero pages cannot be freed on this kernel; see `hawkeye doctor`".into(),
                 ));
             }
+        };
+        let mut longest_call = calls.split_huge_page(process, region).map_err(failed)?;
+        for (first, pages) in consecutive_runs(&zero) {
+            let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+            let bytes = pages as u64 * BASE_PAGE_BYTES;
+            let took = calls.page_out(process, start..start + bytes);
+            longest_call = longest_call.max(took.map_err(failed)?);
         }
         Ok(longest_call)
     }
 }
 
 /// Runs of consecutive numbers: (first, length).
-fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, u16)> {
-    let mut runs: Vec<(u16, u16)> = Vec::new();
-    for &index in sorted {
-        match runs.last_mut() {
-            Some((first, count)) if *first + *count == index => *count += 1,
-            _ => runs.push((index, 1)),
-        }
-    }
-    runs
+fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, usize)> {
+    let runs = sorted.chunk_by(|one, next| one + 1 == *next);
+    runs.map(|run| (run[0], run.len())).collect()
 }
 
 #[cfg(test)]

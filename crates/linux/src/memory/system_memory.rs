@@ -5,8 +5,8 @@ use hawkeye_policy::MemoryUse;
 use procfs::{Current, Meminfo, MemoryPressure};
 
 /// The machine's memory in use, against its total.
-pub fn machine_use() -> Result<MemoryUse> {
-    let meminfo = meminfo()?;
+pub fn machine_memory_use() -> Result<MemoryUse> {
+    let meminfo = read_meminfo()?;
     // Free and cheaply reclaimable memory is not in use (Documentation/filesystems/proc.rst).
     let available = meminfo.mem_available.unwrap_or(meminfo.mem_free);
     Ok(MemoryUse {
@@ -16,17 +16,17 @@ pub fn machine_use() -> Result<MemoryUse> {
 }
 
 /// Memory that holds nothing, in bytes.
-pub fn free_bytes() -> Result<u64> {
-    Ok(meminfo()?.mem_free)
+pub fn free_memory_bytes() -> Result<u64> {
+    Ok(read_meminfo()?.mem_free)
 }
 
-fn meminfo() -> Result<Meminfo> {
+fn read_meminfo() -> Result<Meminfo> {
     let meminfo = Meminfo::current().map_err(std::io::Error::other);
     meminfo.map_err(LinuxError::file("reading", "/proc/meminfo"))
 }
 
 /// PSI "some avg10" of memory, in per cent; `None` if the kernel has no PSI.
-pub fn pressure() -> Option<f64> {
+pub fn pressure_percent() -> Option<f64> {
     MemoryPressure::current()
         .ok()
         .map(|pressure| f64::from(pressure.some.avg10))

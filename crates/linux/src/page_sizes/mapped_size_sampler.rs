@@ -1,8 +1,8 @@
 //! Periodic looks at the sizes of the pages that map managed processes.
 
-use super::{MappedSizes, SizeCounters, read_mapped_sizes, size_setting, size_settings};
+use super::{MappedSizes, SizeCounters, read_mapped_sizes, read_size_setting, read_size_settings};
 use crate::error::Result;
-use crate::processes::process::thread_cpu;
+use crate::processes::process::thread_cpu_time;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Least time between two looks at a process.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The time is longer after an expensive look: this many times its CPU time, times the number of
 /// processes. So all looks together take half a per cent of a core.
-const PAUSE: u32 = 200;
+const PAUSE_PER_CPU_TIME: u32 = 200;
 /// Longest wait for all looks together, at the end.
-const LAST_LOOKS: Duration = Duration::from_millis(500);
+const FINAL_WAIT: Duration = Duration::from_millis(500);
 
 /// Result of the last looks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,6 @@ pub struct ObservedSize {
     pub given_on_machine: Option<u64>,
 }
 
-/// Result of a look, and its CPU time.
 type SizeReading = (Result<MappedSizes>, Duration);
 
 /// Looks at each process as often as its cost allows, in a separate thread: the reads take the
@@ -66,20 +65,20 @@ impl MappedSizeSampler {
     /// `thp`: the folder of the settings.
     pub(crate) fn new(thp: PathBuf) -> Self {
         Self::with_reader(thp, |pid| {
-            let before = thread_cpu();
-            (read_mapped_sizes(pid), thread_cpu().saturating_sub(before))
+            let before = thread_cpu_time();
+            (
+                read_mapped_sizes(pid),
+                thread_cpu_time().saturating_sub(before),
+            )
         })
     }
 
     fn with_reader(thp: PathBuf, look: impl Fn(u32) -> SizeReading + Send + 'static) -> Self {
-        let counters = size_settings(&thp)
-            .into_iter()
-            .map(|state| (state.order, state.counters))
-            .collect();
+        let states = read_size_settings(&thp).into_iter();
         Self {
             thp,
             reader: ProcessReader::new("hawkeye-sizes", look),
-            counters,
+            counters: states.map(|state| (state.order, state.counters)).collect(),
             processes: BTreeMap::new(),
             last: None,
         }
@@ -95,23 +94,23 @@ impl MappedSizeSampler {
     }
 
     /// Starts looks at all of these processes at once, and waits for them for a short time.
-    pub(crate) fn read_now(&mut self, processes: &[ProcessId], now: Duration) {
+    pub(crate) fn read_all_now(&mut self, processes: &[ProcessId], now: Duration) {
         self.take_results(now, Instant::now());
         for process in processes {
             self.reader.request(*process);
         }
-        self.take_results(now, Instant::now() + LAST_LOOKS);
+        self.take_results(now, Instant::now() + FINAL_WAIT);
     }
 
     fn take_results(&mut self, now: Duration, deadline: Instant) {
-        for (process, (found, cpu)) in self.reader.results(deadline) {
+        for (process, (found, cpu)) in self.reader.wait_for_results(deadline) {
             match found {
                 Ok(found) => {
                     let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
-                    let pause = cpu * PAUSE.saturating_mul(others.max(1));
-                    let next = now + pause.max(AGAIN_AFTER);
+                    let pause = cpu * PAUSE_PER_CPU_TIME.saturating_mul(others.max(1));
+                    let next = now + pause.max(MIN_INTERVAL);
                     self.processes.insert(process, ProcessSizes { found, next });
-                    let mut sum = MappedSizes::none();
+                    let mut sum = MappedSizes::empty();
                     for look in self.processes.values() {
                         sum.add(&look.found);
                     }
@@ -131,35 +130,36 @@ impl MappedSizeSampler {
     }
 
     /// The size of the pages that map most of a region, if it is not the base size.
-    pub(crate) fn order_of(&self, process: ProcessId, region: RegionAddr) -> Option<PageOrder> {
+    pub(crate) fn dominant_order(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Option<PageOrder> {
         let look = self.processes.get(&process)?;
         look.found.regions.get(&region).copied()
     }
 
     /// Result of the last looks.
-    pub(crate) fn observed(&self, now: Duration) -> ObservedSizes {
-        let (at, pages, complete) = match &self.last {
-            Some((at, sum)) => (*at, sum.pages.clone(), sum.complete),
-            None => (now, BTreeMap::new(), true),
-        };
+    pub(crate) fn observed_sizes(&self, now: Duration) -> ObservedSizes {
+        let (at, sum) = self.last.clone().unwrap_or((now, MappedSizes::empty()));
         let given = |order: PageOrder| {
             let before = self.counters.get(&order)?.anon_fault_alloc?;
-            let after = size_setting(&self.thp, order)?.counters.anon_fault_alloc?;
+            let now = read_size_setting(&self.thp, order)?.counters;
+            let after = now.anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
-        let orders: BTreeSet<PageOrder> =
-            pages.keys().chain(self.counters.keys()).copied().collect();
-        let sizes = orders.into_iter().map(|order| ObservedSize {
+        let orders = sum.pages.keys().chain(self.counters.keys()).copied();
+        let sizes = orders.collect::<BTreeSet<PageOrder>>().into_iter();
+        let sizes = sizes.map(|order| ObservedSize {
             page_bytes: order.bytes(),
-            pages: pages.get(&order).copied().unwrap_or(0),
+            pages: sum.pages.get(&order).copied().unwrap_or(0),
             given_on_machine: given(order),
         });
+        let is_used = |size: &ObservedSize| size.pages > 0 || size.given_on_machine > Some(0);
         ObservedSizes {
             age_s: now.saturating_sub(at).as_secs_f64(),
-            complete,
-            sizes: sizes
-                .filter(|size| size.pages > 0 || size.given_on_machine > Some(0))
-                .collect(),
+            complete: sum.complete,
+            sizes: sizes.filter(is_used).collect(),
         }
     }
 }
@@ -177,22 +177,22 @@ mod tests {
             if pid == 2 {
                 let _ = held.recv();
             }
-            let mut found = MappedSizes::none();
+            let mut found = MappedSizes::empty();
             found.pages.insert(PageOrder::HUGE, u64::from(pid));
             (Ok(found), Duration::from_millis(10))
         });
         let huge = |looks: &MappedSizeSampler| {
-            let observed = looks.observed(Duration::ZERO);
+            let observed = looks.observed_sizes(Duration::ZERO);
             observed.sizes.first().map(|s| s.pages)
         };
-        looks.read_now(&[process(1)], Duration::ZERO);
+        looks.read_all_now(&[process(1)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         // The call returns, although the thread does not.
-        looks.read_now(&[process(2)], Duration::ZERO);
+        looks.read_all_now(&[process(2)], Duration::ZERO);
         looks.read_if_due(process(1), Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         drop(free);
-        looks.read_now(&[process(2)], Duration::ZERO);
+        looks.read_all_now(&[process(2)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(3));
         // The next look is due when this one's CPU time is half a per cent of the time.
         let next = looks.processes[&process(2)].next;

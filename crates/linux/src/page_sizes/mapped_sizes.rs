@@ -2,13 +2,12 @@
 //! `/proc/kpageflags` shows which frames form one page.
 
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{self, thread_cpu};
+use crate::processes::process::{self, thread_cpu_time};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap};
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -19,25 +18,24 @@ use std::time::Duration;
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
 const KPF_COMPOUND_HEAD: u64 = 1 << 15;
 /// Base pages in the smallest page of anonymous memory above the base size.
-const SMALLEST: usize = 4;
+const MIN_PAGES: usize = 4;
 /// Most address space that one look covers: a tenth of a second's work.
-const MOST_BYTES: u64 = 64 << 30;
+const MAX_BYTES: u64 = 64 << 30;
 
 /// Pages larger than base pages, by size, that are mapped in full. A page of 2 MiB counts whether
 /// one entry maps it or several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedSizes {
     /// Number of pages of each size.
     pub pages: BTreeMap<PageOrder, u64>,
     /// Regions of which such pages map most of the memory, with the size of these pages.
-    #[serde(skip)]
     pub regions: BTreeMap<RegionAddr, PageOrder>,
     /// Whether the look covered all memory.
     pub complete: bool,
 }
 
 impl MappedSizes {
-    pub(super) fn none() -> Self {
+    pub(super) fn empty() -> Self {
         Self {
             pages: BTreeMap::new(),
             regions: BTreeMap::new(),
@@ -55,7 +53,7 @@ impl MappedSizes {
 }
 
 /// Most CPU time of one look. Scattered frames are looked up one by one.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 
 /// Reads the page sizes of a process's private anonymous memory. It takes about 5 ms per mapped
 /// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time. It needs CAP_SYS_ADMIN to
@@ -64,19 +62,19 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
     let pagemap = Pagemap::open(pid)?;
     let flags_path = "/proc/kpageflags";
     let flags = File::open(flags_path).map_err(LinuxError::file("opening", flags_path))?;
-    let mut found = MappedSizes::none();
-    let begun = thread_cpu();
-    let mut left = MOST_BYTES;
+    let mut found = MappedSizes::empty();
+    let begun = thread_cpu_time();
+    let mut left = MAX_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
-    let ranges = anonymous_ranges(pid)?;
+    let ranges = read_anonymous_ranges(pid)?;
     // A process that is ending has nothing mapped any more.
     if ranges.is_empty() {
         return Err(LinuxError::NoSuchProcess(pid));
     }
     for range in ranges {
-        for part in regions(range) {
+        for part in split_at_regions(range) {
             left = left.saturating_sub(part.end - part.start);
-            if left == 0 || thread_cpu().saturating_sub(begun) > LONGEST {
+            if left == 0 || thread_cpu_time().saturating_sub(begun) > MAX_CPU_TIME {
                 found.complete = false;
                 return Ok(found);
             }
@@ -85,19 +83,18 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
             let Some(bytes) = bytes.get_mut(..length) else {
                 continue;
             };
-            pagemap.read(part.start, bytes)?;
+            pagemap.read_entries(part.start, bytes)?;
             // Something is mapped, but its frame is hidden from us.
             if decode_u64s(bytes).any(|entry| entry & PRESENT != 0 && entry & FRAME == 0) {
                 let why = "frame numbers are visible only with CAP_SYS_ADMIN";
                 let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
-                return Err(pagemap.failed(hidden));
+                return Err(pagemap.read_error(hidden));
             }
-            let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame).collect();
+            let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame_of_entry).collect();
             let mut here = BTreeMap::new();
-            count(&frames, first_page, &mut here, |first, frames| {
-                flags_of(&flags, first, frames)
-            })
-            .map_err(LinuxError::file("reading", flags_path))?;
+            let read_flags = |first, frames| read_frame_flags(&flags, first, frames);
+            let counted = count_compound_pages(&frames, first_page, &mut here, read_flags);
+            counted.map_err(LinuxError::file("reading", flags_path))?;
             if let Some(order) = dominant_size(&here, frames.iter().flatten().count() as u64) {
                 let region = RegionAddr::containing(part.start);
                 found.regions.insert(region, order);
@@ -111,8 +108,8 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
 }
 
 /// Private writable mappings without a file.
-fn anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
-    let maps = process::read(pid, Process::maps)?;
+fn read_anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
+    let maps = process::read_proc_entry(pid, Process::maps)?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
     Ok(maps
         .iter()
@@ -123,7 +120,7 @@ fn anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
 }
 
 /// Cuts a range where regions begin: no page lies in two regions.
-fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+fn split_at_regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = range.start;
     std::iter::from_fn(move || {
         let end = (start + 1).next_multiple_of(HUGE_PAGE_BYTES).min(range.end);
@@ -134,13 +131,13 @@ fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// The frame of an entry; `None` if nothing is mapped.
-fn frame(entry: u64) -> Option<u64> {
+fn frame_of_entry(entry: u64) -> Option<u64> {
     let frame = entry & FRAME;
     (entry & PRESENT != 0 && frame != 0).then_some(frame)
 }
 
 /// Flags of up to `frames` frames from `first` on; 0 for frames after the last one.
-fn flags_of(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
+fn read_frame_flags(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0u8; frames * 8];
     file.read_at(&mut bytes, first * 8)?;
     Ok(decode_u64s(&bytes).collect())
@@ -148,11 +145,11 @@ fn flags_of(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
 
 /// Counts the pages in a part of a region. Its base pages from `first_page` on lie in `frames`.
 /// Also reads the frame after each run: a page that continues into it is mapped only in part.
-fn count(
+fn count_compound_pages(
     frames: &[Option<u64>],
     first_page: u64,
     pages: &mut BTreeMap<PageOrder, u64>,
-    flags_of: impl Fn(u64, usize) -> io::Result<Vec<u64>>,
+    read_flags: impl Fn(u64, usize) -> io::Result<Vec<u64>>,
 ) -> io::Result<()> {
     let mut at = 0;
     while let Some(rest) = frames.get(at..).filter(|rest| !rest.is_empty()) {
@@ -160,15 +157,15 @@ fn count(
             at += 1;
             continue;
         };
-        let follows = |(n, frame): (usize, &Option<u64>)| *frame == Some(first + n as u64);
-        let run = rest
+        let expected = (first..).map(Some);
+        let same = rest
             .iter()
-            .enumerate()
-            .take_while(|it| follows(*it))
-            .count();
-        if run >= SMALLEST {
-            let flags = flags_of(first, run + 1)?;
-            for (begin, length) in compound_page_ranges(&flags) {
+            .zip(expected)
+            .take_while(|(frame, next)| *frame == next);
+        let run = same.count();
+        if run >= MIN_PAGES {
+            let flags = read_flags(first, run + 1)?;
+            for (begin, length) in find_compound_pages(&flags) {
                 let page = first_page + (at + begin) as u64;
                 // A page that moved to an address of another alignment is mapped as base pages.
                 if page % length as u64 == 0 {
@@ -186,15 +183,13 @@ fn count(
 
 /// The size that maps most of `present` base pages, if it maps more than half of them.
 fn dominant_size(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOrder> {
-    let most = pages
-        .iter()
-        .map(|(order, pages)| (pages * order.pages(), *order));
-    let (base_pages, order) = most.max()?;
+    let base_pages = |(order, pages): (&PageOrder, &u64)| (pages * order.pages(), *order);
+    let (base_pages, order) = pages.iter().map(base_pages).max()?;
     (base_pages * 2 > present).then_some(order)
 }
 
 /// Start and length, in frames, of each page of several frames that ends before the last frame.
-fn compound_page_ranges(flags: &[u64]) -> Vec<(usize, usize)> {
+fn find_compound_pages(flags: &[u64]) -> Vec<(usize, usize)> {
     let is_head = |n: usize| {
         let flags = flags.get(n).copied().unwrap_or(0);
         flags & KPF_COMPOUND_HEAD != 0 && flags & KPF_ZERO_PAGE == 0
@@ -223,7 +218,7 @@ mod tests {
 
     fn counted(frames: &[Option<u64>], first_page: u64) -> u64 {
         let mut pages = BTreeMap::new();
-        count(frames, first_page, &mut pages, flags).expect("each frame has flags");
+        count_compound_pages(frames, first_page, &mut pages, flags).expect("each frame has flags");
         assert!(pages.keys().all(|order| *order == PageOrder::CONTIGUOUS));
         pages.values().sum()
     }
@@ -261,9 +256,9 @@ mod tests {
     #[test]
     fn ranges_are_cut_where_regions_begin() {
         let huge = HUGE_PAGE_BYTES;
-        let parts: Vec<_> = regions(huge - 4096..2 * huge + 8192).collect();
+        let parts: Vec<_> = split_at_regions(huge - 4096..2 * huge + 8192).collect();
         let expected = [huge - 4096..huge, huge..2 * huge, 2 * huge..2 * huge + 8192];
         assert_eq!(parts, expected);
-        assert_eq!(regions(8192..8192).count(), 0);
+        assert_eq!(split_at_regions(8192..8192).count(), 0);
     }
 }

@@ -15,8 +15,8 @@ const FOUR_PAGES: u8 = 2;
 pub fn of_this_machine() -> PageOrders {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     match ARCH {
-        "x86_64" => x86(&cpuinfo),
-        "aarch64" => arm(),
+        "x86_64" => x86_tlb_sizes(&cpuinfo),
+        "aarch64" => arm_tlb_sizes(),
         // Only hugetlb uses Svnapot's 64 KiB (Linux 7.2).
         _ => PageOrders::HUGE,
     }
@@ -25,8 +25,8 @@ pub fn of_this_machine() -> PageOrders {
 /// 1 GiB where the processor has it (`pdpe1gb`). AMD processors since Zen merge four neighbouring
 /// base pages with neighbouring frames into one entry. The source is AMD's optimization guides
 /// since Family 17h; it is not confirmed here.
-fn x86(cpuinfo: &str) -> PageOrders {
-    let field = |name| fields::field(cpuinfo, name).unwrap_or("");
+fn x86_tlb_sizes(cpuinfo: &str) -> PageOrders {
+    let field = |name| fields::field_value(cpuinfo, name).unwrap_or("");
     let mut orders = PageOrders::HUGE;
     if field("flags").split_whitespace().any(|f| f == "pdpe1gb") {
         orders = orders.with(PageOrder::GIANT);
@@ -46,7 +46,7 @@ fn x86(cpuinfo: &str) -> PageOrders {
 
 /// Contiguous entries of 16 base pages of 4 KiB, which Linux sets by itself since 6.9
 /// (`arch/arm64/mm/contpte.c`), and of 16 huge pages, which only hugetlb uses.
-fn arm() -> PageOrders {
+fn arm_tlb_sizes() -> PageOrders {
     PageOrders::HUGE
         .with(PageOrder::CONTIGUOUS)
         .with(PageOrder::HUGE_CONTIGUOUS)
@@ -74,9 +74,9 @@ mod tests {
             let cpu = format!(
                 "processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\n"
             );
-            assert_eq!(x86(&cpu).to_string(), sizes, "{cpu}");
+            assert_eq!(x86_tlb_sizes(&cpu).to_string(), sizes, "{cpu}");
         }
-        assert_eq!(x86("").to_string(), "2 MiB");
-        assert_eq!(arm().to_string(), "64 KiB, 2 MiB, 32 MiB, 1 GiB");
+        assert_eq!(x86_tlb_sizes("").to_string(), "2 MiB");
+        assert_eq!(arm_tlb_sizes().to_string(), "64 KiB, 2 MiB, 32 MiB, 1 GiB");
     }
 }

@@ -1,6 +1,6 @@
 //! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
-use crate::bpf::fault_trace::{FrontierSkel, FrontierSkelBuilder};
+use crate::bpf::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
@@ -10,7 +10,6 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
 
-/// A report of a process's first touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultReport {
     pub pid: u32,
@@ -23,7 +22,7 @@ pub struct FaultTrace {
     /// would keep links of its own, which would outlive these.
     pub(super) links: Vec<Link>,
     pub(crate) reports: RingBufferReader<FaultReport>,
-    skel: FrontierSkel<'static>,
+    skel: FaultTraceSkel<'static>,
 }
 
 /// The watched processes. Any thread can change it.
@@ -35,33 +34,30 @@ impl FaultTrace {
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = FrontierSkelBuilder::default()
-            .open(storage)
-            .map_err(failed)?;
+        let open = FaultTraceSkelBuilder::default().open(storage);
+        let mut open = open.map_err(trace_error)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;
         }
-        let skel = open.load().map_err(failed)?;
-        let reports = RingBufferReader::of(&skel.maps.advances, parse).map_err(failed)?;
-        let watchlist =
-            FaultTraceWatchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
-        let links = Vec::new();
+        let skel = open.load().map_err(trace_error)?;
+        let reports =
+            RingBufferReader::for_map(&skel.maps.advances, parse_report).map_err(trace_error)?;
+        let watched = MapHandle::try_from(&skel.maps.watched).map_err(trace_error)?;
         let mut trace = Self {
-            links,
+            links: Vec::new(),
             reports,
             skel,
         };
-        trace.resume()?;
-        Ok((trace, watchlist))
+        trace.resume_tracing()?;
+        Ok((trace, FaultTraceWatchlist(watched)))
     }
 
     /// Reports only the regions of a process that it touches densely.
-    pub fn suppress(&self, pid: u32) {
-        let key = pid.to_ne_bytes();
+    pub fn suppress_process(&self, pid: u32) {
+        let (key, value) = (pid.to_ne_bytes(), 1u32.to_ne_bytes());
         // The map has room for every watched process.
-        let muted = &self.skel.maps.muted;
-        let _ = muted.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY);
+        let _ = self.skel.maps.muted.update(&key, &value, MapFlags::ANY);
     }
 
     /// Reports all first touches of a process again.
@@ -71,23 +67,21 @@ impl FaultTrace {
     }
 
     /// First touches of watched processes so far: those in order, and those at random.
-    pub fn count_first_touches(&self) -> (u64, u64) {
+    pub fn first_touch_counts(&self) -> (u64, u64) {
         let counts = self.skel.maps.bss_data.as_deref();
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }
 
     /// Reports again. Without `links` it reports nothing, at no cost to any program.
-    pub fn resume(&mut self) -> Result<()> {
+    pub fn resume_tracing(&mut self) -> Result<()> {
         let programs = &self.skel.progs;
-        self.links = [&programs.touch_by_program, &programs.touch_for_program]
-            .into_iter()
-            .map(|program| program.attach().map_err(failed))
-            .collect::<Result<_, _>>()?;
+        let programs = [&programs.touch_by_program, &programs.touch_for_program];
+        let links = programs.into_iter().map(|program| program.attach());
+        self.links = links.collect::<Result<_, _>>().map_err(trace_error)?;
         Ok(())
     }
 
-    /// Reports lost because they were not read in time.
-    pub fn lost_reports(&self) -> u64 {
+    pub fn count_lost_reports(&self) -> u64 {
         self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
     }
 }
@@ -96,9 +90,8 @@ impl FaultTraceWatchlist {
     /// Watches a process from now on. Fails if as many as possible are watched already.
     pub fn add(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
-        self.0
-            .update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY)
-            .map_err(failed)
+        let added = self.0.update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY);
+        added.map_err(trace_error)
     }
 
     pub fn remove(&self, pid: u32) {
@@ -108,7 +101,7 @@ impl FaultTraceWatchlist {
 }
 
 /// One `struct advance`.
-fn parse(bytes: &[u8]) -> Option<FaultReport> {
+fn parse_report(bytes: &[u8]) -> Option<FaultReport> {
     let (region, rest) = bytes.split_first_chunk()?;
     let (step, rest) = rest.split_first_chunk()?;
     let (pid, rest) = rest.split_first_chunk()?;
@@ -123,6 +116,6 @@ fn parse(bytes: &[u8]) -> Option<FaultReport> {
     })
 }
 
-fn failed(error: libbpf_rs::Error) -> LinuxError {
+fn trace_error(error: libbpf_rs::Error) -> LinuxError {
     LinuxError::Bpf(format!("watching first touches: {error:#}"))
 }

@@ -33,27 +33,27 @@ impl PrefaultCalls {
     /// Starts a helper at once, so that the first call does not wait for one.
     pub(super) fn start() -> Result<Self> {
         let mut new = Self::default();
-        new.calls.prepare()?;
+        new.calls.start_idle_helper()?;
         Ok(new)
     }
 
     /// Prepares the next call. A process that has answered its last call gets calls again.
-    pub(super) fn next_call(&mut self) -> &mut TargetCalls {
+    pub(super) fn prepare_call(&mut self) -> &mut TargetCalls {
         // A region that is filled late is discarded, because its stream has ended.
-        self.calls.take_finished();
+        self.calls.take_late_calls();
         &mut self.calls
     }
 
     pub(super) fn helper_cpu_time(&self) -> Duration {
-        self.calls.helper_cpu_time()
+        self.calls.statistics.helper_cpu
     }
 
     /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel
     /// does not keep them.
-    pub(super) fn scheduled(&mut self) -> Option<SchedStat> {
-        let own = SchedStat::now()?;
-        let helper = self.calls.idle_helper();
-        if let Some((helper, now)) = helper.and_then(|it| Some((it, SchedStat::of(it)?))) {
+    pub(super) fn sched_stat(&mut self) -> Option<SchedStat> {
+        let own = SchedStat::of_this_thread()?;
+        let helper = self.calls.idle_helper_pid();
+        if let Some((helper, now)) = helper.and_then(|it| Some((it, SchedStat::of_process(it)?))) {
             let before = self.helper.filter(|(last, _)| *last == helper);
             if let Some((_, before)) = before {
                 self.helpers = self.helpers + (now - before);

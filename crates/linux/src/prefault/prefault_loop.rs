@@ -1,22 +1,22 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
 use super::PrefaultSharedState;
+use super::cached_mappings::{CachedMappings, refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
-use super::mapping_cache::{CachedMappings, read_region, refresh};
-use super::pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::prefault_calls::PrefaultCalls;
 use super::rate_limit::PrefaultRateLimit;
-use super::suppressed::SuppressedProcesses;
+use super::suppressed_processes::SuppressedProcesses;
+use super::thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
-use crate::error::{LinuxError, Result};
-use crate::processes::mappings::region_eligible;
-use crate::processes::process::thread_cpu;
+use crate::error::Result;
+use crate::processes::mappings::check_region_eligible;
+use crate::processes::process::thread_cpu_time;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_policy::prefault::{
     PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreads,
 };
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, RegionSample};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often an idle filler checks which processes remain.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 /// An upper bound of the time that a fill takes.
-const A_FILL: Duration = Duration::from_millis(1);
+const MAX_FILL_TIME: Duration = Duration::from_millis(1);
 /// A region in which fewer base pages than this hold data is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 
@@ -36,7 +36,7 @@ pub(super) struct PrefaultLoop {
     fault_trace: FaultTrace,
     tables: PageTableReader,
     predictor: PrefaultPredictor,
-    known: HashMap<ProcessId, CachedMappings>,
+    mappings: HashMap<ProcessId, CachedMappings>,
     /// Processes with a warm start that is not complete.
     warm: HashMap<ProcessId, WarmStart>,
     /// Processes that do not use what is filled.
@@ -44,7 +44,7 @@ pub(super) struct PrefaultLoop {
     pool: PrefaultThreadPool,
     calls: PrefaultCalls,
     trace_backoff: TraceBackoff,
-    limits: PrefaultRateLimit,
+    rate_limit: PrefaultRateLimit,
 }
 
 impl PrefaultLoop {
@@ -53,20 +53,20 @@ impl PrefaultLoop {
         rate: Option<Rate>,
         threads: PrefaultThreads,
     ) -> Result<(Self, FaultTraceWatchlist)> {
-        let (frontier, watchlist) = FaultTrace::attach()?;
+        let (fault_trace, watchlist) = FaultTrace::attach()?;
         let filler = Self {
             began: Instant::now(),
             shared,
-            fault_trace: frontier,
+            fault_trace,
             tables: PageTableReader::load()?,
             predictor: PrefaultPredictor::default(),
-            known: HashMap::new(),
+            mappings: HashMap::new(),
             warm: HashMap::new(),
             suppressed: SuppressedProcesses::default(),
             pool: PrefaultThreadPool::start(threads)?,
             calls: PrefaultCalls::start()?,
             trace_backoff: TraceBackoff::default(),
-            limits: PrefaultRateLimit::new(rate),
+            rate_limit: PrefaultRateLimit::new(rate),
         };
         Ok((filler, watchlist))
     }
@@ -74,12 +74,12 @@ impl PrefaultLoop {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = self.pool.pause();
+            let pause = self.pool.pause_left();
             if !pause.is_zero() {
-                std::thread::sleep(pause.min(IDLE));
+                std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
-                self.fault_trace.reports.take();
+                self.fault_trace.reports.take_reports();
                 continue;
             }
             let wait = self.wait_time(busy);
@@ -91,30 +91,31 @@ impl PrefaultLoop {
             busy = self.assign_next_prefault();
             self.publish_statistics();
         }
-        tracing::debug!(
-            "{} reports of first touches were lost",
-            self.fault_trace.lost_reports()
-        );
+        let lost = self.fault_trace.count_lost_reports();
+        tracing::debug!("{lost} reports of first touches were lost");
     }
 
     fn publish_statistics(&self) {
-        let mut done = self.shared.statistics_mut();
-        let (workers, helpers) = self.pool.cpu_times();
+        let mut done = self.shared.lock_statistics();
+        let (workers, helpers) = self.pool.worker_cpu_times();
         done.helper_cpu = self.calls.helper_cpu_time() + helpers;
-        done.cpu = thread_cpu() + workers + done.helper_cpu;
+        done.cpu = thread_cpu_time() + workers + done.helper_cpu;
         done.ahead = self.predictor.regions_prefaulted_ahead();
         done.unused = self.predictor.unused_regions();
-        done.pauses = self.pool.pauses();
+        done.pauses = self.pool.pause_count();
     }
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
     fn update_tracing(&mut self) {
-        let touches = self.fault_trace.count_first_touches();
+        let touches = self.fault_trace.first_touch_counts();
         let was_tracing = self.trace_backoff.is_tracing();
-        match (was_tracing, self.trace_backoff.update(self.now(), touches)) {
+        match (
+            was_tracing,
+            self.trace_backoff.should_trace(self.now(), touches),
+        ) {
             (true, false) => self.fault_trace.links.clear(),
             (false, true) => {
-                if let Err(error) = self.fault_trace.resume() {
+                if let Err(error) = self.fault_trace.resume_tracing() {
                     tracing::warn!("watching first touches could not be resumed: {error}");
                 }
             }
@@ -135,29 +136,35 @@ impl PrefaultLoop {
         let peek = self.predictor.next_progress_check().map(|(at, _)| at);
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
-        let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
-        // `FillPool::wait` returns at once for less; such a loop would use a worker's core.
+        let pause = next.map_or(IDLE_INTERVAL, |pause| pause.min(IDLE_INTERVAL));
+        // `PrefaultThreadPool::wait_for_outcome` returns at once for less; such a loop would use a
+        // worker's core.
         let fills = self.predictor.count_prefaults_under_way() > 0;
-        if fills { pause.max(A_FILL) } else { pause }
+        if fills {
+            pause.max(MAX_FILL_TIME)
+        } else {
+            pause
+        }
     }
 
     fn read_reports(&mut self, wait: Duration) {
+        let reports = &self.fault_trace.reports;
         let heard = if self.pool.has_workers() {
-            self.pool.wait(self.fault_trace.reports.fd(), wait);
-            self.fault_trace.reports.take()
+            self.pool.wait_for_outcome(reports.fd(), wait);
+            reports.take_reports()
         } else {
-            self.fault_trace.reports.wait(wait)
+            reports.wait_for_reports(wait)
         };
         // First: a process at the end of what is filled was not faster than the fillers.
         self.handle_outcomes();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
-        for (process, one) in self.shared.followed().iter_mut() {
+        for (process, one) in self.shared.lock_followed().iter_mut() {
             followed.insert(process.pid, *process);
             let warm = std::mem::take(&mut one.warm_regions);
             if warm > 0 {
                 // The process may run another program now.
-                self.known.remove(process);
+                self.mappings.remove(process);
                 self.predictor.forget(*process);
                 self.predictor.request_warm_start(*process, warm);
                 let bytes = warm * HUGE_PAGE_BYTES;
@@ -169,11 +176,11 @@ impl PrefaultLoop {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
                 self.predictor.on_fault_report(now, *process, one.advance);
-                self.suppress(*process);
+                self.suppress_if_given_up(*process);
             }
         }
         let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
-        self.known.retain(|process, _| is_there(*process));
+        self.mappings.retain(|process, _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
         self.predictor.retain(is_there);
         // A process that was suppressed for long enough may have changed.
@@ -184,11 +191,11 @@ impl PrefaultLoop {
     }
 
     /// Suppresses the reports of a process that no longer has a stream worth filling.
-    fn suppress(&mut self, process: ProcessId) {
+    fn suppress_if_given_up(&mut self, process: ProcessId) {
         let now = self.now();
         if !self.suppressed.contains(now, process) && self.predictor.has_given_up(now, process) {
-            self.suppressed.add(now, process);
-            self.fault_trace.suppress(process.pid);
+            self.suppressed.suppress(now, process);
+            self.fault_trace.suppress_process(process.pid);
         }
     }
 
@@ -197,7 +204,7 @@ impl PrefaultLoop {
     /// to fill already, this can wait longer.
     fn check_new_mappings(&mut self, busy: bool) {
         let now = self.now();
-        let may_be_late = if busy { IDLE } else { Duration::ZERO };
+        let may_be_late = if busy { IDLE_INTERVAL } else { Duration::ZERO };
         let predictor = &mut self.predictor;
         self.warm.retain(|process, warm| {
             if warm.is_over(now) {
@@ -209,8 +216,8 @@ impl PrefaultLoop {
             if now < warm.next_check() + may_be_late {
                 continue;
             }
-            let calls = self.calls.next_call();
-            let known = refresh(&mut self.known, &self.tables, calls, *process, None, now);
+            let (known, calls) = (&mut self.mappings, self.calls.prepare_call());
+            let known = refresh_mappings(known, &self.tables, calls, *process, None, now);
             let mapped = known.map(CachedMappings::ranges).unwrap_or_default();
             for last in warm.regions_to_prefault(now, &mapped) {
                 self.predictor.on_new_mapping(now, *process, last);
@@ -222,15 +229,14 @@ impl PrefaultLoop {
     fn check_prefaulted_use(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
-            let Some(empty) = self.count_zero_pages(task, most) else {
-                self.predictor.on_prefault_lost(task);
-                continue;
-            };
-            let PrefaultTask {
-                process, region, ..
-            } = task;
-            tracing::trace!("{process:?} {region}: {empty} base pages empty");
-            self.predictor.on_use_check(task, empty < most);
+            match self.count_zero_pages(task, most) {
+                Some(empty) => {
+                    let (process, region) = (task.process, task.region);
+                    tracing::trace!("{process:?} {region}: {empty} base pages empty");
+                    self.predictor.on_use_check(task, empty < most);
+                }
+                None => self.predictor.on_prefault_lost(task),
+            }
         }
     }
 
@@ -253,7 +259,7 @@ impl PrefaultLoop {
 
     /// Zero-filled base pages of a region, at most `enough`. `None`: not huge, or unreadable.
     fn count_zero_pages(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
-        let target = &self.known.get(&task.process)?.target;
+        let target = &self.mappings.get(&task.process)?.target;
         let empty = self.tables.scan_zeros(target, task.region, enough);
         empty.ok().flatten()
     }
@@ -262,54 +268,57 @@ impl PrefaultLoop {
     fn assign_next_prefault(&mut self) -> bool {
         let now = self.now();
         let under_way = self.predictor.count_prefaults_under_way();
-        if !self.pool.is_ready(&mut self.calls) || !self.limits.try_take(now, under_way) {
+        if !self.pool.has_ready_thread(&mut self.calls)
+            || !self.rate_limit.try_take_prefault(now, under_way)
+        {
             return false;
         }
-        let (shared, tables, known) = (&self.shared, &self.tables, &mut self.known);
-        let calls = self.calls.next_call();
+        let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
+        let calls = self.calls.prepare_call();
         let task = self.predictor.next_prefault(now, |process, head| {
-            let followed = shared.followed().get(&process).cloned()?;
+            let followed = shared.lock_followed().get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;
             }
-            let known = refresh(known, tables, calls, process, Some(head), now)?;
-            let (range, _) = known.mapping_of(head)?;
+            let known = refresh_mappings(known, tables, calls, process, Some(head), now)?;
+            let (range, _) = known.find_mapping(head)?;
             Some(PrefaultLimits {
                 mapped: range.clone(),
                 room_regions: followed.room_regions,
             })
         });
         let Some(task) = task else {
-            self.limits.give_back_prefault();
+            self.rate_limit.give_back_prefault();
             return false;
         };
-        match self.prepare(task) {
-            Ok(job) => self.pool.assign(job, &mut self.calls),
-            Err(what) => self.record_fill_result(task, what),
+        match self.prepare_job(task) {
+            Ok(job) => self.pool.assign_job(job, &mut self.calls),
+            Err(what) => self.record_prefault_result(task, what),
         }
         true
     }
 
     /// The job that fills a region, if the region is empty.
-    fn prepare(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
-        let followed = self.shared.followed().get(&task.process).cloned();
-        let handle = followed.ok_or(PrefaultResult::Refused)?.handle;
-        let known = self.known.get(&task.process);
-        let known = known.ok_or(PrefaultResult::Refused)?;
-        let mapped = known.mapping_of(task.region);
-        let method = mapped.ok_or(PrefaultResult::Refused)?.1;
-        match read_region(&mut self.tables, &known.target, task.region) {
-            Ok(None) => {}
-            Ok(Some(_)) => return Err(PrefaultResult::Occupied),
-            Err(_) => return Err(PrefaultResult::Refused),
+    fn prepare_job(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
+        const REFUSED: PrefaultResult = PrefaultResult::Refused;
+        let followed = self.shared.lock_followed().get(&task.process).cloned();
+        let handle = followed.ok_or(REFUSED)?.handle;
+        let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
+        let method = known.find_mapping(task.region).ok_or(REFUSED)?.1;
+        let found = self.tables.read_region(&known.target, task.region);
+        // A refused fill leaves one zero page.
+        let is_in_use = |r: RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
+        if found.map_err(|_| REFUSED)?.is_some_and(is_in_use) {
+            return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
-            Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
+            Ok(Some(now))
+                if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 return Err(PrefaultResult::Occupied);
             }
-            _ => return Err(PrefaultResult::Refused),
+            _ => return Err(REFUSED),
         }
         Ok(PrefaultJob {
             task,
@@ -322,55 +331,49 @@ impl PrefaultLoop {
         while let Some(outcome) = self.pool.next_outcome() {
             let what = self.classify_outcome(&outcome);
             if what == PrefaultResult::Done {
-                let mut done = self.shared.statistics_mut();
+                let mut done = self.shared.lock_statistics();
                 done.longest = done.longest.max(outcome.took);
             }
-            self.record_fill_result(outcome.task, what);
+            self.record_prefault_result(outcome.task, what);
         }
     }
 
     /// Judges an outcome by whether a huge page is there now.
     fn classify_outcome(&mut self, outcome: &PrefaultOutcome) -> PrefaultResult {
-        let PrefaultTask {
-            process, region, ..
-        } = outcome.task;
+        let (process, region) = (outcome.task.process, outcome.task.region);
         if let Err(error) = &outcome.result {
             tracing::debug!("region {region} of process {process} was not filled: {error}");
         }
-        let Some(known) = self.known.get(&process) else {
+        let Some(known) = self.mappings.get(&process) else {
             return PrefaultResult::Refused;
         };
-        let now = read_region(&mut self.tables, &known.target, region);
+        let now = self.tables.read_region(&known.target, region);
         match (&outcome.result, now) {
             (Ok(()), Ok(Some(now))) if now.is_huge() => PrefaultResult::Done,
             // The owner was faster, or is collapsing the same region.
-            (
-                Err(LinuxError::Call {
-                    errno: Errno::EAGAIN | Errno::EBUSY,
-                    ..
-                }),
-                _,
-            ) => PrefaultResult::Occupied,
+            (Err(error), _) if matches!(error.errno(), Some(Errno::EAGAIN | Errno::EBUSY)) => {
+                PrefaultResult::Occupied
+            }
             _ => PrefaultResult::Refused,
         }
     }
 
     /// Counts the result of a fill and reports it to the predictor.
-    fn record_fill_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
+    fn record_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
         if what == PrefaultResult::Done {
-            self.shared.statistics_mut().filled += 1;
+            self.shared.lock_statistics().filled += 1;
             // Other followed processes may have the same limit.
-            for (process, followed) in self.shared.followed().iter_mut() {
+            for (process, followed) in self.shared.lock_followed().iter_mut() {
                 followed.room_regions = followed.room_regions.saturating_sub(1);
                 followed.filled_regions += u64::from(*process == task.process);
             }
         } else {
-            self.limits.give_back_prefault();
+            self.rate_limit.give_back_prefault();
         }
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
         let ended = self.predictor.on_prefault_result(self.now(), task, what);
         if what == PrefaultResult::Refused {
-            self.shared.statistics_mut().refused += 1;
+            self.shared.lock_statistics().refused += 1;
             // Only once: the other regions under way will be refused as well.
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
                 warm.retry_later(task.region);

@@ -23,7 +23,7 @@ impl PrefaultMethod {
     /// The method for a mapping with these `VM_*` bits. `enabled` is the value of the THP setting
     /// that applies, and `zero_page` that of `use_zero_page`. `None`: a remote read would map the
     /// huge zero page, and the program's own faults give huge pages.
-    pub fn of(vma_flags: u64, enabled: &str, zero_page: bool) -> Option<Self> {
+    pub fn for_mapping(vma_flags: u64, enabled: &str, zero_page: bool) -> Option<Self> {
         let asked = vma_flags & vm::HUGEPAGE != 0;
         let at_faults = enabled == "always" || enabled == "madvise" && asked;
         match (at_faults, zero_page) {
@@ -50,25 +50,26 @@ pub(super) fn prefault_region(
     method: PrefaultMethod,
 ) -> Result<()> {
     calls.map_page(process, region.start(), method == PrefaultMethod::Read)?;
-    match method {
-        PrefaultMethod::Read => Ok(()),
-        PrefaultMethod::Collapse => {
-            refuse_shared(calls, process.id, region)?;
-            calls.collapse(process, region).map(drop)
-        }
+    if method == PrefaultMethod::Collapse {
+        refuse_shared_region(calls, process.id, region)?;
+        calls.collapse(process, region)?;
     }
+    Ok(())
 }
 
 /// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
 /// written to it and forked since, a collapse would copy what both share.
-fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr) -> Result<()> {
-    let shared = calls.shared_pages(process, region)?;
-    if shared.count() <= MAX_SHARED_PAGES {
-        return Ok(());
+fn refuse_shared_region(
+    calls: &mut TargetCalls,
+    process: ProcessId,
+    region: RegionAddr,
+) -> Result<()> {
+    let shared = calls.find_shared_pages(process, region)?;
+    let refused = LinuxError::call("filling a region that is shared by now");
+    match shared.count() <= MAX_SHARED_PAGES {
+        true => Ok(()),
+        false => Err(refused(Errno::EEXIST)),
     }
-    Err(LinuxError::call("filling a region that is shared by now")(
-        Errno::EEXIST,
-    ))
 }
 
 #[cfg(test)]
@@ -93,7 +94,7 @@ mod tests {
         let mut becomes_private = || {
             let deadline = Instant::now() + Duration::from_secs(30);
             loop {
-                let private = refuse_shared(&mut calls, process.id, region).is_ok();
+                let private = refuse_shared_region(&mut calls, process.id, region).is_ok();
                 if private || Instant::now() >= deadline {
                     return private;
                 }
@@ -136,7 +137,7 @@ mod tests {
             (vm::HUGEPAGE, "madvise", None, read),
             (vm::HUGEPAGE, "never", collapse, collapse),
         ] {
-            let method = |zero_page| PrefaultMethod::of(flags, enabled, zero_page);
+            let method = |zero_page| PrefaultMethod::for_mapping(flags, enabled, zero_page);
             assert_eq!(method(true), with_zero_page, "{enabled}");
             assert_eq!(method(false), without, "{enabled}");
         }
@@ -190,10 +191,10 @@ mod tests {
         let mut calls = TargetCalls::default();
         let refused = prefault_region(&mut calls, &handle, region, PrefaultMethod::Collapse);
         let range = region.start()..region.end();
-        let found = crate::sample::pagemap::population(handle.id.pid, &[range]);
+        let found = crate::sample::pagemap::read_population(handle.id.pid, &[range]);
         kill(stranger, Signal::SIGKILL).expect("the child can be killed");
         waitpid(stranger, None).expect("the child ends");
-        assert!(refused.is_err_and(|error| error.is_gone()));
+        assert!(refused.is_err_and(|error| error.is_process_gone()));
         let found = found.expect("the memory of the other process can be read");
         assert_eq!(found, []);
     }

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// At most this many programs are kept; those started longest ago are forgotten first.
-const MOST_RECORDS: usize = 256;
+const MAX_RECORDS: usize = 256;
 /// Upper bound of a record's size, in bytes.
-const LONGEST: u64 = 64 << 10;
+const MAX_RECORD_BYTES: u64 = 64 << 10;
 
 /// The folder of records: `learned` in `HAWKEYE_STATE_DIR` if that is set, else
 /// `/var/lib/hawkeye/learned`. It must outlast a restart of the machine.
@@ -43,15 +43,15 @@ impl ProfileStore {
     /// it.
     pub fn open(dir: PathBuf) -> Result<Self> {
         // Other users may not see which user runs which program.
-        own_files::make_folder(&dir, 0o700)?;
+        own_files::create_trusted_folder(&dir, 0o700)?;
         Ok(Self { dir })
     }
 
     /// The record of a program, if there is one. A record that cannot be used is set aside and
     /// logged, and counts as none.
     pub fn load(&self, executable: &Executable) -> Option<ProgramProfile> {
-        let path = self.file(executable);
-        match read(&path) {
+        let path = self.profile_path(executable);
+        match read_profile(&path) {
             // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
@@ -65,34 +65,34 @@ impl ProfileStore {
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
     /// many.
     pub fn save(&self, record: &ProgramProfile) -> Result<()> {
-        let path = self.file(&record.executable);
+        let path = self.profile_path(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
-        text.and_then(|text| own_files::replace(&path, &text))
+        text.and_then(|text| own_files::replace_file(&path, &text))
             .map_err(LinuxError::file("writing", &path))?;
-        self.forget_oldest();
+        self.delete_oldest_profiles();
         Ok(())
     }
 
-    fn file(&self, executable: &Executable) -> PathBuf {
-        self.dir.join(format!("{}.json", executable.file_name()))
+    fn profile_path(&self, executable: &Executable) -> PathBuf {
+        self.dir.join(format!("{}.json", executable.profile_name()))
     }
 
     /// A file that cannot be removed stays until the next call. Counts records set aside too.
-    fn forget_oldest(&self) {
+    fn delete_oldest_profiles(&self) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut records: Vec<(SystemTime, PathBuf)> = entries
             .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
             .collect();
         records.sort();
-        let too_many = records.len().saturating_sub(MOST_RECORDS);
+        let too_many = records.len().saturating_sub(MAX_RECORDS);
         for (_, path) in records.into_iter().take(too_many) {
             let _ = fs::remove_file(path);
         }
     }
 }
 
-fn read(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
-    let text = own_files::read(path, LONGEST)?;
+fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
+    let text = own_files::read_trusted_file(path, MAX_RECORD_BYTES)?;
     text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
 
@@ -155,8 +155,8 @@ mod tests {
     fn files_that_can_not_be_used_are_set_aside_and_written_anew() {
         let (_folder, learned) = learned("learned-damaged");
         let record = ProgramProfile::new(program("a"));
-        let path = learned.file(&record.executable);
-        let long = " ".repeat(LONGEST as usize + 1);
+        let path = learned.profile_path(&record.executable);
+        let long = " ".repeat(MAX_RECORD_BYTES as usize + 1);
         let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
         for text in ["", "{", newer, older, "[1]", &long] {
             fs::write(&path, text).expect("the file can be written");
@@ -173,12 +173,12 @@ mod tests {
     #[test]
     fn their_number_is_bounded() {
         let (_folder, learned) = learned("learned-many");
-        for n in 0..MOST_RECORDS + 3 {
+        for n in 0..MAX_RECORDS + 3 {
             let record = ProgramProfile::new(program(&n.to_string()));
             learned.save(&record).expect("the record can be written");
         }
-        assert_eq!(count(&learned), MOST_RECORDS);
-        let last = program(&(MOST_RECORDS + 2).to_string());
+        assert_eq!(count(&learned), MAX_RECORDS);
+        let last = program(&(MAX_RECORDS + 2).to_string());
         assert!(learned.load(&last).is_some(), "the newest record stays");
     }
 }

@@ -5,9 +5,9 @@ use hawkeye_policy::{Rate, TokenBucket};
 use std::time::Duration;
 
 /// Fills between two looks at free memory.
-const LOOK_EVERY: u32 = 16;
+const FILLS_PER_LOOK: u32 = 16;
 /// Free huge pages that are left to other programs.
-const LEFT_FREE: u64 = 64;
+const MIN_FREE_HUGE_PAGES: u64 = 64;
 
 pub(super) struct PrefaultRateLimit {
     bucket: Option<TokenBucket>,
@@ -33,11 +33,11 @@ impl PrefaultRateLimit {
     }
 
     /// Whether one more fill is allowed beside the `under_way` that have not ended.
-    pub(super) fn try_take(&mut self, now: Duration, under_way: u64) -> bool {
+    pub(super) fn try_take_prefault(&mut self, now: Duration, under_way: u64) -> bool {
         // Without free huge pages, the next allocation of one would have to compact memory.
         if self.until_look == 0 {
-            self.until_look = LOOK_EVERY;
-            let wanted = LEFT_FREE + under_way;
+            self.until_look = FILLS_PER_LOOK;
+            let wanted = MIN_FREE_HUGE_PAGES + under_way;
             self.enough_free = fragmentation::free_huge_pages().is_none_or(|free| free > wanted);
         }
         self.until_look -= 1;

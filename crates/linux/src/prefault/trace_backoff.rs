@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 /// Least number of touches to judge by.
-const LEAST_TOUCHES: u64 = 4096;
+const MIN_TOUCHES: u64 = 4096;
 /// Reports are useful if more than one in this many touches is in order.
-const WORTH: u64 = 16;
+const MAX_RANDOM_PER_ORDERED: u64 = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// A stream that begins during a pause is noticed only at its end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ impl TraceBackoff {
     }
 
     /// Whether to report touches from now on. `touches` counts those in order and those at random.
-    pub(super) fn update(&mut self, now: Duration, touches: (u64, u64)) -> bool {
+    pub(super) fn should_trace(&mut self, now: Duration, touches: (u64, u64)) -> bool {
         if let Some(until) = self.paused_until {
             if now < until {
                 return false;
@@ -35,11 +35,11 @@ impl TraceBackoff {
         }
         let in_order = touches.0.saturating_sub(self.seen.0);
         let at_random = touches.1.saturating_sub(self.seen.1);
-        if in_order + at_random < LEAST_TOUCHES {
+        if in_order + at_random < MIN_TOUCHES {
             return true;
         }
         self.seen = touches;
-        if in_order * WORTH >= at_random {
+        if in_order * MAX_RANDOM_PER_ORDERED >= at_random {
             self.pause = Duration::ZERO;
             return true;
         }
@@ -71,7 +71,7 @@ mod tests {
             (8, (9000, 40_000), false),
             (9, (9000, 40_000), true),
         ] {
-            let found = attention.update(Duration::from_secs(second), touches);
+            let found = attention.should_trace(Duration::from_secs(second), touches);
             assert_eq!((found, attention.is_tracing()), (paid, paid), "{second}");
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Mappings smaller than this part of the request are ignored: an interpreter's code beside the
 /// heap, for example.
-const LEAST_PART: u64 = 4;
+const MIN_MAPPING_PART: u64 = 4;
 /// Time between two looks at the mappings at the start of a process ...
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// ... and at the end.
@@ -33,7 +33,7 @@ impl WarmStart {
         Self {
             began: now,
             next_look: now,
-            least_bytes: bytes / LEAST_PART,
+            least_bytes: bytes / MIN_MAPPING_PART,
             seen: Vec::new(),
         }
     }
@@ -43,7 +43,6 @@ impl WarmStart {
         now >= self.began + PATIENCE
     }
 
-    /// When to look at the mappings again.
     pub(super) fn next_check(&self) -> Duration {
         self.next_look
     }
@@ -57,7 +56,7 @@ impl WarmStart {
     ) -> Vec<RegionAddr> {
         let age = now.saturating_sub(self.began);
         self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        let pieces = mapped.iter().flat_map(|range| self.new_parts(range));
+        let pieces = mapped.iter().flat_map(|range| self.unseen_parts(range));
         let mut new: Vec<Range<u64>> = pieces.collect();
         new.retain(|range| range.end - range.start >= self.least_bytes);
         new.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
@@ -73,7 +72,7 @@ impl WarmStart {
     }
 
     /// The parts of a mapping that were not seen before, which is what it grew by.
-    fn new_parts(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
+    fn unseen_parts(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = vec![mapping.clone()];
         for seen in &self.seen {
             let cut = |piece: Range<u64>| {

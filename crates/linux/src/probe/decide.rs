@@ -62,11 +62,11 @@ pub struct KernelDecision {
 
 /// Decides what to use.
 pub fn decide(facts: &KernelFacts) -> KernelDecision {
-    decide_for(facts, sampler(facts))
+    build_decision(facts, best_working_sampler(facts))
 }
 
 /// Decides with a given sampler.
-pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
+pub fn decide_with_sampler(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
     let checked = match sampler {
         SamplerKind::AccessBits => &facts.access_bits,
         SamplerKind::Damon => &facts.damon,
@@ -74,32 +74,32 @@ pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDe
         SamplerKind::Population => &KernelCheckResult::Works,
     };
     match checked {
-        KernelCheckResult::Works => Ok(decide_for(facts, sampler)),
+        KernelCheckResult::Works => Ok(build_decision(facts, sampler)),
         other => Err(LinuxError::Sampler {
             asked: sampler.to_string(),
-            why: capabilities::describe(other),
+            why: capabilities::describe_check(other),
         }),
     }
 }
 
-fn decide_for(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
-    let recovery = recovery(facts);
+fn build_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
+    let recovery = working_recovery_method(facts);
     let blocker = why_nothing_managed(facts);
     KernelDecision {
         can_manage: blocker.is_none(),
-        verdict: blocker.unwrap_or_else(|| verdict(sampler, recovery)),
+        verdict: blocker.unwrap_or_else(|| verdict_sentence(sampler, recovery)),
         sampler,
         recovery,
         first_touch_cost: match sampler {
             SamplerKind::AccessBits => Duration::from_nanos(facts.first_touch_ns),
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
-        capabilities: capabilities::all(facts),
-        notes: notes(facts),
+        capabilities: capabilities::all_capabilities(facts),
+        notes: notes_for_user(facts),
     }
 }
 
-fn sampler(facts: &KernelFacts) -> SamplerKind {
+fn best_working_sampler(facts: &KernelFacts) -> SamplerKind {
     if facts.access_bits.works() {
         SamplerKind::AccessBits
     } else if facts.damon.works() {
@@ -109,7 +109,7 @@ fn sampler(facts: &KernelFacts) -> SamplerKind {
     }
 }
 
-fn recovery(facts: &KernelFacts) -> RecoveryMethod {
+fn working_recovery_method(facts: &KernelFacts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
         // Each split remaps zero pages: no variant keeps a mark that this one loses.
         if facts.soft_dirty.is_known_not_lost() && facts.write_protection.is_known_not_lost() {
@@ -146,7 +146,7 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
     ))
 }
 
-fn verdict(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
+fn verdict_sentence(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
     let seen = match sampler {
         SamplerKind::AccessBits => "coverage is measured by access bits",
         SamplerKind::Damon => "coverage is estimated by DAMON",
@@ -160,7 +160,7 @@ fn verdict(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
     format!("Processes can be managed: {seen}, {recovered}.")
 }
 
-fn notes(facts: &KernelFacts) -> Vec<String> {
+fn notes_for_user(facts: &KernelFacts) -> Vec<String> {
     let host = &facts.host;
     let mut notes = Vec::new();
     match host.lockdown {

@@ -13,7 +13,7 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::clear_refs;
-use crate::sample::counters::{CounterEvents, WalkCounters};
+use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::page_tables::PageTableReader;
 use crate::sample::pagemap;
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -100,17 +100,17 @@ pub enum ProbeExtent {
 
 /// Tries the primitives. One of them changes a system-wide setting, through `settings`. Without it,
 /// because another program manages the machine, that primitive is not tried.
-pub fn gather(
+pub fn gather_kernel_facts(
     extent: ProbeExtent,
     mut settings: Option<&mut KernelSettingsGuard>,
 ) -> Result<KernelFacts> {
-    let host = host::read();
+    let host = host::read_host_facts();
     let (page_table_walk, mut tables) = match PageTableReader::load() {
         Ok(tables) => (KernelCheckResult::Works, Some(tables)),
         Err(error) => (KernelCheckResult::Fails(error.to_string()), None),
     };
     let page_table_levels = tables.as_ref().map(PageTableReader::levels);
-    let collapse = checked(try_collapse(tables.as_mut()))?;
+    let collapse = into_check_result(try_collapse(tables.as_mut()))?;
     let split = check_if_prerequisite_works(&collapse, "promotion", || try_split(false))?;
     let zero_page_remap = check_if_prerequisite_works(&split, "the split", || try_split(true))?;
     let (soft_dirty, write_protection) = if zero_page_remap.works() {
@@ -127,16 +127,12 @@ pub fn gather(
         check_if_prerequisite_works(&split, "the split", try_page_out)?
     };
     let mut first_touch = Duration::ZERO;
-    let access_bits = checked(try_access_bits(tables.as_mut(), &mut first_touch))?;
-    let damon = if extent == ProbeExtent::Everything
-        || !access_bits.works()
-        || super::requested_sampler().is_some()
-    {
-        checked(try_damon())?
-    } else {
-        not_checked()
-    };
-    let mut facts = KernelFacts {
+    let access_bits = into_check_result(try_access_bits(tables.as_mut(), &mut first_touch))?;
+    let everything = extent == ProbeExtent::Everything;
+    let needs_damon = !access_bits.works() || super::requested_sampler().is_some();
+    // Fields are checked in the order in which they are given here.
+    Ok(KernelFacts {
+        damon: check_if(everything || needs_damon, try_damon)?,
         host,
         page_table_walk,
         page_table_levels,
@@ -148,31 +144,32 @@ pub fn gather(
         soft_dirty,
         write_protection,
         page_out,
-        fault_ahead_collapse: not_checked(),
-        fault_ahead_read: not_checked(),
-        first_touches: not_checked(),
-        counters: not_checked(),
-        damon,
-        page_idle: not_checked(),
         prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
-        small_pages: Vec::new(),
-    };
-    if extent == ProbeExtent::Everything {
-        facts.fault_ahead_collapse = checked(try_prefault_collapse())?;
-        facts.small_pages = try_sizes(settings.as_deref_mut())?;
-        facts.fault_ahead_read = checked(try_prefault_read(settings))?;
-        facts.first_touches = checked(try_first_touches())?;
-        facts.counters = checked(try_counters())?;
-        facts.page_idle = checked(fail_unless_holds(
-            Path::new("/sys/kernel/mm/page_idle/bitmap").exists(),
-            "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
-        ))?;
-    }
-    Ok(facts)
+        fault_ahead_collapse: check_if(everything, try_prefault_collapse)?,
+        small_pages: if everything {
+            try_sizes(settings.as_deref_mut())?
+        } else {
+            Vec::new()
+        },
+        fault_ahead_read: check_if(everything, || try_prefault_read(settings))?,
+        first_touches: check_if(everything, try_first_touches)?,
+        counters: check_if(everything, try_counters)?,
+        page_idle: check_if(everything, || {
+            fail_unless_holds(
+                Path::new("/sys/kernel/mm/page_idle/bitmap").exists(),
+                "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
+            )
+        })?,
+    })
 }
 
-fn not_checked() -> KernelCheckResult {
-    KernelCheckResult::NotTried("not needed for managing".into())
+/// Tries a primitive if that is wanted.
+fn check_if(wanted: bool, check: impl FnOnce() -> TryResult) -> Result<KernelCheckResult> {
+    if wanted {
+        return into_check_result(check());
+    }
+    let why = "not needed for managing";
+    Ok(KernelCheckResult::NotTried(why.into()))
 }
 
 /// How a try ended that did not show a primitive to work.
@@ -180,39 +177,39 @@ enum TryFailure {
     /// The try had this result.
     Checked(KernelCheckResult),
     /// No child could be started, or it did not answer.
-    Broken(LinuxError),
+    ChildFailed(LinuxError),
 }
 
 type TryResult<T = ()> = Result<T, TryFailure>;
 
 impl From<LinuxError> for TryFailure {
     fn from(error: LinuxError) -> Self {
-        Self::Broken(error)
+        Self::ChildFailed(error)
     }
 }
 
-fn checked(tried: TryResult) -> Result<KernelCheckResult> {
+fn into_check_result(tried: TryResult) -> Result<KernelCheckResult> {
     match tried {
         Ok(()) => Ok(KernelCheckResult::Works),
         Err(TryFailure::Checked(checked)) => Ok(checked),
-        Err(TryFailure::Broken(error)) => Err(error),
+        Err(TryFailure::ChildFailed(error)) => Err(error),
     }
 }
 
-fn fails<T>(why: impl ToString) -> TryResult<T> {
+fn failed_try<T>(why: impl ToString) -> TryResult<T> {
     Err(TryFailure::Checked(KernelCheckResult::Fails(
         why.to_string(),
     )))
 }
 
-fn not_tried<T>(why: impl ToString) -> TryResult<T> {
+fn skipped_try<T>(why: impl ToString) -> TryResult<T> {
     Err(TryFailure::Checked(KernelCheckResult::NotTried(
         why.to_string(),
     )))
 }
 
 fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
-    if holds { Ok(()) } else { fails(why) }
+    if holds { Ok(()) } else { failed_try(why) }
 }
 
 /// Tries a primitive that needs another one to work.
@@ -222,41 +219,41 @@ fn check_if_prerequisite_works(
     check: impl FnOnce() -> TryResult,
 ) -> Result<KernelCheckResult> {
     match needed {
-        KernelCheckResult::Works => checked(check()),
+        KernelCheckResult::Works => into_check_result(check()),
         _ => Ok(KernelCheckResult::NotTried(format!("needs {name}"))),
     }
 }
 
 /// RSS is counted in batches per CPU: half of a huge page is proof enough of a change.
-const SURELY_BYTES: u64 = 1 << 20;
+const LEAST_CHANGE_BYTES: u64 = 1 << 20;
 
 /// Resident bytes of a process; they show what a primitive changed without BPF.
-fn rss(child: &ProbeChild) -> Result<u64> {
+fn child_rss_bytes(child: &ProbeChild) -> Result<u64> {
     crate::processes::process::rss_bytes(child.handle.id.pid)
 }
 
-fn read_region(
+fn read_region_by_bpf(
     tables: &mut PageTableReader,
     handle: &ProcessHandle,
     region: RegionAddr,
 ) -> Result<Option<RegionSample>> {
     let target = tables.bind(handle.id.pid)?;
-    tables.region(&target, region)
+    tables.read_region(&target, region)
 }
 
 /// A child with a huge page in which ten base pages are in use.
-fn with_huge_page() -> Result<ProbeChild> {
+fn child_with_huge_page() -> Result<ProbeChild> {
     let child = ProbeChild::spawn()?;
-    child.send(ChildCommand::TouchTen)?;
+    child.send_command(ChildCommand::TouchTen)?;
     process_madvise::collapse(&child.handle, child.region(0))?;
     Ok(child)
 }
 
 /// Whether a child's memory holds what the child wrote.
-fn is_unchanged(child: &ProbeChild) -> TryResult {
-    match child.send(ChildCommand::Verify)? {
+fn verify_child_memory(child: &ProbeChild) -> TryResult {
+    match child.send_command(ChildCommand::Verify)? {
         0 => Ok(()),
-        wrong => fails(format!(
+        wrong => failed_try(format!(
             "{wrong} bytes of the child's memory had changed afterwards"
         )),
     }
@@ -264,41 +261,41 @@ fn is_unchanged(child: &ProbeChild) -> TryResult {
 
 fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Duration) -> TryResult {
     let Some(tables) = tables else {
-        return not_tried("access bits are read by BPF, which does not work here");
+        return skipped_try("access bits are read by BPF, which does not work here");
     };
     let child = ProbeChild::spawn()?;
     let region = child.region(0);
     // A few huge pages would stay in the TLB.
-    child.send(ChildCommand::WantBase)?;
-    child.send(ChildCommand::Touch)?;
-    let touched = child.touched();
-    let done = process_madvise::clear_accessed(&child.handle, &touched).or_else(fails)?;
+    child.send_command(ChildCommand::WantBase)?;
+    child.send_command(ChildCommand::Touch)?;
+    let touched = child.touched_regions();
+    let done = process_madvise::clear_access_bits(&child.handle, &touched).or_else(failed_try)?;
     if done != touched.len() {
         let all = touched.len();
-        return fails(format!(
+        return failed_try(format!(
             "only {done} of {all} regions had their access bits cleared"
         ));
     }
     let mut accessed = || -> Result<u16> {
-        Ok(read_region(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
+        Ok(read_region_by_bpf(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
     };
     let cleared = accessed()?;
-    let after_clear = child.read()?;
+    let after_clear = child.read_touched_pages()?;
     let mut set = accessed()?;
-    let again = child.read()?;
+    let again = child.read_touched_pages()?;
     if set < PAGES_PER_REGION / 2 {
         // Some processors (and QEMU) keep that many base pages in the TLB too.
-        child.send(ChildCommand::LeaveTlb)?;
-        child.read()?;
+        child.send_command(ChildCommand::LeaveTlb)?;
+        child.read_touched_pages()?;
         set = accessed()?;
     }
     *first_touch = after_clear.saturating_sub(again)
-        / u32::try_from(ProbeChild::pages_read()).unwrap_or(u32::MAX);
+        / u32::try_from(ProbeChild::touched_page_count()).unwrap_or(u32::MAX);
     // A page with a translation that stayed in the TLB is not marked again.
     if cleared == 0 && set >= PAGES_PER_REGION / 2 {
         return Ok(());
     }
-    fails(format!(
+    failed_try(format!(
         "of 512 pages, {cleared} read as accessed after a clear and {set} after use"
     ))
 }
@@ -307,13 +304,13 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
     let child = ProbeChild::spawn()?;
     // Where THP is `always` there would be nothing to collapse, and regions advised against huge
     // pages are not collapsed.
-    child.send(ChildCommand::WantBase)?;
-    child.send(ChildCommand::Touch)?;
-    child.send(ChildCommand::WantHuge)?;
-    process_madvise::collapse(&child.handle, child.region(0)).or_else(fails)?;
+    child.send_command(ChildCommand::WantBase)?;
+    child.send_command(ChildCommand::Touch)?;
+    child.send_command(ChildCommand::WantHuge)?;
+    process_madvise::collapse(&child.handle, child.region(0)).or_else(failed_try)?;
     let huge = match tables {
         Some(tables) => {
-            read_region(tables, &child.handle, child.region(0))?.is_some_and(|r| r.is_huge())
+            read_region_by_bpf(tables, &child.handle, child.region(0))?.is_some_and(|r| r.is_huge())
         }
         // Without page tables the call's own result counts.
         None => true,
@@ -322,39 +319,39 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
         huge,
         "the call succeeded, but the region is not a huge page",
     )?;
-    is_unchanged(&child)
+    verify_child_memory(&child)
 }
 
 /// Ten pages are in use, the rest of the huge page is zero. If the split gives zero pages back, the
 /// process is smaller by the rest. That is required if `gives_back` is set.
 fn try_split(gives_back: bool) -> TryResult {
-    let child = with_huge_page()?;
-    let before = rss(&child)?;
-    process_madvise::split_huge_page(&child.handle, child.region(0)).or_else(fails)?;
+    let child = child_with_huge_page()?;
+    let before = child_rss_bytes(&child)?;
+    process_madvise::split_huge_page(&child.handle, child.region(0)).or_else(failed_try)?;
     // Measured before the contents are read, which would map zero pages anew.
-    let freed = before.saturating_sub(rss(&child)?);
-    is_unchanged(&child)?;
+    let freed = before.saturating_sub(child_rss_bytes(&child)?);
+    verify_child_memory(&child)?;
     fail_unless_holds(
-        !gives_back || freed >= SURELY_BYTES,
+        !gives_back || freed >= LEAST_CHANGE_BYTES,
         "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)",
     )
 }
 
 /// A page in use and a zero-filled one, in a huge page in which ten base pages are in use.
-fn used_and_zero_pages(region: RegionAddr) -> [u64; 2] {
+fn used_and_zero_page_addresses(region: RegionAddr) -> [u64; 2] {
     [region.start(), region.end() - BASE_PAGE_BYTES]
 }
 
 /// Splits the huge page of the child's first region and reports whether both marks are present
 /// before and after.
-fn try_mark(
+fn split_and_compare_marks(
     child: &ProbeChild,
     is_marked: impl Fn(pagemap::PagemapEntry) -> bool,
 ) -> Result<PageMarkAfterSplit> {
     let region = child.region(0);
     let marked = || -> Result<[bool; 2]> {
-        let [used, zero] = used_and_zero_pages(region);
-        let look = |address| pagemap::entry(child.handle.id.pid, address).map(&is_marked);
+        let [used, zero] = used_and_zero_page_addresses(region);
+        let look = |address| pagemap::read_entry(child.handle.id.pid, address).map(&is_marked);
         Ok([look(used)?, look(zero)?])
     };
     let before = marked()?;
@@ -372,26 +369,28 @@ fn try_mark(
 fn try_soft_dirty() -> Result<PageMarkAfterSplit> {
     let child = ProbeChild::spawn()?;
     let region = child.region(0);
-    child.send(ChildCommand::TouchTen)?;
-    let [used, _] = used_and_zero_pages(region);
+    child.send_command(ChildCommand::TouchTen)?;
+    let [used, _] = used_and_zero_page_addresses(region);
     // All of a new mapping counts as written.
-    if !pagemap::entry(child.handle.id.pid, used)?.is_soft_dirty() {
+    if !pagemap::read_entry(child.handle.id.pid, used)?.is_soft_dirty() {
         let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
         return Ok(PageMarkAfterSplit::Absent(why.into()));
     }
     if let Err(error) = clear_refs::clear_soft_dirty(child.handle.id.pid) {
         return Ok(PageMarkAfterSplit::NotTried(error.to_string()));
     }
-    child.send(ChildCommand::TouchTen)?;
+    child.send_command(ChildCommand::TouchTen)?;
     process_madvise::collapse(&child.handle, region)?;
-    try_mark(&child, pagemap::PagemapEntry::is_soft_dirty)
+    split_and_compare_marks(&child, pagemap::PagemapEntry::is_soft_dirty)
 }
 
 fn try_write_protection() -> Result<PageMarkAfterSplit> {
-    let child = with_huge_page()?;
-    let errno = i32::try_from(child.send(ChildCommand::Protect)?).unwrap_or(0);
+    let child = child_with_huge_page()?;
+    let errno = i32::try_from(child.send_command(ChildCommand::Protect)?).unwrap_or(0);
     Ok(match Errno::from_raw(errno) {
-        Errno::UnknownErrno => return try_mark(&child, pagemap::PagemapEntry::is_write_protected),
+        Errno::UnknownErrno => {
+            return split_and_compare_marks(&child, pagemap::PagemapEntry::is_write_protected);
+        }
         Errno::ENOSYS => {
             PageMarkAfterSplit::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
         }
@@ -405,52 +404,55 @@ fn try_write_protection() -> Result<PageMarkAfterSplit> {
 }
 
 fn try_page_out() -> TryResult {
-    let child = with_huge_page()?;
+    let child = child_with_huge_page()?;
     let region = child.region(0);
     process_madvise::split_huge_page(&child.handle, region)?;
-    let before = rss(&child)?;
+    let before = child_rss_bytes(&child)?;
     let zero_from = region.start() + 10 * BASE_PAGE_BYTES;
-    process_madvise::page_out(&child.handle, zero_from, region.end() - zero_from).or_else(fails)?;
-    let freed = before.saturating_sub(rss(&child)?);
-    is_unchanged(&child)?;
+    process_madvise::page_out(&child.handle, zero_from, region.end() - zero_from)
+        .or_else(failed_try)?;
+    let freed = before.saturating_sub(child_rss_bytes(&child)?);
+    verify_child_memory(&child)?;
     fail_unless_holds(
-        freed >= SURELY_BYTES,
+        freed >= LEAST_CHANGE_BYTES,
         "the call succeeded, but no page was swapped out",
     )
 }
 
-fn remote_touch(child: &ProbeChild, region: RegionAddr) -> TryResult {
+fn read_page_remotely(child: &ProbeChild, region: RegionAddr) -> TryResult {
     TargetCalls::with_time_limit(Duration::from_secs(10))
         .map_page(&child.handle, region.start(), false)
-        .or_else(|error| fails(format!("remote read of untouched memory failed: {error}")))
+        .or_else(|error| failed_try(format!("remote read of untouched memory failed: {error}")))
 }
 
 fn try_prefault_collapse() -> TryResult {
     let child = ProbeChild::spawn()?;
     // Any kernel refuses a mapping that was never written to.
-    child.send(ChildCommand::TouchTen)?;
-    let region = child.untouched();
-    let before = rss(&child)?;
-    remote_touch(&child, region)?;
+    child.send_command(ChildCommand::TouchTen)?;
+    let region = child.untouched_region();
+    let before = child_rss_bytes(&child)?;
+    read_page_remotely(&child, region)?;
     process_madvise::collapse(&child.handle, region).or_else(|error| {
-        fails(format!(
+        failed_try(format!(
             "{error} (Linux 6.18 collapses a region that only has its zero page)"
         ))
     })?;
     // Where THP is `always` the read has mapped the region, and it counts as collapsed.
     fail_unless_holds(
-        rss(&child)?.saturating_sub(before) >= SURELY_BYTES,
+        child_rss_bytes(&child)?.saturating_sub(before) >= LEAST_CHANGE_BYTES,
         "the call succeeded, but the region is the huge zero page",
     )
 }
 
 fn try_first_touches() -> TryResult {
-    let (frontier, watchlist) = FaultTrace::attach().or_else(fails)?;
+    let (fault_trace, watchlist) = FaultTrace::attach().or_else(failed_try)?;
     let child = ProbeChild::spawn()?;
     let pid = child.handle.id.pid;
     watchlist.add(pid)?;
-    child.send(ChildCommand::Touch)?;
-    let heard = frontier.reports.wait(Duration::from_millis(100));
+    child.send_command(ChildCommand::Touch)?;
+    let heard = fault_trace
+        .reports
+        .wait_for_reports(Duration::from_millis(100));
     fail_unless_holds(
         heard.iter().any(|one| one.pid == pid),
         "a child touched memory, but no page fault was reported",
@@ -459,29 +461,32 @@ fn try_first_touches() -> TryResult {
 
 fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> TryResult {
     let Some(settings) = settings else {
-        return not_tried(
+        return skipped_try(
             "the check changes a system-wide setting, and another manager is running",
         );
     };
     let knob = Path::new(THP_DIR).join("use_zero_page");
-    settings.set(&knob, "0").or_else(not_tried)?;
+    settings.set(&knob, "0").or_else(skipped_try)?;
     let child = ProbeChild::spawn()?;
-    child.send(ChildCommand::WantHuge)?;
-    let before = rss(&child)?;
-    let touched = remote_touch(&child, child.untouched());
-    let grown = rss(&child)?.saturating_sub(before);
+    child.send_command(ChildCommand::WantHuge)?;
+    let before = child_rss_bytes(&child)?;
+    let touched = read_page_remotely(&child, child.untouched_region());
+    let grown = child_rss_bytes(&child)?.saturating_sub(before);
     settings.put_back(&knob)?;
     touched?;
     fail_unless_holds(
-        grown >= SURELY_BYTES,
+        grown >= LEAST_CHANGE_BYTES,
         "a read of untouched memory mapped no huge page",
     )
 }
 
 fn try_counters() -> TryResult {
-    let counters = WalkCounters::find(CounterEvents::default()).or_else(fails)?;
+    let counters = WalkCounters::find(CounterEventCodes::default()).or_else(failed_try)?;
     let child = ProbeChild::spawn()?;
-    counters.bind(child.handle.id.pid).map(drop).or_else(fails)
+    counters
+        .bind(child.handle.id.pid)
+        .map(drop)
+        .or_else(failed_try)
 }
 
 /// Touches half of the child's regions in a session on all of them.
@@ -492,23 +497,23 @@ fn try_damon() -> TryResult {
     let pid = child.handle.id.pid;
     let started = Damon::default().start(pid, &regions, SESSION);
     let session = started.or_else(|error| match error {
-        DamonError::InUse { .. } | DamonError::Exclusive(_) => not_tried(error),
-        error => fails(error),
+        DamonError::InUse { .. } | DamonError::Exclusive(_) => skipped_try(error),
+        error => failed_try(error),
     })?;
-    child.send(ChildCommand::Touch)?;
+    child.send_command(ChildCommand::Touch)?;
     // Pages that stay in the TLB are not marked again; fresh translations are seen in any case.
     while session.started.elapsed() < SESSION / 2 {
-        child.read()?;
+        child.read_touched_pages()?;
     }
-    let found = session.finish().or_else(fails)?;
-    let untouched = child.untouched();
+    let found = session.finish().or_else(failed_try)?;
+    let untouched = child.untouched_region();
     let seen = |touched: bool| {
         let half = found.iter().filter(|(r, _)| (*r < untouched) == touched);
         half.map(|(_, pages)| u32::from(*pages)).sum::<u32>()
     };
     match (seen(true), seen(false)) {
         (1.., 0) => Ok(()),
-        (hits, wrong) => fails(format!(
+        (hits, wrong) => failed_try(format!(
             "it reported {hits} accessed pages in touched memory and {wrong} in untouched memory"
         )),
     }

@@ -48,7 +48,7 @@ pub struct HostFacts {
 }
 
 /// CAP_* numbers, include/uapi/linux/capability.h.
-const NEEDED: [(&str, u32); 4] = [
+const NEEDED_CAPABILITIES: [(&str, u32); 4] = [
     ("CAP_SYS_PTRACE", 19),
     ("CAP_SYS_NICE", 23),
     ("CAP_PERFMON", 38),
@@ -56,12 +56,12 @@ const NEEDED: [(&str, u32); 4] = [
 ];
 
 /// Reads all facts about the host.
-pub fn read() -> HostFacts {
+pub fn read_host_facts() -> HostFacts {
     let status = Process::myself().and_then(|process| process.status()).ok();
     let effective = status.as_ref().map_or(0, |status| status.capeff);
     // CAP_SYS_ADMIN includes the two newer ones.
     let admin = effective & (1 << 21) != 0;
-    let missing = NEEDED
+    let missing = NEEDED_CAPABILITIES
         .iter()
         .filter(|(_, bit)| effective & (1 << bit) == 0 && !(admin && *bit >= 38))
         .map(|(name, _)| (*name).to_owned())
@@ -70,20 +70,20 @@ pub fn read() -> HostFacts {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
             .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned()),
         missing_capabilities: missing,
-        container: container(),
-        lockdown: lockdown(),
+        container: container_kind(),
+        lockdown: kernel_lockdown(),
         thp_enabled: read_setting(&enabled_file()).ok(),
         own_thp_disabled: status.is_some_and(|status| status.thp_enabled == Some(false)),
         cgroup: cgroup::memory_hierarchy().map(|(version, _)| match version {
             CgroupVersion::V1 => "version 1".into(),
             CgroupVersion::V2 => "version 2".into(),
         }),
-        psi: system_memory::pressure().is_some(),
+        psi: system_memory::pressure_percent().is_some(),
         swap_bytes: Meminfo::current().map_or(0, |memory| memory.swap_total),
     }
 }
 
-fn lockdown() -> Lockdown {
+fn kernel_lockdown() -> Lockdown {
     match fs::read_to_string("/sys/kernel/security/lockdown") {
         Ok(text) if text.contains("[confidentiality]") => Lockdown::Confidentiality,
         Ok(text) if text.contains("[integrity]") => Lockdown::Integrity,
@@ -93,7 +93,7 @@ fn lockdown() -> Lockdown {
     }
 }
 
-fn container() -> Option<String> {
+fn container_kind() -> Option<String> {
     let by_init = fs::read_to_string("/run/systemd/container").unwrap_or_default();
     if !by_init.trim().is_empty() {
         return Some(by_init.trim().to_owned());

@@ -4,7 +4,9 @@ use super::KernelCheckResult;
 use super::probe_child::{ProbeChild, TouchResult};
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
-use crate::page_sizes::{SizeSetting, ThpMode, setting_file, size_setting, sizes_below_huge};
+use crate::page_sizes::{
+    SizeSetting, ThpMode, mthp_sizes_below_huge, read_size_setting, size_setting_file,
+};
 use hawkeye_policy::saturating_cast::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
@@ -33,15 +35,15 @@ pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<S
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
     let mut facts = Vec::new();
-    for found in sizes_below_huge(thp)
+    for found in mthp_sizes_below_huge(thp)
         .iter()
-        .filter_map(|order| size_setting(thp, order))
+        .filter_map(|order| read_size_setting(thp, order))
     {
         let order = found.order;
         let switched = match (&mut settings, found.given_to) {
-            (_, Some(ThpMode::Advised | ThpMode::Everybody)) => Ok(()),
+            (_, Some(ThpMode::Madvise | ThpMode::Always)) => Ok(()),
             (Some(settings), _) => settings
-                .set(&setting_file(thp, order), ThpMode::Advised.into())
+                .set(&size_setting_file(thp, order), ThpMode::Madvise.into())
                 .map_err(|error| error.to_string()),
             (None, _) => Err(
                 "the check changes a system-wide setting, and another manager is running".into(),
@@ -60,7 +62,7 @@ pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<S
             let advised = child.touch_blocks(order, true);
             // Whatever the result.
             if let Some(settings) = &mut settings {
-                settings.put_back(&setting_file(thp, order))?;
+                settings.put_back(&size_setting_file(thp, order))?;
             }
             let advised = advised?;
             size.tried = check_touches(order, advised);
@@ -124,14 +126,12 @@ pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
     let by_base = largest.base_touched_ns as f64 / pages;
     let first = largest.first_touch_ns as f64;
     let zero_base_ns = (first - by_base) / (pages - 1.0);
-    let fault_ns = by_base - zero_base_ns;
-    let touch_ns = (largest.touched_ns as f64 - first) / (pages - 1.0);
-    let costs = [fault_ns, zero_base_ns, touch_ns];
-    costs.iter().all(|ns| *ns > 0.0).then_some(TouchCosts {
-        fault_ns,
+    let costs = TouchCosts {
+        fault_ns: by_base - zero_base_ns,
         zero_base_ns,
-        touch_ns,
-    })
+        touch_ns: (largest.touched_ns as f64 - first) / (pages - 1.0),
+    };
+    costs.is_sound().then_some(costs)
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ pub(super) mod tests {
                 order,
                 page_bytes: order.bytes(),
                 setting: "never".into(),
-                given_to: Some(ThpMode::Nobody),
+                given_to: Some(ThpMode::Never),
                 counters: SizeCounters::default(),
             },
             tried,

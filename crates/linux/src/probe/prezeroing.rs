@@ -1,7 +1,7 @@
 //! Whether the kernel zeroes free memory in advance. This is read, not tried: a try would also
 //! count what other programs do meanwhile.
 
-use crate::memory::prezeroing::{LOAD, PrezeroingFiles, PrezeroingState};
+use crate::memory::prezeroing::{LOAD_COMMAND, PrezeroingFiles, PrezeroingState};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub enum PrezeroingFacts {
 impl PrezeroingFacts {
     /// Reads the state.
     pub fn read(sys: &PrezeroingFiles) -> Self {
-        match sys.read() {
+        match sys.read_state() {
             Ok(None) => Self::Absent,
             Ok(Some(found)) => Self::There(found),
             Err(error) => Self::Unknown {
@@ -45,11 +45,13 @@ impl PrezeroingFacts {
             }
             Self::Unknown { why } => return why.clone(),
             Self::There(found) if !found.active => {
-                return format!("the kernel has it, but no module zeroes memory: run `{LOAD}`");
+                return format!(
+                    "the kernel has it, but no module zeroes memory: run `{LOAD_COMMAND}`"
+                );
             }
             Self::There(found) => found,
         };
-        let mib = (found.pages().free * BASE_PAGE_BYTES) >> 20;
+        let mib = (found.total_pages().free * BASE_PAGE_BYTES) >> 20;
         let rate = match &found.module {
             None => "by a module other than HawkEye's".into(),
             Some(module) => {

@@ -10,7 +10,7 @@ use crate::error::{LinuxError, Result};
 use crate::own_memory::map_anonymous;
 use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::clock_ns;
+use crate::promote::target_call::read_clock_ns;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;
@@ -27,7 +27,7 @@ pub const REGIONS: u64 = 8;
 
 /// Orders for the child; it answers with nanoseconds, a count or an errno.
 #[repr(u8)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, strum::FromRepr)]
 pub enum ChildCommand {
     /// Write one byte into every base page of the first half of its regions.
     Touch = b't',
@@ -86,7 +86,7 @@ const WHOLE_BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
 const UNRESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
 /// Regions that [`ChildCommand::Touch`] populates; the others stay untouched.
-const TOUCHED: u64 = REGIONS / 2;
+const TOUCHED_REGIONS: u64 = REGIONS / 2;
 
 impl ProbeChild {
     pub fn spawn() -> Result<Self> {
@@ -133,21 +133,24 @@ impl ProbeChild {
         RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
     }
 
-    pub fn touched(&self) -> Vec<RegionAddr> {
-        (0..TOUCHED).map(|index| self.region(index)).collect()
+    pub fn touched_regions(&self) -> Vec<RegionAddr> {
+        (0..TOUCHED_REGIONS)
+            .map(|index| self.region(index))
+            .collect()
     }
 
-    pub fn untouched(&self) -> RegionAddr {
-        self.region(TOUCHED)
+    pub fn untouched_region(&self) -> RegionAddr {
+        self.region(TOUCHED_REGIONS)
     }
 
     /// Makes the child read every base page of the first half; returns how long that took.
-    pub fn read(&self) -> Result<Duration> {
-        self.send(ChildCommand::Read).map(Duration::from_nanos)
+    pub fn read_touched_pages(&self) -> Result<Duration> {
+        self.send_command(ChildCommand::Read)
+            .map(Duration::from_nanos)
     }
 
-    pub fn pages_read() -> u64 {
-        TOUCHED * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
+    pub fn touched_page_count() -> u64 {
+        TOUCHED_REGIONS * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
     }
 
     /// Makes the child touch new memory in blocks of this size. Each block is a mapping of its own,
@@ -163,7 +166,7 @@ impl ProbeChild {
         Ok((touched.by_one_touch > 0).then_some(touched))
     }
 
-    pub fn send(&self, order: ChildCommand) -> Result<u64> {
+    pub fn send_command(&self, order: ChildCommand) -> Result<u64> {
         self.send_code(order as u8)
     }
 
@@ -215,7 +218,7 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         }
         // SAFETY: `start` is the aligned start of the mapping made above, which has room for
         // REGIONS whole regions from there on.
-        answer = unsafe { execute(order[0], start as *mut u8) };
+        answer = unsafe { execute_command(order[0], start as *mut u8) };
     }
 }
 
@@ -223,31 +226,37 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
 ///
 /// # Safety
 /// `memory` points to `REGIONS` regions that are mapped readable and writable.
-unsafe fn execute(order: u8, memory: *mut u8) -> u64 {
-    let pages = ProbeChild::pages_read() as usize;
+unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
+    let pages = ProbeChild::touched_page_count() as usize;
     let page = |index: usize| memory.wrapping_add(index * usize_of(BASE_PAGE_BYTES));
-    match order {
-        o if o == ChildCommand::Touch as u8 || o == ChildCommand::TouchTen as u8 => {
-            let touched = if o == ChildCommand::Touch as u8 {
-                pages
-            } else {
-                10
-            };
-            for index in 0..touched {
-                // SAFETY: within the mapping, by the contract above.
-                unsafe { page(index).write_volatile(marker_byte(index)) };
-            }
-            0
+    let touch = |pages: usize| {
+        for index in 0..pages {
+            // SAFETY: within the mapping, by the contract above.
+            unsafe { page(index).write_volatile(marker_byte(index)) };
         }
-        o if o == ChildCommand::Read as u8 => {
+        0
+    };
+    // SAFETY: advice about the child's own mapping.
+    let advise = |advice| unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 };
+    let Some(command) = ChildCommand::from_repr(order) else {
+        let advice = match order {
+            BASE_BLOCKS.. => libc::MADV_NOHUGEPAGE,
+            _ => libc::MADV_HUGEPAGE,
+        };
+        return touch_blocks(u32::from(order & !BASE_BLOCKS), advice);
+    };
+    match command {
+        ChildCommand::Touch => touch(pages),
+        ChildCommand::TouchTen => touch(10),
+        ChildCommand::Read => {
             let begun = monotonic_ns();
             for index in 0..pages {
-                // SAFETY: as above.
+                // SAFETY: within the mapping, by the contract above.
                 let _ = unsafe { page(index).read_volatile() };
             }
             monotonic_ns() - begun
         }
-        o if o == ChildCommand::Verify as u8 => {
+        ChildCommand::Verify => {
             let mut wrong = 0;
             for index in 0..pages {
                 for offset in 0..usize_of(BASE_PAGE_BYTES) {
@@ -259,22 +268,9 @@ unsafe fn execute(order: u8, memory: *mut u8) -> u64 {
             }
             wrong
         }
-        o if o == ChildCommand::Protect as u8 => {
-            let start = memory as u64;
-            match protect(start..start + HUGE_PAGE_BYTES) {
-                Ok(()) => 0,
-                Err(errno) => errno as u64,
-            }
-        }
-        o if o >= BLOCKS => {
-            let advice = if o >= BASE_BLOCKS {
-                libc::MADV_NOHUGEPAGE
-            } else {
-                libc::MADV_HUGEPAGE
-            };
-            touch_blocks(u32::from(o & !BASE_BLOCKS), advice)
-        }
-        o if o == ChildCommand::LeaveTlb as u8 => {
+        ChildCommand::WantHuge => advise(libc::MADV_HUGEPAGE),
+        ChildCommand::WantBase => advise(libc::MADV_NOHUGEPAGE),
+        ChildCommand::LeaveTlb => {
             let all = libc::PROT_READ | libc::PROT_WRITE;
             for protection in [libc::PROT_NONE, all] {
                 // SAFETY: the child's own mapping, which no other thread touches meanwhile.
@@ -282,29 +278,24 @@ unsafe fn execute(order: u8, memory: *mut u8) -> u64 {
             }
             0
         }
-        o => {
-            let advice = if o == ChildCommand::WantBase as u8 {
-                libc::MADV_NOHUGEPAGE
-            } else {
-                libc::MADV_HUGEPAGE
-            };
-            // SAFETY: advice about the child's own mapping.
-            unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 }
+        ChildCommand::Protect => {
+            let start = memory as u64;
+            protect_from_writes(start..start + HUGE_PAGE_BYTES).map_or_else(|e| e as u64, |()| 0)
         }
     }
 }
 
 /// Protects memory of this process from writes until the process ends.
-fn protect(range: Range<u64>) -> Result<(), Errno> {
+fn protect_from_writes(range: Range<u64>) -> Result<(), Errno> {
     let watcher = Userfaultfd::open(true)?;
     watcher.register(range.clone(), WatchMode::WriteProtect)?;
-    watcher.protect(range, true)?;
+    watcher.write_protect(range, true)?;
     std::mem::forget(watcher);
     Ok(())
 }
 
 /// Blocks that are timed, in addition to the one in which pages are counted.
-const TIMED: usize = 16;
+const TIMED_BLOCKS: usize = 16;
 /// Base pages of the largest block.
 const MOST_PAGES: usize = 256;
 
@@ -319,7 +310,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
     let block = page * pages;
     // A gap of a block's size lies between blocks. Otherwise they were one mapping, in which larger
     // pages fit.
-    let bytes = (2 * TIMED + 2) * block;
+    let bytes = (2 * TIMED_BLOCKS + 2) * block;
     let Some(memory) = map_anonymous(bytes, UNRESERVED).map(NonNull::as_ptr) else {
         return 0;
     };
@@ -327,7 +318,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
     unsafe {
         let start = memory.wrapping_add(memory.align_offset(block)).cast::<u8>();
         let nth = |n: usize| start.wrapping_add(2 * n * block);
-        for n in 0..=TIMED {
+        for n in 0..=TIMED_BLOCKS {
             libc::madvise(nth(n).cast(), block, advice);
         }
         nth(0).write_volatile(1);
@@ -338,7 +329,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
             count += u64::from(page & 1);
         }
         let (mut first, mut all) = (MOST_NS, MOST_NS);
-        for n in 1..=TIMED {
+        for n in 1..=TIMED_BLOCKS {
             let begun = monotonic_ns();
             nth(n).write_volatile(1);
             first = first.min(monotonic_ns() - begun);
@@ -357,5 +348,5 @@ fn marker_byte(page: usize) -> u8 {
 }
 
 fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    read_clock_ns(libc::CLOCK_MONOTONIC)
 }

@@ -3,9 +3,9 @@
 //!
 //! It makes system calls only, so it may be used between a fork and an exec.
 
-use crate::processes::process::descriptor;
+use crate::processes::process::descriptor_from_result;
+use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
-use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -44,14 +44,11 @@ impl Userfaultfd {
         let only = if user_only { uapi::USER_MODE_ONLY } else { 0 };
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | only;
         // SAFETY: a plain system call without pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-        if fd < 0 {
-            return Err(Errno::last());
-        }
+        let fd = Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
         // SAFETY: the call just made this descriptor, and nothing else has it.
-        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
+        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) });
         let mut api = [uapi::API, 0, 0];
-        opened.control(uapi::IOCTL_API, &mut api)?;
+        opened.ioctl(uapi::IOCTL_API, &mut api)?;
         if api[1] & uapi::FEATURE_WRITE_PROTECT == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -62,41 +59,38 @@ impl Userfaultfd {
     pub fn register(&self, range: Range<u64>, mode: WatchMode) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut register = [range.start, length, mode as u64, 0];
-        self.control(uapi::IOCTL_REGISTER, &mut register)
+        self.ioctl(uapi::IOCTL_REGISTER, &mut register)
     }
 
     /// Stops watching addresses.
     pub fn unregister(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut unregister = [range.start, range.end - range.start];
-        self.control(uapi::IOCTL_UNREGISTER, &mut unregister)
+        self.ioctl(uapi::IOCTL_UNREGISTER, &mut unregister)
     }
 
     /// Write-protects pages, or removes the protection and wakes the threads that wait.
-    pub fn protect(&self, range: Range<u64>, protected: bool) -> Result<(), Errno> {
+    pub fn write_protect(&self, range: Range<u64>, protected: bool) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut protect = [range.start, length, u64::from(protected)];
-        self.control(uapi::IOCTL_WRITE_PROTECT, &mut protect)
+        self.ioctl(uapi::IOCTL_WRITE_PROTECT, &mut protect)
     }
 
     /// The address of the next fault that waits for an answer; `None` if none does.
     pub fn next_fault(&self) -> Result<Option<u64>, Errno> {
         const PAGE_FAULT: u64 = 0x12;
         // event, flags, address, thread
-        let mut message = [0u64; 4];
-        // SAFETY: the buffer is ours, and as long as one message.
-        let read = unsafe {
-            let to = message.as_mut_ptr().cast::<c_void>();
-            libc::read(self.0.as_raw_fd(), to, size_of_val(&message))
-        };
-        match read {
-            32 if message[0] & 0xff == PAGE_FAULT => Ok(Some(message[2])),
-            0.. => Ok(None),
-            _ if Errno::last() == Errno::EAGAIN => Ok(None),
-            _ => Err(Errno::last()),
+        let mut message = [0u8; 32];
+        match nix::unistd::read(&self.0, &mut message) {
+            Ok(_) | Err(Errno::EAGAIN) => {
+                let mut words = decode_u64s(&message);
+                let is_fault = words.next().is_some_and(|event| event & 0xff == PAGE_FAULT);
+                Ok(words.nth(1).filter(|_| is_fault))
+            }
+            Err(errno) => Err(errno),
         }
     }
 
-    fn control<const N: usize>(&self, request: u64, argument: &mut [u64; N]) -> Result<(), Errno> {
+    fn ioctl<const N: usize>(&self, request: u64, argument: &mut [u64; N]) -> Result<(), Errno> {
         // SAFETY: `argument` has the size that is part of `request`, and lives through the call.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
         Errno::result(result).map(drop)

@@ -85,10 +85,10 @@ pub struct ThpSettings {
 
 impl HugePageContext {
     /// Reads the huge-page context of a process.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
-        let status = process::read(pid, Process::status)?;
-        let maps = process::read(pid, Process::smaps)?;
+        let status = process::read_proc_entry(pid, Process::status)?;
+        let maps = process::read_proc_entry(pid, Process::smaps)?;
         let mut identity = identify(pid, &users)?;
         let user = users.name_within(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);
@@ -96,12 +96,12 @@ impl HugePageContext {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
             places: merge_neighbours(maps.iter().map(mapping_group)),
-            settings: settings(),
+            settings: read_thp_settings(),
         })
     }
 }
 
-fn settings() -> ThpSettings {
+fn read_thp_settings() -> ThpSettings {
     let folder = Path::new(THP_DIR);
     let read = |name: &str| read_setting(&folder.join(name)).ok();
     let enabled_file = enabled_file();
@@ -124,21 +124,17 @@ fn mapping_group(map: &MemoryMap) -> MappingGroup {
         _ => None,
     };
     // The owner's advice is reported in `advice`, because the owner can change it.
-    let shown = Mapping::from_smaps(map);
-    let mapping = Mapping {
-        flags: shown.flags & !(vm::NOHUGEPAGE | vm::MERGEABLE),
-        ..shown
-    };
+    let mut mapping = Mapping::from_smaps(map);
+    mapping.flags &= !(vm::NOHUGEPAGE | vm::MERGEABLE);
     let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
     let huge = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
     let shared_files = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+    let is_shared_file = |path: &str| shared_files.iter().any(|start| path.starts_with(start));
     MappingGroup {
         start: map.address.0,
         end: map.address.1,
         shared_memory: matches!(map.pathname, MMapPath::Vsys(_))
-            || path
-                .as_ref()
-                .is_some_and(|path| shared_files.iter().any(|start| path.starts_with(start))),
+            || path.iter().any(|path| is_shared_file(path)),
         what: match (&map.pathname, path) {
             (MMapPath::Heap, _) => "heap".to_owned(),
             (MMapPath::Stack | MMapPath::TStack(_), _) => "stack".to_owned(),
@@ -152,7 +148,7 @@ fn mapping_group(map: &MemoryMap) -> MappingGroup {
             (true, false) => HugePageAdvice::Huge,
             (false, false) => HugePageAdvice::None,
         },
-        ineligible: mapping.eligible().err().map(|why| why.to_string()),
+        ineligible: mapping.eligible_range().err().map(|why| why.to_string()),
     }
 }
 

@@ -4,16 +4,16 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::{Pod, ProcessIdentity, QosClass};
-use procfs::ProcError;
 use procfs::process::Process;
+use procfs::{FromBufRead, ProcError, ProcessCGroup, ProcessCGroups};
 use std::fs;
 use std::io;
 
 /// Reads the identity of a process. It does not wait for the name service:
 /// [`ProcessIdentity::user_pending`] shows whether that has not answered yet.
 pub fn identify(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
-    let failed = |error| unreadable(pid, error);
-    let process = crate::processes::process::entry(pid).map_err(failed)?;
+    let failed = |error| unreadable_process_error(pid, error);
+    let process = crate::processes::process::proc_entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;
     let command = process.stat().map_err(failed)?.comm;
     // Empty on kernels without cgroups, and for processes that end meanwhile.
@@ -21,16 +21,18 @@ pub fn identify(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
     let user = users.name(status.euid);
     Ok(ProcessIdentity {
         command,
-        executable: executable(&process),
+        executable: executable_name(&process),
         user: user.text,
         user_pending: user.pending,
         uid: status.euid,
-        ..of_cgroup(&cgroup_path(&String::from_utf8_lossy(&cgroups)))
+        ..identity_from_cgroup(&most_specific_cgroup_path(&String::from_utf8_lossy(
+            &cgroups,
+        )))
     })
 }
 
 /// The error for a process that could not be read, most often because it has ended.
-fn unreadable(pid: u32, error: ProcError) -> LinuxError {
+fn unreadable_process_error(pid: u32, error: ProcError) -> LinuxError {
     let source = match error {
         ProcError::NotFound(_) => return LinuxError::NoSuchProcess(pid),
         ProcError::Io(error, _) if error.raw_os_error() == Some(libc::ESRCH) => {
@@ -43,7 +45,7 @@ fn unreadable(pid: u32, error: ProcError) -> LinuxError {
 }
 
 /// The executable's name. If the file was replaced, by an upgrade for example, its former name.
-fn executable(process: &Process) -> Option<String> {
+fn executable_name(process: &Process) -> Option<String> {
     let path = process.exe().ok()?;
     let name = path.file_name()?.to_string_lossy();
     Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
@@ -52,35 +54,29 @@ fn executable(process: &Process) -> Option<String> {
 /// The most specific path in `/proc/PID/cgroup`. That is the unified hierarchy's, else version 1's
 /// memory controller's, else systemd's own. Where several are mounted, the unused ones show the
 /// root.
-fn cgroup_path(text: &str) -> String {
-    let hierarchies = || {
-        text.lines().filter_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let number = fields.next()?;
-            let controllers = fields.next()?;
-            Some((number, controllers, fields.next()?))
-        })
-    };
-    let unified =
-        hierarchies().find(|(number, controllers, _)| *number == "0" && controllers.is_empty());
+fn most_specific_cgroup_path(text: &str) -> String {
+    let groups = ProcessCGroups::from_buf_read(text.as_bytes());
+    let groups = groups.map_or_else(|_| Vec::new(), |groups| groups.0);
+    let unified = groups.iter().find(|group| group.hierarchy == 0);
     let with = |wanted: &str| {
-        hierarchies().find(|(_, controllers, _)| controllers.split(',').any(|name| name == wanted))
+        let has_it = |group: &&ProcessCGroup| group.controllers.iter().any(|name| name == wanted);
+        groups.iter().find(has_it)
     };
     let path = [unified, with("memory"), with("name=systemd")]
         .into_iter()
         .flatten()
-        .map(|(.., path)| path)
+        .map(|group| group.pathname.as_str())
         .find(|path| *path != "/")
         .unwrap_or("/");
     path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()
 }
 
 /// The parts of an identity that a cgroup's path names.
-fn of_cgroup(cgroup: &str) -> ProcessIdentity {
+fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
     ProcessIdentity {
-        unit: unit(&parts),
-        pod: pod(&parts),
+        unit: systemd_unit(&parts),
+        pod: kubernetes_pod(&parts),
         container: parts.iter().rev().find_map(|part| container_id(part)),
         cgroup: cgroup.to_owned(),
         ..ProcessIdentity::default()
@@ -89,7 +85,7 @@ fn of_cgroup(cgroup: &str) -> ProcessIdentity {
 
 /// The first unit below the slices, as `systemctl` shows it. Under a user's manager, it is the unit
 /// of that manager.
-fn unit(parts: &[&str]) -> Option<String> {
+fn systemd_unit(parts: &[&str]) -> Option<String> {
     const KINDS: [&str; 5] = ["service", "scope", "mount", "swap", "socket"];
     // systemd puts an underscore before a name that could be a control file's (cg_escape).
     let names = parts.iter().map(|p| p.strip_prefix('_').unwrap_or(p));
@@ -104,7 +100,7 @@ fn unit(parts: &[&str]) -> Option<String> {
 
 /// The Kubernetes pod. Its cgroup is `kubepods-burstable-pod<uid>.slice` where systemd manages
 /// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does.
-fn pod(parts: &[&str]) -> Option<Pod> {
+fn kubernetes_pod(parts: &[&str]) -> Option<Pod> {
     let kubepods = parts.iter().position(|part| part.contains("kubepods"))?;
     let mut below = parts.iter().enumerate().skip(kubepods);
     let (at, uid) = below.find_map(|(at, part)| {

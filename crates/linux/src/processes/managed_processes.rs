@@ -40,25 +40,23 @@ pub enum ManagedTarget {
 impl ManagedTarget {
     /// The whole machine as the target, and the waker of its manager.
     pub fn whole_machine(rules: Rules, selection: ProcessSelection) -> Result<(Self, Waker)> {
-        let selector = Box::new(ProcessSelector::new(rules, selection)?);
         let waker = Waker::new()?;
-        let waits_for = waker.clone();
-        let scope = Self::Machine {
-            selector,
-            waker: waits_for,
+        let target = Self::Machine {
+            selector: Box::new(ProcessSelector::new(rules, selection)?),
+            waker: waker.clone(),
         };
-        Ok((scope, waker))
+        Ok((target, waker))
     }
 
     /// Descriptors to wait for: the ends of running processes, or the waker. Empty when nothing is
     /// left to manage.
-    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+    pub(crate) fn wait_descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Self::Family(root) => vec![root.fd()],
             Self::Processes(handles) => alive_handles(handles).map(ProcessHandle::fd).collect(),
-            Self::Machine { waker, selector } => {
-                iter::once(waker.fd()).chain(selector.fd()).collect()
-            }
+            Self::Machine { waker, selector } => iter::once(waker.fd())
+                .chain(selector.exec_report_fd())
+                .collect(),
         }
     }
 
@@ -100,7 +98,7 @@ pub(crate) struct ManagedProcesses {
     started: Vec<ProcessId>,
     /// Named processes that have not joined yet.
     named: Option<PidIterator>,
-    /// The unfinished work after the last sweep.
+    /// The unfinished work after the last scan.
     slot_allocation: Option<SlotAllocation>,
 }
 
@@ -111,7 +109,7 @@ struct ProcessUpdateStep<'a> {
     selector: &'a mut ProcessSelector,
     sampler: &'a mut dyn Sampler,
     /// Most processes that are managed at a time.
-    most: usize,
+    max_processes: usize,
     now: Duration,
     deadline: Instant,
 }
@@ -133,8 +131,8 @@ impl ProcessUpdateStep<'_> {
 struct ManagedProcess {
     member: SampledProcess,
     /// When the rules last judged it.
-    judged: Duration,
-    /// The program that it ran then; `None` if no sweep has seen it.
+    evaluated_at: Duration,
+    /// The program that it ran then; `None` if no scan has seen it.
     program: Option<ProgramIdentity>,
     /// Until this time it stays even if it is small.
     starts_until: Duration,
@@ -149,7 +147,7 @@ impl ManagedProcesses {
     /// deadline is left for the next call.
     pub(crate) fn update(
         &mut self,
-        scope: &mut ManagedTarget,
+        target: &mut ManagedTarget,
         sampler: &mut dyn Sampler,
         descriptors_each: usize,
         now: Duration,
@@ -157,38 +155,37 @@ impl ManagedProcesses {
     ) -> SliceProgress<()> {
         self.members
             .retain(|_, joined| joined.member.handle.is_alive());
-        let slice = match scope {
+        let slice = match target {
             ManagedTarget::Processes(handles) => {
-                let pids = || alive_handles(handles).map(|handle| handle.id.pid);
-                let named = || Box::new(pids().collect::<Vec<_>>().into_iter()) as PidIterator;
-                self.admit_named(named, sampler, now, deadline)
+                let pids: Vec<u32> = alive_handles(handles).map(|it| it.id.pid).collect();
+                self.admit_named(|| Box::new(pids.into_iter()), sampler, now, deadline)
             }
             ManagedTarget::Family(root) => {
-                let named = || Box::new(process::descendants(root.id.pid)) as PidIterator;
+                let named = || Box::new(process::process_and_descendants(root.id.pid)) as _;
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
-                let most = selector.max_processes(descriptors_each);
+                let max_processes = selector.max_processes(descriptors_each);
                 let step = ProcessUpdateStep {
                     selector,
                     sampler: &mut *sampler,
-                    most,
+                    max_processes,
                     now,
                     deadline,
                 };
                 self.scan_machine(step)
             }
         };
-        self.update_order();
-        self.forget_ended(sampler);
+        self.drop_left_from_order();
+        self.release_sampler_of_ended(sampler);
         slice
     }
 
-    fn forget_ended(&self, sampler: &mut dyn Sampler) {
+    fn release_sampler_of_ended(&self, sampler: &mut dyn Sampler) {
         sampler.retain(&|process| self.get(process).is_some());
     }
 
-    fn update_order(&mut self) {
+    fn drop_left_from_order(&mut self) {
         let members = &self.members;
         self.order.retain(|id| {
             let joined = members.get(&id.pid);
@@ -198,7 +195,7 @@ impl ManagedProcesses {
 
     fn admit_named(
         &mut self,
-        named: impl Fn() -> PidIterator,
+        named: impl FnOnce() -> PidIterator,
         sampler: &mut dyn Sampler,
         now: Duration,
         deadline: Instant,
@@ -206,7 +203,7 @@ impl ManagedProcesses {
         let mut named = self.named.take().unwrap_or_else(named);
         while let Some(pid) = named.next() {
             if !self.members.contains_key(&pid) {
-                self.admit_one(pid, sampler, now);
+                self.admit_named_process(pid, sampler, now);
             }
             if Instant::now() >= deadline {
                 self.named = Some(named);
@@ -216,7 +213,7 @@ impl ManagedProcesses {
         SliceProgress::Done(())
     }
 
-    fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
+    fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended since it was listed does not join.
         let Ok(identity) = identify(pid, &self.users) else {
             return;
@@ -229,20 +226,20 @@ impl ManagedProcesses {
     }
 
     fn scan_machine(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
-        // The rules may exclude the new program, so the process is left alone until the next sweep.
+        // The rules may exclude the new program, so the process is left alone until the next scan.
         for pid in step.selector.take_executed() {
             self.members.remove(&pid);
         }
         self.admit_started(&mut step);
-        let contest = match self.slot_allocation.take() {
-            Some(contest) => contest,
+        let allocation = match self.slot_allocation.take() {
+            Some(allocation) => allocation,
             None => match step.selector.scan_if_due(step.now, step.deadline) {
                 SliceProgress::Done(Some(large)) => self.begin_allocation(large, step.now),
                 SliceProgress::Done(None) => return SliceProgress::Done(()),
                 SliceProgress::Unfinished(wait) => return SliceProgress::Unfinished(wait),
             },
         };
-        self.slot_allocation = self.continue_allocation(contest, &mut step);
+        self.slot_allocation = self.continue_allocation(allocation, &mut step);
         match self.slot_allocation {
             None => SliceProgress::Done(()),
             Some(_) => SliceProgress::Unfinished(Duration::ZERO),
@@ -251,12 +248,12 @@ impl ManagedProcesses {
 
     /// Admits processes with a warm start at once.
     fn admit_started(&mut self, step: &mut ProcessUpdateStep) {
-        for (pid, identity, terms) in step.selector.warm_starts() {
-            if self.members.len() >= step.most {
+        for (pid, identity, terms) in step.selector.take_warm_starts() {
+            if self.members.len() >= step.max_processes {
                 break;
             }
             let of_user = |joined: &&ManagedProcess| joined.member.identity.uid == identity.uid;
-            if self.members.values().filter(of_user).count() >= user_share(step.most) {
+            if self.members.values().filter(of_user).count() >= user_share(step.max_processes) {
                 continue;
             }
             // The process was managed before, and has started another program.
@@ -277,10 +274,10 @@ impl ManagedProcesses {
         &mut self,
         member: SampledProcess,
         sampler: &mut dyn Sampler,
-        judged: Duration,
+        evaluated_at: Duration,
     ) -> Result<&mut ManagedProcess> {
         // Processes that have left free their descriptors, which may be few.
-        self.forget_ended(sampler);
+        self.release_sampler_of_ended(sampler);
         let process = member.handle.id;
         sampler.bind(process)?;
         self.saw_thp_disabled |= member.thp_disabled;
@@ -288,7 +285,7 @@ impl ManagedProcesses {
             self.order.push(process);
         }
         let joined = ManagedProcess {
-            judged,
+            evaluated_at,
             program: None,
             starts_until: Duration::ZERO,
             member,
@@ -303,11 +300,11 @@ impl ManagedProcesses {
             .retain(|_, joined| joined.apply_rules(selector));
         // Its admissible processes were judged by the rules before.
         self.slot_allocation = None;
-        self.update_order();
+        self.drop_left_from_order();
     }
 
     /// Processes with a warm start that have started another program since the last call.
-    pub(crate) fn take_started(&mut self) -> Vec<ProcessId> {
+    pub(crate) fn take_warm_started(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.started)
     }
 
@@ -320,7 +317,7 @@ impl ManagedProcesses {
             .unwrap_or(0)
     }
 
-    pub(crate) fn order(&self) -> &[ProcessId] {
+    pub(crate) fn in_join_order(&self) -> &[ProcessId] {
         &self.order
     }
 

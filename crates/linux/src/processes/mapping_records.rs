@@ -14,7 +14,7 @@ use crate::ring_buffer::decode_u64s;
 const RECORD_BYTES: usize = 32;
 
 /// Start, end, flags, and whether the mapping has a file.
-fn fields(record: &[u8]) -> [u64; 4] {
+fn record_fields(record: &[u8]) -> [u64; 4] {
     let mut words = decode_u64s(record);
     std::array::from_fn(|_| words.next().unwrap_or(0))
 }
@@ -23,13 +23,13 @@ fn fields(record: &[u8]) -> [u64; 4] {
 /// the number of their bytes. `end` is the end of the last mapping so far, 0 before the first.
 ///
 /// A helper calls this, so it neither allocates nor locks.
-pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
+pub(crate) fn keep_new_records(records: &mut [u8], end: &mut u64) -> usize {
     let mut kept = 0;
     for at in (0..records.len()).step_by(RECORD_BYTES) {
         let Some(record) = records.get(at..at + RECORD_BYTES) else {
             break;
         };
-        let [start, its_end, _, _] = fields(record);
+        let [start, its_end, _, _] = record_fields(record);
         if its_end > *end {
             // A mapping merged with its neighbour between two reads is listed only once.
             let start = start.max(*end);
@@ -45,10 +45,10 @@ pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
 }
 
 /// The mappings that the records describe.
-pub(crate) fn mappings_of(records: &[u8]) -> Vec<Mapping> {
+pub(crate) fn parse_mapping_records(records: &[u8]) -> Vec<Mapping> {
     let ksm = KsmState::default();
     let mapping = |record: &[u8]| {
-        let [start, end, flags, has_file] = fields(record);
+        let [start, end, flags, has_file] = record_fields(record);
         Mapping {
             range: start..end,
             flags: ksm.effective_flags(flags),
@@ -71,20 +71,23 @@ mod tests {
     fn known_mappings_are_not_new() {
         let mut end = 0;
         let mut first = records(&[(1, 2), (2, 4), (6, 8)]);
-        assert_eq!(keep_new(&mut first, &mut end), 96);
+        assert_eq!(keep_new_records(&mut first, &mut end), 96);
         // One mapping that has grown meanwhile, and a new one.
         let mut second = records(&[(2, 4), (6, 9), (10, 11), (6, 9)]);
-        let kept = keep_new(&mut second, &mut end);
-        let found = mappings_of(&second[..kept]);
+        let kept = keep_new_records(&mut second, &mut end);
+        let found = parse_mapping_records(&second[..kept]);
         let ranges: Vec<_> = found.into_iter().map(|m| m.range).collect();
         assert_eq!(ranges, [8..9, 10..11]);
-        assert_eq!(keep_new(&mut records(&[(6, 9), (10, 11)]), &mut end), 0);
-        assert_eq!(keep_new(&mut [], &mut end), 0);
+        assert_eq!(
+            keep_new_records(&mut records(&[(6, 9), (10, 11)]), &mut end),
+            0
+        );
+        assert_eq!(keep_new_records(&mut [], &mut end), 0);
     }
 
     #[test]
     fn a_record_describes_its_mapping() {
-        let found = mappings_of(&records(&[(4096, 8192)]));
+        let found = parse_mapping_records(&records(&[(4096, 8192)]));
         let expected = Mapping {
             range: 4096..8192,
             flags: 7,

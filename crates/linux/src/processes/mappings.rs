@@ -94,16 +94,16 @@ impl Mapping {
     }
 
     /// The part of it that consists of whole regions.
-    pub fn regions(&self) -> Range<u64> {
+    pub fn whole_regions(&self) -> Range<u64> {
         let start = self.range.start.next_multiple_of(HUGE_PAGE_BYTES);
         let end = self.range.end & !(HUGE_PAGE_BYTES - 1);
         start..end.max(start)
     }
 
     /// The part that may be managed, or why no part may be.
-    pub fn eligible(&self) -> Result<Range<u64>, IneligibleReason> {
+    pub fn eligible_range(&self) -> Result<Range<u64>, IneligibleReason> {
         let has = |flags| self.flags & flags != 0;
-        let regions = self.regions();
+        let regions = self.whole_regions();
         let no_memory = self.file_backed || has(vm::SHARED | vm::PFNMAP | vm::IO | vm::MIXEDMAP);
         // The first reason that applies is returned.
         let reasons = [
@@ -136,7 +136,7 @@ pub struct EligibleRanges {
     /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
     /// Memory in which no whole region fits.
-    pub outside: OutsideBlocks,
+    pub outside: BlocksOutsideRegions,
 }
 
 impl EligibleRanges {
@@ -168,14 +168,14 @@ impl EligibleRanges {
 /// Memory in which no whole region fits. Index N counts bytes in blocks of 2^N base pages, the
 /// largest that fit there, up to 1 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutsideBlocks {
+pub struct BlocksOutsideRegions {
     /// All such memory.
     pub mapped_bytes: [u64; 9],
     /// The part with `MADV_HUGEPAGE`.
     pub advised_bytes: [u64; 9],
 }
 
-impl OutsideBlocks {
+impl BlocksOutsideRegions {
     /// Adds the largest naturally aligned blocks that make up a range. At a first touch, the kernel
     /// gives a large page only where it fits as a whole.
     fn add(&mut self, mut range: Range<u64>, advised: bool) {
@@ -194,12 +194,12 @@ impl OutsideBlocks {
 }
 
 /// Collects the eligible parts of mappings, and counts the memory in the others.
-pub fn eligible(mappings: &[Mapping]) -> EligibleRanges {
+pub fn eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
     let mut found = EligibleRanges::default();
     for mapping in mappings {
         let advised = mapping.flags & vm::HUGEPAGE != 0;
         let all = &mapping.range;
-        match mapping.eligible() {
+        match mapping.eligible_range() {
             Ok(range) => {
                 found.outside.add(all.start..range.start, advised);
                 found.outside.add(range.end..all.end, advised);
@@ -210,7 +210,7 @@ pub fn eligible(mappings: &[Mapping]) -> EligibleRanges {
             }
             Err(IneligibleReason::TooSmall) => found.outside.add(all.clone(), advised),
             Err(IneligibleReason::NoHugePage) => {
-                let regions = mapping.regions();
+                let regions = mapping.whole_regions();
                 found.refused_bytes += regions.end - regions.start;
             }
             Err(_) => {}
@@ -220,13 +220,16 @@ pub fn eligible(mappings: &[Mapping]) -> EligibleRanges {
 }
 
 /// Whether the mappings of its process allow a region to be managed.
-pub fn region_eligible(mappings: &[Mapping], region: RegionAddr) -> Result<(), IneligibleReason> {
+pub fn check_region_eligible(
+    mappings: &[Mapping],
+    region: RegionAddr,
+) -> Result<(), IneligibleReason> {
     let overlaps = |m: &&Mapping| m.range.start < region.end() && m.range.end > region.start();
     let mapping = mappings
         .iter()
         .find(overlaps)
         .ok_or(IneligibleReason::Unmapped)?;
-    let eligible = mapping.eligible()?;
+    let eligible = mapping.eligible_range()?;
     if eligible.start <= region.start() && region.end() <= eligible.end {
         Ok(())
     } else {
@@ -305,14 +308,14 @@ mod tests {
             (file(all), Err(IneligibleReason::NotAnonymous)),
             (constant, Err(IneligibleReason::ReadOnly)),
         ] {
-            assert_eq!(mapping.eligible(), expected, "{mapping:?}");
+            assert_eq!(mapping.eligible_range(), expected, "{mapping:?}");
         }
     }
 
     #[test]
     fn a_region_is_judged_by_what_is_mapped_there() {
         let mappings = [heap(HUGE..4 * HUGE - 4096), file(8 * HUGE..9 * HUGE)];
-        let judge = |index| region_eligible(&mappings, RegionAddr::containing(index * HUGE));
+        let judge = |index| check_region_eligible(&mappings, RegionAddr::containing(index * HUGE));
         assert_eq!(judge(1), Ok(()));
         assert_eq!(judge(3), Err(IneligibleReason::TooSmall));
         assert_eq!(judge(5), Err(IneligibleReason::Unmapped));
@@ -326,18 +329,21 @@ mod tests {
         // that begin at an odd page.
         let large = heap(HUGE - 8 * K..3 * HUGE + 132 * K);
         let small = with(vm::HUGEPAGE, 8 * HUGE + 4 * K..8 * HUGE + 136 * K);
-        let found = eligible(&[large, small]).outside;
+        let found = eligible_ranges(&[large, small]).outside;
         let kib = |bytes: [u64; 9]| bytes.map(|bytes| bytes / K);
         assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
         assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
         let file = file(4 * K..8 * K);
-        assert_eq!(eligible(&[file]).outside, OutsideBlocks::default());
+        assert_eq!(
+            eligible_ranges(&[file]).outside,
+            BlocksOutsideRegions::default()
+        );
     }
 
     #[test]
     fn locked_memory_has_no_accesses_of_its_own() {
         let locked = |range| with(vm::LOCKED, range);
-        let found = eligible(&[
+        let found = eligible_ranges(&[
             heap(HUGE..2 * HUGE),
             locked(2 * HUGE..4 * HUGE),
             heap(4 * HUGE..5 * HUGE),
@@ -363,7 +369,7 @@ mod tests {
     #[test]
     fn memory_excluded_by_the_owner_is_counted() {
         let refused = with(vm::NOHUGEPAGE, HUGE..4 * HUGE);
-        let found = eligible(&[heap(8 * HUGE..9 * HUGE), refused]);
+        let found = eligible_ranges(&[heap(8 * HUGE..9 * HUGE), refused]);
         assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);
         assert_eq!(found.refused_bytes, 3 * HUGE);
     }

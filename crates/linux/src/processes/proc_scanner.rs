@@ -1,7 +1,7 @@
 //! Finds the processes with enough anonymous memory, at the least possible cost.
 //!
-//! A sweep costs three system calls for each process, and four more for one with enough memory. It
-//! keeps no state of processes: one that starts and ends between two sweeps costs nothing. No read
+//! A scan costs three system calls for each process, and four more for one with enough memory. It
+//! keeps no state of processes: one that starts and ends between two scans costs nothing. No read
 //! here takes a lock that a process can hold for long (`mmap_lock`).
 
 use crate::error::{LinuxError, Result};
@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 /// A process that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcEntry {
-    /// The process.
     pub process: ProcessId,
     /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
@@ -31,14 +30,12 @@ pub struct ProcEntry {
     pub family: usize,
     /// CPU time used by its threads.
     pub cpu: Duration,
-    /// The program that it runs.
     pub program: ProgramIdentity,
 }
 
 /// Shows whether a process has started another program, or runs as another user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramIdentity {
-    /// Its command name.
     pub command: String,
     /// Its effective user.
     pub user: u32,
@@ -60,7 +57,7 @@ impl ProgramIdentity {
     }
 }
 
-/// Result of one sweep.
+/// Result of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcScan {
     /// Number of processes, kernel threads included.
@@ -78,13 +75,14 @@ pub struct ProcScanner {
     unfinished: Option<UnfinishedScan>,
 }
 
-/// A sweep that has not finished before its deadline.
+/// A scan that has not finished before its deadline.
 #[derive(Debug)]
 struct UnfinishedScan {
     least_bytes: u64,
     processes: usize,
     rest: std::vec::IntoIter<u32>,
-    large: Vec<(ProcStat, u64)>,
+    /// With the pid of its parent.
+    large: Vec<(ProcEntry, u32)>,
 }
 
 impl ProcScanner {
@@ -101,8 +99,8 @@ impl ProcScanner {
         })
     }
 
-    /// Discards an unfinished sweep. The next one begins with the first process.
-    pub fn cancel(&mut self) {
+    /// Discards an unfinished scan. The next one begins with the first process.
+    pub fn cancel_scan(&mut self) {
         self.unfinished = None;
     }
 
@@ -112,31 +110,31 @@ impl ProcScanner {
     ///
     /// # Errors
     /// No process can be read at the moment, for example because of too many open files. That does
-    /// not mean that processes have ended. The next sweep begins with the first process.
+    /// not mean that processes have ended. The next scan begins with the first process.
     pub fn scan(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<ProcScan>> {
-        let mut sweep = match self.unfinished.take() {
-            Some(sweep) => sweep,
-            None => self.begin(least_bytes),
+        let mut scan = match self.unfinished.take() {
+            Some(scan) => scan,
+            None => self.begin_scan(least_bytes),
         };
-        while let Some(pid) = sweep.rest.next() {
-            let bytes = unless_gone("reading /proc/PID/statm", self.anonymous_bytes(pid))?;
-            if let Some(anonymous_bytes) = bytes.filter(|bytes| *bytes >= sweep.least_bytes) {
-                if let Some(stat) = unless_gone("reading /proc/PID/stat", self.stat(pid))? {
-                    sweep.large.push((stat, anonymous_bytes));
-                }
+        while let Some(pid) = scan.rest.next() {
+            let bytes = none_if_gone("reading /proc/PID/statm", self.read_anonymous_bytes(pid))?;
+            if let Some(bytes) = bytes.filter(|bytes| *bytes >= scan.least_bytes) {
+                let entry = self.read_entry(pid, bytes);
+                let entry = none_if_gone("reading /proc/PID/stat", entry)?;
+                scan.large.extend(entry);
             }
             if Instant::now() >= deadline {
-                self.unfinished = Some(sweep);
+                self.unfinished = Some(scan);
                 return Ok(None);
             }
         }
         Ok(Some(ProcScan {
-            processes: sweep.processes,
-            large: self.entries(sweep.large),
+            processes: scan.processes,
+            large: self.count_shared_once(scan.large),
         }))
     }
 
-    fn begin(&mut self, least_bytes: u64) -> UnfinishedScan {
+    fn begin_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
         let pids: Vec<u32> = self
             .proc
             .iter()
@@ -151,72 +149,68 @@ impl ProcScanner {
         }
     }
 
-    fn entries(&self, large: Vec<(ProcStat, u64)>) -> Vec<ProcEntry> {
-        let parents = self.small_parents(&large);
-        let mut families: HashMap<AddressLayout, Vec<(ProcessId, u64)>> = HashMap::new();
-        for (stat, bytes) in large.iter().chain(&parents) {
-            if let Some(layout) = stat.program.layout {
-                let family = families.entry(layout).or_default();
-                family.push((stat.process, *bytes));
+    /// Counts memory that forks of one program may share only once.
+    fn count_shared_once(&self, mut large: Vec<(ProcEntry, u32)>) -> Vec<ProcEntry> {
+        let mut parents = self.small_parents(&large);
+        let mut families: HashMap<AddressLayout, Vec<&mut ProcEntry>> = HashMap::new();
+        for (entry, _) in large.iter_mut().chain(&mut parents) {
+            if let Some(layout) = entry.program.layout {
+                families.entry(layout).or_default().push(entry);
             }
         }
-        let mut owned: HashMap<ProcessId, (u64, usize)> = HashMap::new();
-        for family in families.values_mut() {
-            family.sort_by_key(|(process, _)| (process.start_ticks, process.pid));
-            let bytes: Vec<u64> = family.iter().map(|(_, bytes)| *bytes).collect();
-            for ((process, _), own) in family.iter().zip(unshared_anonymous_bytes(&bytes)) {
-                owned.insert(*process, (own, family.len()));
+        for mut family in families.into_values() {
+            family.sort_by_key(|entry| (entry.process.start_ticks, entry.process.pid));
+            let count = family.len();
+            let bytes: Vec<u64> = family.iter().map(|it| it.anonymous_bytes).collect();
+            for (entry, own) in family.into_iter().zip(unshared_anonymous_bytes(&bytes)) {
+                (entry.own_bytes, entry.family) = (own, count);
             }
         }
-        let sighting = |(stat, anonymous_bytes): (ProcStat, u64)| {
-            let own = owned.get(&stat.process).copied();
-            let (own_bytes, family) = own.unwrap_or((anonymous_bytes, 1));
-            let seconds = stat.cpu_ticks as f64 / self.ticks_per_s;
-            ProcEntry {
-                process: stat.process,
-                anonymous_bytes,
-                own_bytes,
-                family,
-                cpu: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
-                program: stat.program,
-            }
-        };
-        large.into_iter().map(sighting).collect()
+        large.into_iter().map(|(entry, _)| entry).collect()
     }
 
     /// Small parents of large processes. They share little with their children.
-    fn small_parents(&self, large: &[(ProcStat, u64)]) -> Vec<(ProcStat, u64)> {
-        let known: HashSet<u32> = large.iter().map(|(stat, _)| stat.process.pid).collect();
-        let parents: HashSet<u32> = large.iter().map(|(stat, _)| stat.parent).collect();
+    fn small_parents(&self, large: &[(ProcEntry, u32)]) -> Vec<(ProcEntry, u32)> {
+        let known: HashSet<u32> = large.iter().map(|(entry, _)| entry.process.pid).collect();
+        let parents: HashSet<u32> = large.iter().map(|(_, parent)| *parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);
         // A parent that cannot be read counts as another program.
-        let read = |pid: &u32| Some((self.stat(*pid).ok()?, self.anonymous_bytes(*pid).ok()?));
+        let read = |pid: &u32| {
+            self.read_entry(*pid, self.read_anonymous_bytes(*pid).ok()?)
+                .ok()
+        };
         unknown.filter_map(read).collect()
     }
 
     /// `resident - shared` of `/proc/PID/statm`.
-    fn anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
+    fn read_anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
         // The kernel does not read the two counters at the same time.
         // Seven numbers of at most 20 digits.
         let mut bytes = [0u8; 160];
-        let pages = anonymous_pages(self.read(pid, "statm", &mut bytes)?);
+        let pages = parse_anonymous_pages(self.read_process_file(pid, "statm", &mut bytes)?);
         Ok(pages.saturating_mul(self.page_bytes))
     }
 
-    fn stat(&self, pid: u32) -> Result<ProcStat, Errno> {
+    fn read_entry(&self, pid: u32, anonymous_bytes: u64) -> Result<(ProcEntry, u32), Errno> {
         // The file has 52 fields: numbers of at most 20 digits, and one name.
         let mut bytes = [0u8; 2048];
-        let stat = stat(self.read(pid, "stat", &mut bytes)?);
-        let mut stat = stat.ok_or(Errno::ESRCH)?;
+        let stat = self.read_process_file(pid, "stat", &mut bytes)?;
+        let entry = parse_stat(stat, anonymous_bytes, self.ticks_per_s);
+        let (mut entry, parent) = entry.ok_or(Errno::ESRCH)?;
         // The folder belongs to the effective user, even if the process is not dumpable.
         let name = pid.to_string();
         let folder = fstatat(self.proc.as_fd(), name.as_str(), AtFlags::empty())?;
-        stat.program.user = folder.st_uid;
-        Ok(stat)
+        entry.program.user = folder.st_uid;
+        Ok((entry, parent))
     }
 
-    /// Reads a file into `bytes`. A sweep reads a file of every process, so this allocates none.
-    fn read<'b>(&self, pid: u32, file: &str, bytes: &'b mut [u8]) -> Result<&'b [u8], Errno> {
+    /// Reads a file into `bytes`. A scan reads a file of every process, so this allocates none.
+    fn read_process_file<'b>(
+        &self,
+        pid: u32,
+        file: &str,
+        bytes: &'b mut [u8],
+    ) -> Result<&'b [u8], Errno> {
         let path = format!("{pid}/{file}");
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let file = openat(self.proc.as_fd(), path.as_str(), flags, Mode::empty())?;
@@ -226,7 +220,7 @@ impl ProcScanner {
 }
 
 /// Returns `None` for a process that has ended or that this one may not read.
-fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
+fn none_if_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),
@@ -234,41 +228,37 @@ fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T
     }
 }
 
-fn anonymous_pages(statm: &[u8]) -> u64 {
+fn parse_anonymous_pages(statm: &[u8]) -> u64 {
     let statm = StatM::from_read(statm);
     statm.map_or(0, |pages| pages.resident.saturating_sub(pages.shared))
 }
 
-/// The fields of `/proc/PID/stat` that are used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ProcStat {
-    process: ProcessId,
-    parent: u32,
-    cpu_ticks: u64,
-    program: ProgramIdentity,
-}
-
-fn stat(text: &[u8]) -> Option<ProcStat> {
+/// The process that `/proc/PID/stat` describes, with all its memory its own, and its parent's pid.
+fn parse_stat(text: &[u8], anonymous_bytes: u64, ticks_per_s: f64) -> Option<(ProcEntry, u32)> {
     let stat = process::Stat::from_read(text).ok()?;
     let layout = AddressLayout {
         start_code: stat.startcode,
         start_stack: stat.startstack,
         start_brk: stat.start_brk?,
     };
-    Some(ProcStat {
+    let cpu_s = stat.utime.saturating_add(stat.stime) as f64 / ticks_per_s;
+    let entry = ProcEntry {
         process: ProcessId {
             pid: stat.pid.unsigned_abs(),
             start_ticks: stat.starttime,
         },
-        parent: stat.ppid.unsigned_abs(),
-        cpu_ticks: stat.utime.saturating_add(stat.stime),
+        anonymous_bytes,
+        own_bytes: anonymous_bytes,
+        family: 1,
+        cpu: Duration::try_from_secs_f64(cpu_s).unwrap_or(Duration::MAX),
         program: ProgramIdentity {
             command: stat.comm,
             user: 0,
             // The kernel writes zero where it hides addresses.
             layout: (layout.start_stack != 0).then_some(layout),
         },
-    })
+    };
+    Some((entry, stat.ppid.unsigned_abs()))
 }
 
 #[cfg(test)]
@@ -277,7 +267,7 @@ mod tests {
 
     #[test]
     fn anonymous_memory_is_what_no_file_backs() {
-        let pages = |statm: &str| anonymous_pages(statm.as_bytes());
+        let pages = |statm: &str| parse_anonymous_pages(statm.as_bytes());
         assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
         // A kernel thread.
         assert_eq!(pages("0 0 0 0 0 0 0\n"), 0);
@@ -290,38 +280,40 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_command_is_called() {
-        let found = stat(STAT.as_bytes()).expect("the text is a valid stat file");
+        let (found, parent) =
+            parse_stat(STAT.as_bytes(), 0, 100.0).expect("the text is a valid stat file");
         assert_eq!(found.process.pid, 42);
         assert_eq!(found.process.start_ticks, 9876);
-        assert_eq!((found.parent, found.cpu_ticks), (7, 42));
+        assert_eq!((parent, found.cpu), (7, Duration::from_millis(420)));
         assert_eq!(found.program.command, "a) b (c");
         let layout = found.program.layout.expect("the layout is visible");
         let addresses = [layout.start_code, layout.start_stack, layout.start_brk];
         assert_eq!(addresses, [1111, 3333, 6666]);
-        assert_eq!(stat(b"42 (cut off) S 1"), None);
-        assert_eq!(stat(b""), None);
+        assert_eq!(parse_stat(b"42 (cut off) S 1", 0, 100.0), None);
+        assert_eq!(parse_stat(b"", 0, 100.0), None);
     }
 
     #[test]
     fn processes_with_hidden_addresses_are_no_family() {
         let hidden = STAT.replace("3333", "0");
-        let found = stat(hidden.as_bytes()).expect("the text is a valid stat file");
+        let (found, _) =
+            parse_stat(hidden.as_bytes(), 0, 100.0).expect("the text is a valid stat file");
         assert_eq!(found.program.layout, None);
     }
 
     #[test]
-    fn each_sweep_finds_this_process_by_its_memory() {
+    fn each_scan_finds_this_process_by_its_memory() {
         let memory = vec![1u8; 16 << 20];
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
         for _ in 0..2 {
-            let sweep = full_scan(&mut scanner, 8 << 20);
-            let mut large = sweep.large.iter();
+            let scan = full_scan(&mut scanner, 8 << 20);
+            let mut large = scan.large.iter();
             let own = large.find(|seen| seen.process.pid == std::process::id());
-            let own = own.expect("the sweep finds this process");
+            let own = own.expect("the scan finds this process");
             assert!(own.anonymous_bytes >= memory.len() as u64);
             assert_eq!(own.program.user, nix::unistd::geteuid().as_raw());
             assert!(own.process.start_ticks > 0);
-            assert!(sweep.processes >= sweep.large.len());
+            assert!(scan.processes >= scan.large.len());
         }
         let none_large = full_scan(&mut scanner, u64::MAX);
         assert!(none_large.large.is_empty());
@@ -332,51 +324,54 @@ mod tests {
         let found = scanner.scan(least_bytes, deadline);
         found
             .expect("/proc can be read")
-            .expect("a sweep ends within a minute")
+            .expect("a scan ends within a minute")
     }
 
     #[test]
-    fn a_sweep_without_time_looks_at_one_process_a_call() {
+    fn a_scan_without_time_looks_at_one_process_a_call() {
         let _memory = vec![1u8; 16 << 20];
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
-        let mut sweep = || {
+        let mut scan = || {
             scanner
                 .scan(8 << 20, Instant::now())
                 .expect("/proc can be read")
         };
-        let found = (1..).find_map(|calls| Some((calls, sweep()?)));
-        let (calls, sweep) = found.expect("the sweep ends");
-        assert_eq!(calls, sweep.processes + 1);
+        let found = (1..).find_map(|calls| Some((calls, scan()?)));
+        let (calls, scan) = found.expect("the scan ends");
+        assert_eq!(calls, scan.processes + 1);
         let own = |seen: &ProcEntry| seen.process.pid == std::process::id();
-        assert!(sweep.large.iter().any(own));
+        assert!(scan.large.iter().any(own));
     }
 
-    fn test_stat(pid: u32, parent: u32, layout: u64) -> ProcStat {
+    fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ProcEntry, u32) {
         let layout = AddressLayout {
             start_code: 1,
             start_stack: layout,
             start_brk: 1,
         };
-        ProcStat {
+        let entry = ProcEntry {
             process: hawkeye_test_support::events::process(pid),
-            parent,
-            cpu_ticks: 0,
+            anonymous_bytes: bytes,
+            own_bytes: bytes,
+            family: 1,
+            cpu: Duration::ZERO,
             program: ProgramIdentity {
                 layout: Some(layout),
                 ..ProgramIdentity::default()
             },
-        }
+        };
+        (entry, parent)
     }
 
     #[test]
     fn forks_count_what_they_share_once_and_other_programs_keep_theirs() {
         let scanner = ProcScanner::open().expect("/proc can be opened");
         let large = vec![
-            (test_stat(10, 0, 1), 100),
-            (test_stat(11, 10, 1), 160),
-            (test_stat(12, 0, 2), 70),
+            test_entry(10, 0, 1, 100),
+            test_entry(11, 10, 1, 160),
+            test_entry(12, 0, 2, 70),
         ];
-        let found = scanner.entries(large);
+        let found = scanner.count_shared_once(large);
         let own: Vec<_> = found.iter().map(|it| (it.own_bytes, it.family)).collect();
         assert_eq!(own, [(100, 2), (110, 2), (70, 1)]);
     }

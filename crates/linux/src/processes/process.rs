@@ -4,8 +4,6 @@ use crate::error::{LinuxError, Result};
 use hawkeye_policy::{ProcessId, ProcessRules};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use procfs::ProcResult;
@@ -32,12 +30,12 @@ impl ProcessHandle {
     /// # Errors
     /// The process has ended, is a kernel thread, or belongs to another user.
     pub fn open(pid: u32) -> Result<Self> {
-        let handle = Self::of_child(pid)?;
+        let handle = Self::open_child(pid)?;
         // Reading its maps requires the same privilege as all later operations on it.
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                let owner = entry(pid).and_then(|p| p.uid()).unwrap_or(u32::MAX);
+                let owner = proc_entry(pid).and_then(|p| p.uid()).unwrap_or(u32::MAX);
                 Err(LinuxError::NotPermitted { pid, owner })
             }
             Err(_) => Err(LinuxError::NoSuchProcess(pid)),
@@ -48,10 +46,10 @@ impl ProcessHandle {
     ///
     /// # Errors
     /// It is not a child process of this one, or is a kernel thread.
-    pub fn of_child(pid: u32) -> Result<Self> {
+    pub fn open_child(pid: u32) -> Result<Self> {
         const PF_KTHREAD: u32 = 0x0020_0000;
         let fd = pidfd_open(pid)?;
-        let stat = read(pid, Process::stat)?;
+        let stat = read_proc_entry(pid, Process::stat)?;
         if stat.flags & PF_KTHREAD != 0 {
             return Err(LinuxError::KernelThread(pid));
         }
@@ -77,31 +75,32 @@ impl ProcessHandle {
 fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call without pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
-    if fd >= 0 {
+    match Errno::result(fd) {
         // SAFETY: the call just made this descriptor, and nothing else knows it.
-        return Ok(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
-    }
-    match Errno::last() {
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) }),
         // EINVAL: the id of a thread that is not a thread group leader.
-        Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Err(LinuxError::NoSuchProcess(pid)),
-        errno => Err(LinuxError::call("pidfd_open")(errno)),
+        Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(LinuxError::NoSuchProcess(pid)),
+        Err(errno) => Err(LinuxError::call("pidfd_open")(errno)),
     }
 }
 
 /// Reads from a process's entry in `/proc`. Fails if it has ended or belongs to another user.
-pub(crate) fn read<T>(pid: u32, file: impl FnOnce(&Process) -> ProcResult<T>) -> Result<T> {
-    let read = entry(pid).and_then(|process| file(&process));
+pub(crate) fn read_proc_entry<T>(
+    pid: u32,
+    file: impl FnOnce(&Process) -> ProcResult<T>,
+) -> Result<T> {
+    let read = proc_entry(pid).and_then(|process| file(&process));
     read.map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
 pub fn anonymous_bytes(pid: u32) -> Result<u64> {
-    Ok(read(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
+    Ok(read_proc_entry(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
 }
 
 /// Resident memory in bytes, from `/proc/PID/statm`.
 pub fn rss_bytes(pid: u32) -> Result<u64> {
-    Ok(read(pid, Process::statm)?.resident * procfs::page_size())
+    Ok(read_proc_entry(pid, Process::statm)?.resident * procfs::page_size())
 }
 
 /// Resources that a process has used, including its ended threads.
@@ -117,7 +116,7 @@ pub struct ResourceUse {
 
 /// Resources that a process has used so far.
 pub fn resource_use(pid: u32) -> Result<ResourceUse> {
-    let stat = read(pid, Process::stat)?;
+    let stat = read_proc_entry(pid, Process::stat)?;
     let tick = procfs::ticks_per_second() as f64;
     Ok(ResourceUse {
         user_s: stat.utime as f64 / tick,
@@ -144,23 +143,22 @@ pub fn own_huge_bytes() -> Result<u64> {
 }
 
 /// CPU time used by this process so far.
-pub fn own_cpu() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-        return Duration::ZERO;
-    };
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+pub fn own_cpu_time() -> Duration {
+    cpu_time_by_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time used by the calling thread so far.
-pub fn thread_cpu() -> Duration {
-    let time = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+pub fn thread_cpu_time() -> Duration {
+    cpu_time_by_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn cpu_time_by_clock(clock: ClockId) -> Duration {
     // It fails only for clocks that do not exist.
-    time.map_or(Duration::ZERO, Duration::from)
+    clock.now().map_or(Duration::ZERO, Duration::from)
 }
 
 /// Time since a process began; `Duration::MAX` where that is unknown.
-pub fn age(process: ProcessId) -> Duration {
+pub fn process_age(process: ProcessId) -> Duration {
     let ticks = procfs::ticks_per_second().max(1) as f64;
     let started = Duration::try_from_secs_f64(process.start_ticks as f64 / ticks);
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME);
@@ -191,27 +189,27 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
-pub fn may_be_managed(pid: u32, terms: &ProcessRules) -> Result<()> {
+pub fn check_real_time_rule(pid: u32, terms: &ProcessRules) -> Result<()> {
     match real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
     }
 }
 
-/// Effective user of a process; `None` if it has ended. [`crate::processes::access`] decides
-/// whether that user may inspect it.
-pub fn owner(pid: u32) -> Option<u32> {
-    entry(pid).and_then(|p| p.uid()).ok()
+/// Effective user of a process; `None` if it has ended.
+/// [`crate::processes::client_credentials`] decides whether that user may inspect it.
+pub fn effective_uid(pid: u32) -> Option<u32> {
+    proc_entry(pid).and_then(|p| p.uid()).ok()
 }
 
 /// `root` and the processes that descend from it, as far as they are still connected. An orphan
 /// belongs to another parent.
-pub fn descendants(root: u32) -> impl Iterator<Item = u32> + Send {
+pub fn process_and_descendants(root: u32) -> impl Iterator<Item = u32> + Send {
     let mut found = BTreeSet::new();
     let mut waiting = vec![(root, None)];
     iter::from_fn(move || {
         while let Some((pid, parent)) = waiting.pop() {
-            let Ok(process) = entry(pid) else {
+            let Ok(process) = proc_entry(pid) else {
                 continue;
             };
             // If the child has ended, an unrelated process may have its pid.
@@ -230,7 +228,7 @@ pub fn descendants(root: u32) -> impl Iterator<Item = u32> + Send {
 }
 
 /// The entry of a process in `/proc`; an error if there is no such process.
-pub(crate) fn entry(pid: u32) -> ProcResult<Process> {
+pub(crate) fn proc_entry(pid: u32) -> ProcResult<Process> {
     Process::new(pid_t(pid))
 }
 
@@ -244,7 +242,7 @@ pub(crate) fn pid_t(number: u32) -> i32 {
     clippy::cast_possible_truncation,
     reason = "descriptors are of 32 bits"
 )]
-pub(crate) const fn descriptor(result: i64) -> i32 {
+pub(crate) const fn descriptor_from_result(result: i64) -> i32 {
     result as i32
 }
 
@@ -270,8 +268,8 @@ mod tests {
             rule: Some(0),
             ..ProcessRules::default()
         };
-        let found = may_be_managed(own, &ProcessRules::default());
-        let allowed = may_be_managed(own, &with_rule);
+        let found = check_real_time_rule(own, &ProcessRules::default());
+        let allowed = check_real_time_rule(own, &with_rule);
         drop(end);
         thread.join().expect("the thread ends");
         assert!(allowed.is_ok());

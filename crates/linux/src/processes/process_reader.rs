@@ -53,7 +53,7 @@ impl<T: Send + 'static> ProcessReader<T> {
     }
 
     /// Answers that arrive before the deadline. Returns early once all requests are answered.
-    pub(crate) fn results(&mut self, deadline: Instant) -> Vec<(ProcessId, T)> {
+    pub(crate) fn wait_for_results(&mut self, deadline: Instant) -> Vec<(ProcessId, T)> {
         let mut answers = Vec::new();
         while !self.waiting.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -2,10 +2,10 @@
 //! rules include.
 
 use crate::error::{LinuxError, Result};
-use crate::processes::execs::ExecTracer;
+use crate::processes::exec_tracer::ExecTracer;
 use crate::processes::identity::identify;
 use crate::processes::proc_scanner::{ProcEntry, ProcScan, ProcScanner};
-use crate::processes::process::{self, thread_cpu};
+use crate::processes::process::{self, thread_cpu_time};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
@@ -22,18 +22,17 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Finds processes and judges them. The caller keeps the set of managed processes.
-#[derive(Debug)]
 pub struct ProcessSelector {
     scanner: ProcScanner,
     rules: Rules,
     selection: ProcessSelection,
-    next_sweep: Duration,
-    /// CPU time of the unfinished sweep.
-    sweep_cpu: Duration,
+    next_scan: Duration,
+    /// CPU time of the unfinished scan.
+    scan_cpu: Duration,
     /// The limit of this process's open files.
     descriptors: u64,
     /// Large processes that are not managed.
-    passed_over: HashMap<u32, SkippedProcess>,
+    skipped: HashMap<u32, SkippedProcess>,
     costs: ScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
@@ -43,7 +42,7 @@ pub struct ProcessSelector {
     executed: Vec<u32>,
     users: UserNames,
     cpu_use: CpuUse,
-    /// Processes that were large at the last sweep and have no slot.
+    /// Processes that were large at the last scan and have no slot.
     without_slot: HashMap<u32, SlotRefusal>,
 }
 
@@ -88,7 +87,7 @@ const LEAST_AGE: Duration = Duration::from_secs(1);
 /// A process that uses at least this much CPU time, in cores, is managed even if it seems to share
 /// its memory. That estimate is too low for forks that have all grown.
 const BUSY_CORES: f64 = 0.01;
-/// Most reports of exec calls that are kept until the next step. The next sweep notices those that
+/// Most reports of exec calls that are kept until the next step. The next scan notices those that
 /// are lost.
 const MOST_EXECUTED: usize = 4096;
 
@@ -107,9 +106,9 @@ impl ProcessSelector {
             without_slot: HashMap::new(),
             rules,
             selection,
-            next_sweep: Duration::ZERO,
-            sweep_cpu: Duration::ZERO,
-            passed_over: HashMap::new(),
+            next_scan: Duration::ZERO,
+            scan_cpu: Duration::ZERO,
+            skipped: HashMap::new(),
             costs: ScanCosts::default(),
         })
     }
@@ -121,14 +120,14 @@ impl ProcessSelector {
         }
         self.rules = rules;
         self.selection = selection;
-        self.passed_over.clear();
-        self.scanner.cancel();
-        self.next_sweep = Duration::ZERO;
+        self.skipped.clear();
+        self.scanner.cancel_scan();
+        self.next_scan = Duration::ZERO;
     }
 
     /// Readable when a program was started.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.execs.as_ref().map(ExecTracer::fd)
+    pub fn exec_report_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.execs.as_ref().map(|execs| execs.reports.fd())
     }
 
     /// Reads the reports of started programs. Returns whether some of them may get a warm start.
@@ -136,8 +135,8 @@ impl ProcessSelector {
         let heard = self
             .execs
             .as_ref()
-            .map(ExecTracer::take_reports)
-            .unwrap_or_default();
+            .map(|execs| execs.reports.take_reports());
+        let heard = heard.unwrap_or_default();
         let room = MOST_EXECUTED.saturating_sub(self.executed.len());
         let executed = heard.iter().map(|program| program.pid);
         self.executed.extend(executed.take(room));
@@ -149,7 +148,7 @@ impl ProcessSelector {
     }
 
     /// Processes started since the last call that get a warm start, with their rules.
-    pub fn warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessRules)> {
+    pub fn take_warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessRules)> {
         self.read_exec_reports();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
@@ -167,8 +166,7 @@ impl ProcessSelector {
         std::mem::take(&mut self.executed)
     }
 
-    /// Names of users.
-    pub fn users(&self) -> &UserNames {
+    pub fn user_names(&self) -> &UserNames {
         &self.users
     }
 
@@ -191,24 +189,24 @@ impl ProcessSelector {
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<Option<Vec<ProcEntry>>> {
-        if now < self.next_sweep {
+        if now < self.next_scan {
             return SliceProgress::Done(None);
         }
-        let begun = thread_cpu();
+        let begun = thread_cpu_time();
         let found = self
             .scanner
             .scan(self.selection.leaves_under_bytes(), deadline);
-        self.sweep_cpu += thread_cpu().saturating_sub(begun);
+        self.scan_cpu += thread_cpu_time().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
-        let took = std::mem::take(&mut self.sweep_cpu);
-        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
+        let took = std::mem::take(&mut self.scan_cpu);
+        self.next_scan = now.saturating_add(self.selection.pause_after(took));
         let ProcScan {
             processes,
             mut large,
         } = match found {
-            Ok(sweep) => sweep,
+            Ok(scan) => scan,
             Err(error) => {
                 tracing::warn!("the scan for processes failed; the next one tries again: {error}");
                 return SliceProgress::Done(None);
@@ -220,11 +218,11 @@ impl ProcessSelector {
             last: took,
             processes,
         };
-        let is_own = |pid| pid == std::process::id() || RESERVE.is_process(pid);
+        let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_process(pid);
         large.retain(|seen| !is_own(seen.process.pid));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
-        self.passed_over.retain(|pid, _| there.contains(pid));
+        self.skipped.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
         self.cpu_use.retain(&there);
         SliceProgress::Done(Some(large))
@@ -239,17 +237,17 @@ impl ProcessSelector {
         now: Duration,
     ) -> Vec<SlotCandidate> {
         self.without_slot.clear();
-        let mut contenders = Vec::new();
+        let mut candidates = Vec::new();
         for seen in large {
             let process = seen.process;
             let cores = self
                 .cpu_use
-                .record(process, now, process::age(process), seen.cpu);
+                .record(process, now, process::process_age(process), seen.cpu);
             let managed = is_managed(process);
             if !managed && !self.may_join(seen, cores, now) {
                 continue;
             }
-            contenders.push(SlotCandidate {
+            candidates.push(SlotCandidate {
                 process,
                 user: seen.program.user,
                 own_bytes: seen.own_bytes,
@@ -257,13 +255,13 @@ impl ProcessSelector {
                 managed,
             });
         }
-        contenders
+        candidates
     }
 
     fn may_join(&mut self, seen: &ProcEntry, cores: f64, now: Duration) -> bool {
         let pid = seen.process.pid;
-        let passed_over = self.passed_over.get(&pid);
-        if passed_over.is_some_and(|entry| now < entry.until) {
+        let skipped = self.skipped.get(&pid);
+        if skipped.is_some_and(|entry| now < entry.until) {
             return false;
         }
         let joins_at = self.selection.joins_at_bytes();
@@ -291,17 +289,17 @@ impl ProcessSelector {
         now: Duration,
     ) -> Result<Option<(ProcessIdentity, ProcessRules)>> {
         let identity = identify(pid, &self.users)?;
-        if age(pid).is_none_or(|age| age < LEAST_AGE) {
+        if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
         Ok(match self.rules.evaluate(&identity) {
             RuleVerdict::Include(terms) => Some((identity, terms)),
-            // The next sweep judges it again.
+            // The next scan judges it again.
             RuleVerdict::Undecided { .. } => None,
             RuleVerdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
                 let next = Duration::ZERO;
-                self.passed_over.insert(pid, SkippedProcess { until, next });
+                self.skipped.insert(pid, SkippedProcess { until, next });
                 None
             }
         })
@@ -324,54 +322,41 @@ impl ProcessSelector {
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
         let identity = identify(pid, &self.users).ok()?;
         let name = |rule| self.rule_name(rule);
-        match self.rules.evaluate(&identity) {
-            RuleVerdict::Include(_) => {}
-            RuleVerdict::Exclude { rule } => {
-                return Some(rule.and_then(name).map_or_else(
-                    || format!("process {pid} matches no rule, and such processes are not managed"),
-                    |rule| format!("rule {rule:?} excludes process {pid}"),
-                ));
-            }
-            RuleVerdict::Undecided { rule } => {
-                return Some(format!(
-                    "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
-                    identity.uid,
-                    name(rule).unwrap_or_default()
-                ));
-            }
-        }
-        if self.passed_over.contains_key(&pid) {
-            return Some(format!(
+        let verdict = self.rules.evaluate(&identity);
+        Some(match (verdict, self.without_slot.get(&pid)) {
+            (RuleVerdict::Exclude { rule }, _) => rule.and_then(name).map_or_else(
+                || format!("process {pid} matches no rule, and such processes are not managed"),
+                |rule| format!("rule {rule:?} excludes process {pid}"),
+            ),
+            (RuleVerdict::Undecided { rule }, _) => format!(
+                "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
+                identity.uid,
+                name(rule).unwrap_or_default()
+            ),
+            (RuleVerdict::Include(_), _) if self.skipped.contains_key(&pid) => format!(
                 "process {pid} could not be managed at the last attempt; the log gives the reason"
-            ));
-        }
-        match self.without_slot.get(&pid) {
-            Some(SlotRefusal::Shares(shares)) => {
-                return Some(format!(
-                    "process {pid} is idle and shares most of its {} MiB of anonymous memory with {} processes forked from the same program: about {} MiB are its own",
-                    shares.anonymous_bytes >> 20,
-                    shares.family - 1,
-                    shares.own_bytes >> 20
-                ));
-            }
-            Some(SlotRefusal::Outranked { slots }) => {
-                return Some(format!(
-                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
-                    user_share(*slots)
-                ));
-            }
-            None => {}
-        }
-        Some(format!(
-            "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
-            self.selection.joins_at_bytes() >> 20
-        ))
+            ),
+            (RuleVerdict::Include(_), Some(SlotRefusal::Shares(shares))) => format!(
+                "process {pid} is idle and shares most of its {} MiB of anonymous memory with {} processes forked from the same program: about {} MiB are its own",
+                shares.anonymous_bytes >> 20,
+                shares.family - 1,
+                shares.own_bytes >> 20
+            ),
+            (RuleVerdict::Include(_), Some(SlotRefusal::Outranked { slots })) => format!(
+                "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
+                user_share(*slots)
+            ),
+            (RuleVerdict::Include(_), None) => format!(
+                "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
+                self.selection.joins_at_bytes() >> 20
+            ),
+        })
     }
 
     /// Records that a process could not be managed, and leaves it alone for a while. Logs only the
     /// first failure.
     pub fn record_refusal(&mut self, pid: u32, now: Duration, error: &LinuxError) {
-        let before = self.passed_over.get(&pid).map(|entry| entry.next);
+        let before = self.skipped.get(&pid).map(|entry| entry.next);
         let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
         if before.is_none_or(|next| next.is_zero()) {
             tracing::warn!("process {pid} cannot be managed for now: {error}");
@@ -380,7 +365,7 @@ impl ProcessSelector {
             until: now.saturating_add(pause),
             next: (pause * 2).min(LONGEST_PAUSE),
         };
-        self.passed_over.insert(pid, entry);
+        self.skipped.insert(pid, entry);
     }
 }
 
@@ -415,9 +400,9 @@ fn process_capacity(descriptors: u64, each: usize) -> usize {
 }
 
 /// Time since a process was started; `None` where it has ended.
-fn age(pid: u32) -> Option<Duration> {
-    let start_ticks = process::read(pid, Process::stat).ok()?.starttime;
-    Some(process::age(ProcessId { pid, start_ticks }))
+fn age_of_pid(pid: u32) -> Option<Duration> {
+    let start_ticks = process::read_proc_entry(pid, Process::stat).ok()?.starttime;
+    Some(process::process_age(ProcessId { pid, start_ticks }))
 }
 
 #[cfg(test)]
@@ -450,25 +435,25 @@ mod tests {
         large: &[ProcEntry],
         now: Duration,
     ) -> Vec<u32> {
-        let contenders = selector.slot_candidates(large, |_| false, now);
-        contenders.iter().map(|it| it.process.pid).collect()
+        let candidates = selector.slot_candidates(large, |_| false, now);
+        candidates.iter().map(|it| it.process.pid).collect()
     }
 
     fn full_scan(selector: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
         match selector.scan_if_due(now, Instant::now() + S(60)) {
             SliceProgress::Done(large) => large,
-            SliceProgress::Unfinished(_) => panic!("the sweep took over a minute"),
+            SliceProgress::Unfinished(_) => panic!("the scan took over a minute"),
         }
     }
 
     #[test]
-    fn sweeps_keep_to_the_configured_interval() {
+    fn scans_keep_to_the_configured_interval() {
         let mut selector = selector();
         assert!(full_scan(&mut selector, S(0)).is_some());
         assert!(full_scan(&mut selector, S(4)).is_none());
         selector.set_rules(Rules::default(), ProcessSelection::default());
         let again = full_scan(&mut selector, S(4));
-        assert!(again.is_some(), "new rules make a sweep due at once");
+        assert!(again.is_some(), "new rules make a scan due at once");
         assert_eq!(selector.scan_costs().sweeps, 2);
         assert!(selector.scan_costs().processes > 0);
     }
@@ -484,7 +469,7 @@ mod tests {
     #[test]
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
-        let found = full_scan(&mut selector(), S(0)).expect("the first sweep is due at once");
+        let found = full_scan(&mut selector(), S(0)).expect("the first scan is due at once");
         let own = std::process::id();
         assert!(found.iter().all(|seen| seen.process.pid != own));
     }

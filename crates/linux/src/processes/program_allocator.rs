@@ -56,14 +56,14 @@ pub struct InspectedProgram {
 
 /// Libraries that are read at most, so that a broken file cannot keep us busy.
 const MOST_LIBRARIES: usize = 256;
-/// Bytes of a file's constants that are searched at most.
+/// Bytes of a file's `.rodata` that are searched at most.
 const MOST_SEARCHED: u64 = 128 << 20;
 /// `#!` of a `#!`: more than the kernel allows.
 const MOST_INTERPRETERS: usize = 5;
 
 /// Looks at the program that `command` would start. `variable` returns a variable of its
 /// environment.
-pub fn inspect(
+pub fn inspect_program(
     command: &Path,
     variable: impl Fn(&str) -> Option<String>,
 ) -> io::Result<InspectedProgram> {
@@ -76,16 +76,17 @@ pub fn inspect(
     }
     let path = fs::canonicalize(path)?;
     let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
-        let libraries = Libraries::of(&path, &program, &variable);
-        allocator_of(&path, &program, Constants::read(&path), &libraries)
+        let libraries = Libraries::of_program(&path, &program, &variable);
+        detect_allocator(&path, &program, RodataSection::read(&path), &libraries)
     });
     Ok(InspectedProgram { path, allocator })
 }
 
 /// What allocates the memory of a running process: by its file and the libraries that it has
 /// mapped.
-pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
-    let (path, maps) = process::read(pid, |process| Ok((process.exe()?, process.maps()?)))?;
+pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
+    let (path, maps) =
+        process::read_proc_entry(pid, |process| Ok((process.exe()?, process.maps()?)))?;
     // The process may see other mounts.
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
@@ -103,8 +104,8 @@ pub fn of_process(pid: u32) -> Result<ProgramAllocator> {
         return Ok(ProgramAllocator::Unknown);
     };
     program.interpreter = program.interpreter.map(|linker| seen(&linker));
-    let constants = Constants::read(&exe);
-    Ok(allocator_of(&seen(&path), &program, constants, &libraries))
+    let rodata = RodataSection::read(&exe);
+    Ok(detect_allocator(&seen(&path), &program, rodata, &libraries))
 }
 
 /// The file of a command: as `execvp` finds it.
@@ -123,7 +124,7 @@ fn find_program(command: &Path, variable: &impl Fn(&str) -> Option<String>) -> i
 
 /// Opens a file for reading. A pipe or a device in its place is an error: another user may own the
 /// folder, and reading them could wait for ever.
-fn open_regular(path: &Path) -> io::Result<File> {
+fn open_regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options
         .read(true)
@@ -141,7 +142,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
 /// The interpreter after `#!`. Of `/usr/bin/env NAME` it is the name.
 fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut head = Vec::new();
-    open_regular(path)?.take(256).read_to_end(&mut head)?;
+    open_regular_file(path)?.take(256).read_to_end(&mut head)?;
     let Some(rest) = head.strip_prefix(b"#!") else {
         return Ok(None);
     };
@@ -157,47 +158,47 @@ fn interpreter_of_script(path: &Path) -> io::Result<Option<PathBuf>> {
     })
 }
 
-fn allocator_of(
+fn detect_allocator(
     path: &Path,
     program: &ElfFacts,
-    constants: Constants,
+    rodata: RodataSection,
     libraries: &Libraries,
 ) -> ProgramAllocator {
     if program.go {
         return ProgramAllocator::Go;
     }
     let is_launcher = path.file_name().is_some_and(|name| name == "java");
-    if is_launcher && libraries.has("libjli.so") {
+    if is_launcher && libraries.has_named("libjli.so") {
         return ProgramAllocator::Java {
             version: java_version(path),
         };
     }
-    if constants.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
+    if rodata.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
         return ProgramAllocator::Php;
     }
     // An allocator beside the C library replaces the C library's.
-    let jemalloc = constants.jemalloc_variable().or_else(|| {
-        let read = Constants::read(libraries.find("libjemalloc.so")?).jemalloc_variable();
+    let jemalloc = rodata.jemalloc_variable().or_else(|| {
+        let read = RodataSection::read(libraries.find("libjemalloc.so")?).jemalloc_variable();
         Some(read.unwrap_or_else(|| "MALLOC_CONF".to_owned()))
     });
     if let Some(variable) = jemalloc {
         return ProgramAllocator::Jemalloc { variable };
     }
-    let mimalloc = constants
+    let mimalloc = rodata
         .mimalloc_variable()
-        .or_else(|| Constants::read(libraries.find("libmimalloc")?).mimalloc_variable());
+        .or_else(|| RodataSection::read(libraries.find("libmimalloc")?).mimalloc_variable());
     if let Some(variable) = mimalloc {
         return ProgramAllocator::Mimalloc { variable };
     }
-    if libraries.has("libtcmalloc") {
+    if libraries.has_named("libtcmalloc") {
         return ProgramAllocator::Tcmalloc;
     }
-    if libraries.has("libc.so.6") {
+    if libraries.has_named("libc.so.6") {
         let linker = program.interpreter.as_deref().and_then(|linker| {
             let mut bytes = Vec::new();
-            let file = open_regular(linker).ok()?;
+            let file = open_regular_file(linker).ok()?;
             file.take(MOST_SEARCHED).read_to_end(&mut bytes).ok()?;
-            Some(Constants(bytes))
+            Some(RodataSection(bytes))
         });
         return ProgramAllocator::Glibc {
             has_hugetlb: linker.is_some_and(|linker| linker.contains(b"glibc.malloc.hugetlb")),
@@ -226,7 +227,7 @@ fn java_version(launcher: &Path) -> Option<u32> {
 struct Libraries(Vec<(String, Option<PathBuf>)>);
 
 impl Libraries {
-    fn of(
+    fn of_program(
         program_path: &Path,
         program: &ElfFacts,
         variable: &impl Fn(&str) -> Option<String>,
@@ -257,7 +258,7 @@ impl Libraries {
         Self(found)
     }
 
-    fn has(&self, start: &str) -> bool {
+    fn has_named(&self, start: &str) -> bool {
         self.0.iter().any(|(name, _)| name.starts_with(start))
     }
 
@@ -304,7 +305,7 @@ struct ElfFacts {
 impl ElfFacts {
     /// `None` for a file that is not such a file, or is damaged.
     fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(open_regular(path).ok()?);
+        let cache = ReadCache::new(open_regular_file(path).ok()?);
         let data = &cache;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -341,16 +342,16 @@ impl ElfFacts {
     }
 }
 
-/// The constants of an ELF file. Empty if it cannot be read.
-struct Constants(Vec<u8>);
+/// The section `.rodata` of an ELF file. Empty if it cannot be read.
+struct RodataSection(Vec<u8>);
 
-impl Constants {
+impl RodataSection {
     fn read(path: &Path) -> Self {
-        Self(Self::section(path).unwrap_or_default())
+        Self(Self::read_rodata(path).unwrap_or_default())
     }
 
-    fn section(path: &Path) -> Option<Vec<u8>> {
-        let cache = ReadCache::new(open_regular(path).ok()?);
+    fn read_rodata(path: &Path) -> Option<Vec<u8>> {
+        let cache = ReadCache::new(open_regular_file(path).ok()?);
         let data = &cache;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -368,7 +369,7 @@ impl Constants {
         self.0.split(|byte| *byte == 0)
     }
 
-    fn has(&self, string: &str) -> bool {
+    fn has_string(&self, string: &str) -> bool {
         self.strings().any(|found| found == string.as_bytes())
     }
 
@@ -384,9 +385,9 @@ impl Constants {
     fn mimalloc_variable(&self) -> Option<&'static str> {
         if !self.contains(b"mimalloc") {
             None
-        } else if self.has("allow_large_os_pages") {
+        } else if self.has_string("allow_large_os_pages") {
             Some("MIMALLOC_ALLOW_LARGE_OS_PAGES")
-        } else if self.has("large_os_pages") {
+        } else if self.has_string("large_os_pages") {
             Some("MIMALLOC_LARGE_OS_PAGES")
         } else {
             None
@@ -412,23 +413,23 @@ mod tests {
 
     #[test]
     fn a_program_of_the_c_library_is_recognised_through_path_links_and_scripts() {
-        let sh = inspect(Path::new("sh"), own_variable).expect("there is a shell");
-        let direct = inspect(&sh.path, own_variable).expect("the shell's file");
+        let sh = inspect_program(Path::new("sh"), own_variable).expect("there is a shell");
+        let direct = inspect_program(&sh.path, own_variable).expect("the shell's file");
         assert_eq!(sh, direct);
         let folder = tempfile::tempdir().expect("a folder");
         let inner = script(folder.path(), "inner", "#!/usr/bin/env sh\nexit\n");
         let outer = format!("#! {}\n", inner.display());
         let outer = script(folder.path(), "outer", &outer);
-        let found = inspect(&outer, own_variable).expect("it is found");
+        let found = inspect_program(&outer, own_variable).expect("it is found");
         assert_eq!(found.path, sh.path);
     }
 
     #[test]
     fn a_missing_program_is_an_error_that_says_so() {
         let path = |name: &str| (name == "PATH").then(|| "/nowhere".to_owned());
-        let error = inspect(Path::new("sh"), path).expect_err("there is none");
+        let error = inspect_program(Path::new("sh"), path).expect_err("there is none");
         assert!(error.to_string().contains("PATH"), "{error}");
-        let missing = inspect(Path::new("/nowhere/sh"), path);
+        let missing = inspect_program(Path::new("/nowhere/sh"), path);
         assert_eq!(
             missing.map_err(|error| error.kind()),
             Err(io::ErrorKind::NotFound)
@@ -440,7 +441,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let found = inspect(&pipe, own_variable).map_err(|error| error.kind());
+        let found = inspect_program(&pipe, own_variable).map_err(|error| error.kind());
         assert_eq!(found, Err(io::ErrorKind::InvalidInput));
         assert!(ElfFacts::read(&pipe).is_none());
     }
@@ -454,26 +455,28 @@ mod tests {
             "LD_PRELOAD" => Some(preload.display().to_string()),
             _ => own_variable(name),
         };
-        let found = inspect(Path::new("sh"), variable).expect("there is a shell");
+        let found = inspect_program(Path::new("sh"), variable).expect("there is a shell");
         assert_eq!(found.allocator, ProgramAllocator::Tcmalloc);
     }
 
     #[test]
     fn a_running_process_is_recognised_by_what_it_has_mapped() {
-        let own = of_process(std::process::id()).expect("this process exists");
+        let own = allocator_of_process(std::process::id()).expect("this process exists");
         let exe = Path::new("/proc/self/exe");
-        let file = inspect(exe, own_variable).expect("its file").allocator;
+        let file = inspect_program(exe, own_variable)
+            .expect("its file")
+            .allocator;
         assert_eq!(own, file);
-        assert!(of_process(u32::MAX >> 1).is_err());
+        assert!(allocator_of_process(u32::MAX >> 1).is_err());
     }
 
     #[test]
     fn variables_are_read_from_constants() {
-        let jemalloc = |text: &str| Constants(text.into()).jemalloc_variable();
+        let jemalloc = |text: &str| RodataSection(text.into()).jemalloc_variable();
         let found = jemalloc("abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0");
         assert_eq!(found.as_deref(), Some("_RJEM_MALLOC_CONF"));
         assert_eq!(jemalloc("the variable MALLOC_CONF\0"), None);
-        let mimalloc = |text: &str| Constants(text.into()).mimalloc_variable();
+        let mimalloc = |text: &str| RodataSection(text.into()).mimalloc_variable();
         let large = mimalloc("mimalloc: error\0allow_large_os_pages\0");
         assert_eq!(large, Some("MIMALLOC_ALLOW_LARGE_OS_PAGES"));
         assert_eq!(mimalloc("allow_large_os_pages\0"), None);
@@ -511,9 +514,9 @@ mod tests {
             let path = folder.path().join("program");
             fs::write(&path, bytes).expect("it is written");
             if let Some(program) = ElfFacts::read(&path) {
-                let libraries = Libraries::of(&path, &program, &own_variable);
-                let constants = Constants::read(&path);
-                let _: ProgramAllocator = allocator_of(&path, &program, constants, &libraries);
+                let libraries = Libraries::of_program(&path, &program, &own_variable);
+                let rodata = RodataSection::read(&path);
+                let _: ProgramAllocator = detect_allocator(&path, &program, rodata, &libraries);
             }
         }
     }

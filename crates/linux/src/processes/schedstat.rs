@@ -17,12 +17,12 @@ pub struct SchedStat {
 impl SchedStat {
     /// Counts of the calling thread; `None` where the kernel does not keep them
     /// (`CONFIG_SCHED_INFO`).
-    pub fn now() -> Option<Self> {
+    pub fn of_this_thread() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
     }
 
     /// Counts of the first thread of a process.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn of_process(pid: u32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
     }
 
@@ -69,6 +69,6 @@ mod tests {
         let read = SchedStat::parse("5000000 7000000 12\n");
         assert_eq!(read, Some(SchedStat { ran, waited }));
         assert_eq!(SchedStat::parse("5"), None);
-        assert!(SchedStat::now().is_some());
+        assert!(SchedStat::of_this_thread().is_some());
     }
 }

@@ -2,7 +2,6 @@
 
 use nix::unistd::{Uid, User};
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -57,12 +56,6 @@ struct CachedName {
     at: Instant,
 }
 
-impl fmt::Debug for UserNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UserNames")
-    }
-}
-
 impl Default for UserNames {
     fn default() -> Self {
         Self::with_lookup(Box::new(|uid| {
@@ -83,7 +76,7 @@ impl UserNames {
 
     /// The user's name, without waiting for the name service.
     pub fn name(&self, uid: u32) -> UserName {
-        self.name_in(&mut self.lock(), uid)
+        self.cached_name_or_lookup(&mut self.lock(), uid)
     }
 
     /// As [`Self::name`], but waits up to `most` for the name service.
@@ -91,7 +84,7 @@ impl UserNames {
         let deadline = Instant::now() + most;
         let mut state = self.lock();
         loop {
-            let name = self.name_in(&mut state, uid);
+            let name = self.cached_name_or_lookup(&mut state, uid);
             let left = deadline.saturating_duration_since(Instant::now());
             if !name.pending || left.is_zero() {
                 return name;
@@ -101,7 +94,7 @@ impl UserNames {
         }
     }
 
-    fn name_in(&self, state: &mut NameCacheState, uid: u32) -> UserName {
+    fn cached_name_or_lookup(&self, state: &mut NameCacheState, uid: u32) -> UserName {
         if let Some(name) = state.local.name(uid) {
             return UserName {
                 text: name.to_owned(),
@@ -180,23 +173,23 @@ impl LocalUsers {
     fn name(&mut self, uid: u32) -> Option<&str> {
         if self.looked.is_none_or(|at| at.elapsed() > Self::LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            self.refresh();
+            self.reread_if_changed();
         }
         self.names.get(&uid).map(String::as_str)
     }
 
-    fn refresh(&mut self) {
+    fn reread_if_changed(&mut self) {
         let found = fs::metadata(PASSWD).ok();
         let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
         if version != self.version {
             self.version = version;
-            self.names = users(&fs::read(PASSWD).unwrap_or_default());
+            self.names = parse_passwd(&fs::read(PASSWD).unwrap_or_default());
         }
     }
 }
 
 /// Parses the users of a file in the format of passwd(5). The first name for a user id counts.
-fn users(passwd: &[u8]) -> HashMap<u32, String> {
+fn parse_passwd(passwd: &[u8]) -> HashMap<u32, String> {
     let mut names = HashMap::new();
     for line in String::from_utf8_lossy(passwd).lines() {
         let mut fields = line.split(':');
@@ -226,7 +219,7 @@ mod tests {
     fn a_passwd_file_is_read() {
         let text =
             b"root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:\nredis:x:106:1::/:\n+::::::\nbad\n\n";
-        let names = users(text);
+        let names = parse_passwd(text);
         assert_eq!(names.get(&0).map(String::as_str), Some("root"));
         assert_eq!(names.get(&106).map(String::as_str), Some("redis"));
         assert_eq!(names.len(), 2);

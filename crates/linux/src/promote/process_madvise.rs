@@ -5,6 +5,7 @@ use crate::processes::process::ProcessHandle;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -29,40 +30,24 @@ pub(crate) const PAGE_OUT: MadviseCall = madvise_call(21, "paging out zero pages
 pub(crate) const COLLAPSE: MadviseCall = madvise_call(25, "collapsing a region");
 pub(crate) const MADV_COLD: i32 = 20;
 
-fn advise(process: &ProcessHandle, start: u64, bytes: u64, advice: MadviseCall) -> Result<()> {
-    advise_ranges(process, &[range(start, bytes)], advice).map(drop)
-}
-
-fn range(start: u64, bytes: u64) -> libc::iovec {
-    libc::iovec {
-        iov_base: start as *mut _,
-        iov_len: usize_of(bytes),
-    }
-}
-
 /// Advises ranges; returns the number of bytes that were advised. The rest was refused.
 fn advise_ranges(
     process: &ProcessHandle,
-    ranges: &[libc::iovec],
+    ranges: &[Range<u64>],
     advice: MadviseCall,
 ) -> Result<u64> {
+    let iovec = |range: &Range<u64>| libc::iovec {
+        iov_base: range.start as *mut _,
+        iov_len: usize_of(range.end - range.start),
+    };
+    let ranges: Vec<libc::iovec> = ranges.iter().map(iovec).collect();
+    let (call, fd) = (libc::SYS_process_madvise, process.fd().as_raw_fd());
+    let (first, count) = (ranges.as_ptr(), ranges.len());
     // SAFETY: `ranges` is ours and lives through the call. The addresses in it are the target's,
     // and only the kernel interprets them, with the target's own page table and locks.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            process.fd().as_raw_fd(),
-            ranges.as_ptr(),
-            ranges.len(),
-            advice.number,
-            0u32,
-        )
-    };
-    if done < 0 {
-        Err(LinuxError::call(advice.call)(Errno::last()))
-    } else {
-        Ok(done.unsigned_abs())
-    }
+    let done = unsafe { libc::syscall(call, fd, first, count, advice.number, 0u32) };
+    let done = Errno::result(done).map_err(LinuxError::call(advice.call))?;
+    Ok(done.unsigned_abs())
 }
 
 /// Makes a region huge now (`MADV_COLLAPSE`). Takes about 0.4 ms where memory is not fragmented.
@@ -76,15 +61,16 @@ fn advise_ranges(
 /// - `EINVAL`: the region may not, or may no longer, be huge.
 /// - `ESRCH`: the process is gone.
 pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise(process, region.start(), HUGE_PAGE_BYTES, COLLAPSE)
+    let range = region.start()..region.end();
+    advise_ranges(process, &[range], COLLAPSE).map(drop)
 }
 
 /// A call that is refused faster than this did not search for a huge page.
-const WITHOUT_LOOKING: Duration = Duration::from_micros(500);
+const FAST_REFUSAL: Duration = Duration::from_micros(500);
 /// Time for which the call is repeated for one region. 64 such refusals take 5 ms on a machine of
 /// two cores. Each makes all cores hand over pages that were just touched (`lru_add_drain_all`). So
 /// on large machines fewer of them fit.
-const INSISTING: Duration = Duration::from_millis(10);
+const RETRY_TIME: Duration = Duration::from_millis(10);
 
 /// Whether a call that found no huge page is made again at once.
 ///
@@ -100,7 +86,7 @@ impl CollapseRetry {
     pub fn should_retry<T>(&mut self, result: &Result<T>, took: Duration) -> bool {
         self.so_far += took;
         let refused = matches!(result, Err(error) if error.errno() == Some(Errno::ENOMEM));
-        refused && took < WITHOUT_LOOKING && self.so_far < INSISTING
+        refused && took < FAST_REFUSAL && self.so_far < RETRY_TIME
     }
 }
 
@@ -108,7 +94,8 @@ impl CollapseRetry {
 /// Since 6.12 the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
 pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise(process, region.start(), BASE_PAGE_BYTES, SPLIT)
+    let page = region.start()..region.start() + BASE_PAGE_BYTES;
+    advise_ranges(process, &[page], SPLIT).map(drop)
 }
 
 /// Clears the access bits of whole regions together with their TLB entries (`MADV_COLD`). Returns
@@ -123,16 +110,16 @@ pub fn split_huge_page(process: &ProcessHandle, region: RegionAddr) -> Result<()
 /// - `EINVAL`: the first region is locked in memory.
 /// - `ENOMEM`: part of it is not mapped.
 /// - `ESRCH`: the process is gone.
-pub fn clear_accessed(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
-    let whole = |region: &RegionAddr| range(region.start(), HUGE_PAGE_BYTES);
-    let ranges: Vec<libc::iovec> = regions.iter().map(whole).collect();
+pub fn clear_access_bits(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
+    let ranges: Vec<Range<u64>> = regions.iter().map(|r| r.start()..r.end()).collect();
     let done = advise_ranges(process, &ranges, CLEAR)?;
     Ok((done / HUGE_PAGE_BYTES) as usize)
 }
 
 /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
 pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<()> {
-    advise(process, start, bytes, PAGE_OUT)
+    let range = start..start + bytes;
+    advise_ranges(process, &[range], PAGE_OUT).map(drop)
 }
 
 #[cfg(test)]
@@ -147,24 +134,24 @@ mod tests {
 
     #[test]
     fn a_call_that_the_kernel_did_not_try_is_repeated() {
-        let mut insisting = CollapseRetry::default();
+        let mut retry = CollapseRetry::default();
         for _ in 1..64 {
-            assert!(insisting.should_retry(&refused(Errno::ENOMEM), QUICK));
+            assert!(retry.should_retry(&refused(Errno::ENOMEM), QUICK));
         }
-        assert!(!insisting.should_retry(&Ok(()), QUICK));
+        assert!(!retry.should_retry(&Ok(()), QUICK));
     }
 
     #[test]
     fn a_call_that_was_tried_or_refused_otherwise_is_made_once() {
-        for (errno, took) in [(Errno::ENOMEM, WITHOUT_LOOKING), (Errno::EAGAIN, QUICK)] {
+        for (errno, took) in [(Errno::ENOMEM, FAST_REFUSAL), (Errno::EAGAIN, QUICK)] {
             assert!(!CollapseRetry::default().should_retry(&refused(errno), took));
         }
     }
 
     #[test]
     fn repeated_calls_are_bounded() {
-        let mut insisting = CollapseRetry::default();
-        let calls = (1..).find(|_| !insisting.should_retry(&refused(Errno::ENOMEM), QUICK));
+        let mut retry = CollapseRetry::default();
+        let calls = (1..).find(|_| !retry.should_retry(&refused(Errno::ENOMEM), QUICK));
         assert_eq!(calls, Some(143));
     }
 }

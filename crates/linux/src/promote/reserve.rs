@@ -15,7 +15,7 @@ use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::Pid;
-use process::{GIVE_BACK, SHRINK, SharedState};
+use process::{GIVE_BACK, ReserveSharedState, SHRINK};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ pub(crate) struct Reserve {
 struct ReserveProcess {
     pid: Pid,
     socket: OwnedFd,
-    shared: &'static SharedState,
+    shared: &'static ReserveSharedState,
     /// Number of the last request; answers carry it.
     request: u32,
 }
@@ -55,15 +55,12 @@ impl Reserve {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that holds the reserve.
-    pub(crate) fn is_process(&self, pid: u32) -> bool {
+    pub(crate) fn is_reserve_process(&self, pid: u32) -> bool {
         self.pid.load(Ordering::Relaxed) == pid
     }
 
-    /// What it holds and has done.
     pub(crate) fn state(&self) -> ReserveState {
-        let running = self.lock();
-        let state = running.as_ref().map(|running| running.shared.state());
+        let state = self.lock().as_ref().map(|running| running.shared.state());
         state.unwrap_or_default()
     }
 
@@ -81,26 +78,30 @@ impl Reserve {
                 empty.insert(started)
             }
         };
-        let result = reserve.set_target(target);
+        let result = match reserve.shared.set_target(target) {
+            // Its answer is not needed. It comes before that of a later request.
+            true => reserve.send(SHRINK),
+            false => Ok(()),
+        };
         if result.is_err() {
-            self.forget(&mut running);
+            self.end_process(&mut running);
         }
         result
     }
 
     /// Gives one huge page back to the kernel. Returns the CPU that has it on its list of free
     /// pages; `None` if the reserve is empty, or busy.
-    pub(crate) fn give_back(&self) -> Option<u32> {
+    pub(crate) fn give_back_page(&self) -> Option<u32> {
         let mut running = self.running.try_lock().ok()?;
         let reserve = running.as_mut()?;
         if reserve.shared.state().held == 0 {
             return None;
         }
-        match reserve.give_back() {
+        match reserve.give_back_page() {
             Ok(cpu) => cpu,
             Err(error) => {
                 tracing::warn!("the reserve of huge pages was lost: {error}");
-                self.forget(&mut running);
+                self.end_process(&mut running);
                 None
             }
         }
@@ -108,24 +109,24 @@ impl Reserve {
 
     /// Ends its process, which gives all huge pages back.
     pub(crate) fn stop(&self) {
-        self.forget(&mut self.lock());
+        self.end_process(&mut self.lock());
     }
 
-    fn forget(&self, running: &mut Option<ReserveProcess>) {
+    fn end_process(&self, running: &mut Option<ReserveProcess>) {
         *running = None;
         self.pid.store(0, Ordering::Relaxed);
     }
 }
 
-fn failed(errno: Errno) -> LinuxError {
+fn reserve_error(errno: Errno) -> LinuxError {
     LinuxError::call("asking the process that holds the reserve of huge pages")(errno)
 }
 
 impl ReserveProcess {
     fn start(most: u32) -> Result<Self> {
         let failed = LinuxError::call("starting a process for the reserve of huge pages");
-        let shared = SharedState::map().map_err(failed)?;
-        let serve = |socket, manager| process::serve(socket, manager, shared, most);
+        let shared = ReserveSharedState::map().map_err(failed)?;
+        let serve = |socket, manager| process::serve_manager(socket, manager, shared, most);
         // SAFETY: `process.rs` keeps to the contract.
         let (pid, socket) = unsafe { fork_helper(serve) }.map_err(failed)?;
         Ok(Self {
@@ -136,35 +137,25 @@ impl ReserveProcess {
         })
     }
 
-    fn set_target(&mut self, target: ReserveTarget) -> Result<()> {
-        if self.shared.set_target(target) {
-            // Its answer is not needed. It comes before that of a later request.
-            self.send(SHRINK)?;
-        }
-        Ok(())
-    }
-
     fn send(&mut self, call: u32) -> Result<()> {
         self.request = self.request.wrapping_add(1);
-        let mut packet = [0; 8];
-        packet[..4].copy_from_slice(&call.to_ne_bytes());
-        packet[4..].copy_from_slice(&self.request.to_ne_bytes());
+        let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        send(self.socket.as_raw_fd(), &packet, flags).map_err(failed)?;
-        Ok(())
+        let sent = send(self.socket.as_raw_fd(), &packet, flags);
+        sent.map(drop).map_err(reserve_error)
     }
 
-    fn give_back(&mut self) -> Result<Option<u32>> {
+    fn give_back_page(&mut self) -> Result<Option<u32>> {
         self.send(GIVE_BACK)?;
         let deadline = Instant::now() + WAIT;
         loop {
-            if !wait_readable(self.socket.as_fd(), deadline).map_err(failed)? {
+            if !wait_readable(self.socket.as_fd(), deadline).map_err(reserve_error)? {
                 return Ok(None);
             }
             let mut packet = [0; 8];
             let length = recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty());
-            if length.map_err(failed)? != packet.len() {
-                return Err(failed(Errno::ECONNRESET));
+            if length.map_err(reserve_error)? != packet.len() {
+                return Err(reserve_error(Errno::ECONNRESET));
             }
             let [a, b, c, d, request @ ..] = packet;
             // An answer to an earlier request, for which nothing waits.

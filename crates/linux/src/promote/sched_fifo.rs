@@ -11,7 +11,8 @@
 /// of the same priority that may run on no other CPU wait for it, a millisecond or two.
 pub fn with_sched_fifo<T>(call: impl FnOnce() -> T) -> T {
     let usual = Scheduling::of_this_thread();
-    let _usual = Scheduling::FIFO.set().then(|| SchedulingGuard(usual));
+    let is_set = Scheduling::FIFO.set_for_this_thread();
+    let _usual = is_set.then(|| SchedulingGuard(usual));
     call()
 }
 
@@ -20,7 +21,7 @@ struct SchedulingGuard(Scheduling);
 
 impl Drop for SchedulingGuard {
     fn drop(&mut self) {
-        if !self.0.set() {
+        if !self.0.set_for_this_thread() {
             tracing::warn!("the manager's own scheduling priority could not be restored");
         }
     }
@@ -54,7 +55,7 @@ impl Scheduling {
     }
 
     /// Sets it for this thread; returns whether that was allowed. If not, nothing changes.
-    pub(crate) fn set(self) -> bool {
+    pub(crate) fn set_for_this_thread(self) -> bool {
         let priority = libc::sched_param {
             sched_priority: self.priority,
         };

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper.rs: the system call
-//!    (pool.rs)                                 (message.rs)               |
+//!    (target_calls.rs)                         (message.rs)               |
 //!         ^                                                               |
 //!         +--------------------------- CallResult ------------------------+
 //! ```
@@ -16,15 +16,14 @@
 mod advice;
 mod helper;
 mod message;
-mod pool;
+mod target_calls;
 
-pub(crate) use advice::CLEARED_PER_CALL;
-pub(crate) use helper::{SOCKET, become_helper, clock_ns, exit};
+pub(crate) use helper::{SOCKET, become_helper, exit_process, read_clock_ns};
 pub use message::{CallResult, TargetRequest};
-pub use pool::{FinishedCall, TargetCalls};
+pub use target_calls::{LateCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
-use helper::serve;
+use helper::serve_requests;
 use message::receive_result;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,7 +31,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -44,8 +43,6 @@ use std::time::{Duration, Instant};
 pub struct CallHelper {
     socket: OwnedFd,
     helper: Pid,
-    /// Whether a call was sent that has not been answered.
-    busy: bool,
     /// Data received so far of an answer in several packets.
     received: Vec<u8>,
 }
@@ -59,49 +56,43 @@ impl CallHelper {
         reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
         // SAFETY: `helper.rs` keeps to the contract.
-        let started = unsafe { fork_helper(|socket, manager| serve(socket, manager)) };
+        let started = unsafe { fork_helper(|socket, manager| serve_requests(socket, manager)) };
         let (helper, socket) = started.map_err(failed)?;
         Ok(Self {
             socket,
             helper,
-            busy: false,
             received: Vec::new(),
         })
     }
 
     /// The helper's process id.
-    pub fn helper(&self) -> u32 {
+    pub fn helper_pid(&self) -> u32 {
         self.helper.as_raw().unsigned_abs()
     }
 
-    /// Makes the helper start a call. No other call can be made before its answer has come.
+    /// Makes the helper start a call. No other call may be made before its answer has come.
     pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
-        if self.busy {
-            return Err(failed(Errno::EBUSY));
-        }
         let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);
         let rights = passed.as_ref().map(|it| ControlMessage::ScmRights(it));
         let control = rights.as_slice();
-        let packet = [IoSlice::new(request.raw.bytes())];
+        let packet = [IoSlice::new(request.raw.as_bytes())];
         let socket = self.socket.as_raw_fd();
-        sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None).map_err(failed)?;
-        self.busy = true;
-        Ok(())
+        let sent = sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None);
+        sent.map(drop).map_err(helper_error)
     }
 
     /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
     pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {
-            if !wait_readable(self.socket.as_fd(), deadline).map_err(failed)? {
+            if !wait_readable(self.socket.as_fd(), deadline).map_err(helper_error)? {
                 return Ok(None);
             }
             let received = receive_result(self.socket.as_fd());
-            let (mut answer, is_last) = received.map_err(failed)?;
+            let (mut answer, is_last) = received.map_err(helper_error)?;
             self.received.append(&mut answer.data);
             if is_last {
                 answer.data = std::mem::take(&mut self.received);
-                self.busy = false;
                 return Ok(Some(answer));
             }
         }
@@ -123,7 +114,7 @@ pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<
         ForkResult::Parent { child } => Ok((child, ours)),
         ForkResult::Child => {
             serve(theirs.as_raw_fd(), manager);
-            exit()
+            exit_process()
         }
     }
 }
@@ -132,8 +123,8 @@ pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<
 pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout =
-            PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
+        let left_ms = left.as_micros().div_ceil(1000);
+        let timeout = PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], timeout) {
             Ok(0) if left.is_zero() => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
@@ -143,7 +134,7 @@ pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::R
     }
 }
 
-fn failed(errno: Errno) -> LinuxError {
+fn helper_error(errno: Errno) -> LinuxError {
     LinuxError::call("sending a call to the helper process")(errno)
 }
 
@@ -163,15 +154,10 @@ pub(crate) fn kill_helper(helper: Pid) {
     reap_ended_helpers();
 }
 
-/// Reaps the helpers that have ended by now.
 fn reap_ended_helpers() {
     if let Ok(mut left) = LEFT_BEHIND.lock() {
-        left.retain(|helper| {
-            matches!(
-                waitpid(*helper, Some(WaitPidFlag::WNOHANG)),
-                Ok(nix::sys::wait::WaitStatus::StillAlive)
-            )
-        });
+        let status = |helper: &Pid| waitpid(*helper, Some(WaitPidFlag::WNOHANG));
+        left.retain(|helper| matches!(status(helper), Ok(WaitStatus::StillAlive)));
     }
 }
 

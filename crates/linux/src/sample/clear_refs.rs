@@ -14,17 +14,17 @@ use crate::error::{LinuxError, Result};
 /// The call cannot be sliced. It holds the target's `mmap_lock` for writing, and write-locks all
 /// its mappings, for 5 to 7 ms per GiB of base pages. That includes pages that can never be huge.
 /// Every page fault waits for it.
-pub fn clear(pid: u32) -> Result<()> {
-    write(pid, "2", "clearing access bits through")
+pub fn clear_access_bits(pid: u32) -> Result<()> {
+    write_clear_refs(pid, "2", "clearing access bits through")
 }
 
 /// Clears the soft-dirty bits of a process (`CLEAR_REFS_SOFT_DIRTY`). Only for a child of the
 /// manager's own: other tools rely on the bits of their processes.
 pub(crate) fn clear_soft_dirty(pid: u32) -> Result<()> {
-    write(pid, "4", "clearing soft-dirty bits through")
+    write_clear_refs(pid, "4", "clearing soft-dirty bits through")
 }
 
-fn write(pid: u32, bits: &str, doing: &'static str) -> Result<()> {
+fn write_clear_refs(pid: u32, bits: &str, doing: &'static str) -> Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, bits).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => LinuxError::NoSuchProcess(pid),

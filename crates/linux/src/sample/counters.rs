@@ -4,57 +4,56 @@
 //! made-up counts, the calls on the kernel's software events.
 
 pub mod events;
-pub mod overhead;
-pub mod perf;
+pub mod overhead_meter;
+pub mod perf_counters;
 
-pub use events::{CounterEvents, CountersUnavailable, CpuIdentity, EventSet};
+pub use events::{CounterEventCodes, CountersUnavailable, CpuIdentity, WalkEventSet};
 
 use crate::error::Result;
 use crate::test_costs;
 use hawkeye_policy::Overhead;
-use overhead::{OverheadMeter, ThreadCounts};
-use perf::{PerfEvent, PerfSource};
+use overhead_meter::{OverheadMeter, ThreadCounts};
+use perf_counters::{PerfCounters, PerfEvent};
 use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
 
 /// Counters that work on this machine.
 #[derive(Clone, Debug)]
 pub struct WalkCounters {
-    events: EventSet,
+    events: WalkEventSet,
 }
 
 /// The counters of one process.
 #[derive(Debug)]
 pub struct ProcessCounters {
-    events: EventSet,
-    source: PerfSource,
+    events: WalkEventSet,
+    source: PerfCounters,
     meter: OverheadMeter,
 }
 
 impl WalkCounters {
     /// Finds the events that count page walks here, and tries on this process whether the kernel
     /// counts them.
-    pub fn find(overrides: CounterEvents) -> Result<Self, CountersUnavailable> {
+    pub fn find(overrides: CounterEventCodes) -> Result<Self, CountersUnavailable> {
         let given = test_costs::configured().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
-            return Err(CountersUnavailable::NotCounted(
-                "a test provides the costs".into(),
-            ));
+            let why = "a test provides the costs".into();
+            return Err(CountersUnavailable::NotCounted(why));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let events = events::choose(&CpuIdentity::parse(&cpuinfo), overrides)?;
-        PerfSource::open(std::process::id(), perf_events(&events))
+        let events = events::choose_events(&CpuIdentity::from_cpuinfo(&cpuinfo), overrides)?;
+        PerfCounters::open(std::process::id(), perf_events(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
     }
 
     /// The events that are counted.
-    pub fn events(&self) -> &EventSet {
+    pub fn events(&self) -> &WalkEventSet {
         &self.events
     }
 
     /// File descriptors per process of one thread. Each thread takes the same number, but all
     /// threads except the first are left uncounted if none are available.
-    pub fn descriptors(&self) -> usize {
+    pub fn descriptors_per_thread(&self) -> usize {
         perf_events(&self.events).len()
     }
 
@@ -63,7 +62,7 @@ impl WalkCounters {
     pub fn bind(&self, pid: u32) -> Result<ProcessCounters> {
         Ok(ProcessCounters {
             events: self.events,
-            source: PerfSource::open(pid, perf_events(&self.events))?,
+            source: PerfCounters::open(pid, perf_events(&self.events))?,
             meter: OverheadMeter::default(),
         })
     }
@@ -71,19 +70,19 @@ impl WalkCounters {
 
 impl ProcessCounters {
     /// What each thread's counters show now.
-    pub fn counts(&mut self) -> Result<ThreadCounts> {
-        self.source.read()
+    pub fn read_counts(&mut self) -> Result<ThreadCounts> {
+        self.source.read_counts()
     }
 
     /// The overhead since the last call; `None` if the process did not run.
-    pub fn overhead(&mut self) -> Result<Option<Overhead>> {
-        let counts = self.counts()?;
+    pub fn overhead_since_last_call(&mut self) -> Result<Option<Overhead>> {
+        let counts = self.read_counts()?;
         Ok(self.meter.update(counts, &self.events))
     }
 }
 
 /// Loads, stores if they are counted separately, cycles.
-fn perf_events(events: &EventSet) -> Vec<PerfEvent> {
+fn perf_events(events: &WalkEventSet) -> Vec<PerfEvent> {
     let event = |kind, config| PerfEvent { kind, config };
     let raw = |config| event(PERF_TYPE_RAW, config);
     let generic_cycles = event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES.into());

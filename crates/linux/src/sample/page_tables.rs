@@ -8,9 +8,9 @@ mod direct_map;
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::processes::mapping_records::{keep_new, mappings_of};
+use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};
 use crate::processes::mappings::Mapping;
-use direct_map::{page_with_unique_value, physical_frames};
+use direct_map::{count_physical_frames, page_with_unique_value};
 use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub const TABLES_PER_CALL: u32 = 512;
 
 /// Most regions for which one call can read access bits.
-pub const MARKED_PER_CALL: usize = 64;
+pub const ACCESS_BITS_PER_CALL: usize = 64;
 
 /// Frames of 64 TiB: the most physical memory that page tables of 4 levels can address.
 const MOST_FRAMES: u64 = 64 << 28;
@@ -69,8 +69,8 @@ impl BoundTarget {
     /// File descriptors of one target: its five links.
     pub const DESCRIPTORS: usize = 5;
 
-    /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
-    pub(crate) fn read_records(&self) -> BorrowedFd<'_> {
+    /// Runs the program that lists mappings; what it writes is for [`parse_mapping_records`].
+    pub(crate) fn mapping_list_link(&self) -> BorrowedFd<'_> {
         self.list.as_fd()
     }
 }
@@ -148,17 +148,16 @@ impl PageTableReader {
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_physical_memory_map(&mut self) -> Result<()> {
         let (page, value) = page_with_unique_value()?;
-        let frames = physical_frames().unwrap_or(MOST_FRAMES);
+        let frames = count_physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = value;
         bss.magic_va = page.address();
         bss.memory_frames = frames;
-        let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
+        let own = bind_program(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run_iterator(&own)?;
         if self.bss().direct_map == 0 {
-            return Err(LinuxError::Bpf(
-                "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown".into(),
-            ));
+            let why = "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown";
+            return Err(LinuxError::Bpf(why.into()));
         }
         Ok(())
     }
@@ -168,19 +167,19 @@ impl PageTableReader {
         let programs = &self.skel.progs;
         Ok(BoundTarget {
             pid,
-            walk: bind(programs.walk.as_fd(), pid)?,
-            list: bind(programs.list_mappings.as_fd(), pid)?,
-            find: bind(programs.find_mapping.as_fd(), pid)?,
-            scan: bind(programs.scan_zeros.as_fd(), pid)?,
-            marks: bind(programs.read_marks.as_fd(), pid)?,
+            walk: bind_program(programs.walk.as_fd(), pid)?,
+            list: bind_program(programs.list_mappings.as_fd(), pid)?,
+            find: bind_program(programs.find_mapping.as_fd(), pid)?,
+            scan: bind_program(programs.scan_zeros.as_fd(), pid)?,
+            marks: bind_program(programs.read_marks.as_fd(), pid)?,
         })
     }
 
     /// All mappings of the process, in address order. Empty for a process without an address space.
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
-    pub fn mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
-        list(&target.list).map(|records| mappings_of(&records))
+    pub fn list_mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
+        read_mapping_records(&target.list).map(|records| parse_mapping_records(&records))
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
@@ -198,10 +197,9 @@ impl PageTableReader {
             bss.mapping_found = 0;
             run_iterator(&target.find)?;
             let bss = self.bss();
-            errno = match bss.mapping_found {
+            match bss.mapping_found {
                 0 => return Ok(None),
-                error if error < 0 => Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
-                _ => {
+                1.. => {
                     let found = &bss.found_mapping;
                     return Ok(Some(Mapping {
                         range: found.start..found.end,
@@ -209,7 +207,8 @@ impl PageTableReader {
                         file_backed: found.has_file != 0,
                     }));
                 }
-            };
+                error => errno = Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
+            }
             if errno != Errno::EBUSY {
                 break;
             }
@@ -244,20 +243,16 @@ impl PageTableReader {
     ) -> Result<bool> {
         const MAX_RANGES: usize = 1024;
         while walk.next < walk.ranges.len() {
-            let rest = walk.ranges.get(walk.next..).unwrap_or(&[]);
-            let chunk = &rest[..rest.len().min(MAX_RANGES)];
+            let chunk = &walk.ranges[walk.next..];
+            let chunk = &chunk[..chunk.len().min(MAX_RANGES)];
             let bss = self.bss_mut();
             for (slot, range) in bss.walk_ranges.iter_mut().zip(chunk) {
-                *slot = types::address_range {
-                    start: range.start,
-                    end: range.end,
-                };
+                (slot.start, slot.end) = (range.start, range.end);
             }
-            let first = chunk.first().map_or(0, |range| range.start);
             bss.request = types::walk_request {
                 ranges: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
                 range: 0,
-                va: walk.from.unwrap_or(first),
+                va: walk.from.unwrap_or(chunk[0].start),
                 max_tables: TABLES_PER_CALL,
                 huge_only: u32::from(walk.detail == WalkDetail::HugeOnly),
             };
@@ -271,7 +266,7 @@ impl PageTableReader {
                     return Err(LinuxError::NoSuchProcess(target.pid));
                 }
                 let records = &bss.records[..bss.result.records as usize];
-                walk.found.extend(records.iter().map(sample));
+                walk.found.extend(records.iter().map(region_sample));
                 if bss.result.done != 0 {
                     walk.next += chunk.len();
                     walk.from = None;
@@ -288,7 +283,7 @@ impl PageTableReader {
     }
 
     /// One region as it is now; `None` where nothing is in it.
-    pub fn region(
+    pub fn read_region(
         &mut self,
         target: &BoundTarget,
         region: RegionAddr,
@@ -299,14 +294,14 @@ impl PageTableReader {
         Ok(found.pop())
     }
 
-    /// Reads which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed. `None` for
-    /// a region that is not mapped, or that changed during the read.
+    /// Reads which base pages of up to [`ACCESS_BITS_PER_CALL`] regions are marked accessed. `None`
+    /// for a region that is not mapped, or that changed during the read.
     pub fn read_access_bits(
         &mut self,
         target: &BoundTarget,
         regions: &[RegionAddr],
     ) -> Result<Vec<Option<AccessBitmap>>> {
-        let regions = &regions[..regions.len().min(MARKED_PER_CALL)];
+        let regions = &regions[..regions.len().min(ACCESS_BITS_PER_CALL)];
         let bss = self.bss_mut();
         bss.marked_regions = u32::try_from(regions.len()).unwrap_or(u32::MAX);
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
@@ -350,7 +345,7 @@ impl PageTableReader {
     }
 }
 
-fn sample(r: &types::region_record) -> RegionSample {
+fn region_sample(r: &types::region_record) -> RegionSample {
     RegionSample {
         region: RegionAddr::containing(r.va),
         present: r.present,
@@ -365,7 +360,7 @@ fn sample(r: &types::region_record) -> RegionSample {
     }
 }
 
-fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
+fn bind_program(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     info.task.tid = pid;
     let options = libbpf_sys::bpf_link_create_opts {
@@ -378,26 +373,26 @@ fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     let fd = unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
     };
-    owned_fd(fd, "binding a BPF program to a process")
+    owned_fd_or_error(fd, "binding a BPF program to a process")
 }
 
 /// Runs an iterator once. Its program writes nothing: the read returns when the program has
 /// finished.
 fn run_iterator(link: &OwnedFd) -> Result<()> {
-    let iterator = iterator(link)?;
-    while read(&iterator, &mut [0u8; 16])? > 0 {}
+    let iterator = create_iterator(link)?;
+    while read_iterator(&iterator, &mut [0u8; 16])? > 0 {}
     Ok(())
 }
 
 /// The records of a listing of mappings.
-fn list(link: &OwnedFd) -> Result<Vec<u8>> {
-    let iterator = iterator(link)?;
+fn read_mapping_records(link: &OwnedFd) -> Result<Vec<u8>> {
+    let iterator = create_iterator(link)?;
     let mut all = Vec::new();
     let mut some = [0u8; 32 << 10];
     let mut end = 0;
     loop {
-        let length = read(&iterator, &mut some)?;
-        let kept = keep_new(&mut some[..length], &mut end);
+        let length = read_iterator(&iterator, &mut some)?;
+        let kept = keep_new_records(&mut some[..length], &mut end);
         if kept == 0 {
             return Ok(all);
         }
@@ -405,13 +400,13 @@ fn list(link: &OwnedFd) -> Result<Vec<u8>> {
     }
 }
 
-fn iterator(link: &OwnedFd) -> Result<OwnedFd> {
+fn create_iterator(link: &OwnedFd) -> Result<OwnedFd> {
     // SAFETY: a plain system call on a descriptor that is open.
     let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
-    owned_fd(fd, "creating a BPF iterator")
+    owned_fd_or_error(fd, "creating a BPF iterator")
 }
 
-fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
+fn read_iterator(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
     loop {
         match nix::unistd::read(iterator, bytes) {
             // There are more objects than one read covers.
@@ -421,7 +416,7 @@ fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
     }
 }
 
-fn owned_fd(fd: i32, call: &'static str) -> Result<OwnedFd> {
+fn owned_fd_or_error(fd: i32, call: &'static str) -> Result<OwnedFd> {
     if fd < 0 {
         return Err(LinuxError::call(call)(Errno::from_raw(-fd)));
     }
@@ -439,7 +434,7 @@ mod tests {
             return;
         }
         let tables = PageTableReader::load().expect("the BPF programs load");
-        let frames = physical_frames().expect("the end of memory is known");
+        let frames = count_physical_frames().expect("the end of memory is known");
         let start = tables.bss().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");

@@ -10,7 +10,7 @@ use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
-use procfs::process::{MemoryMap, Process};
+use procfs::process::Process;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -44,48 +44,46 @@ impl Pagemap {
     }
 
     /// Reads the entries of the pages from `address` on.
-    pub(crate) fn read(&self, address: u64, entries: &mut [u8]) -> Result<()> {
-        let read = self
-            .file
-            .read_exact_at(entries, address / BASE_PAGE_BYTES * 8);
+    pub(crate) fn read_entries(&self, address: u64, entries: &mut [u8]) -> Result<()> {
+        let offset = address / BASE_PAGE_BYTES * 8;
+        let read = self.file.read_exact_at(entries, offset);
         read.map_err(|error| match error.kind() {
             // The process has ended.
             ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(self.pid),
-            _ => self.failed(error),
+            _ => self.read_error(error),
         })
     }
 
-    pub(crate) fn failed(&self, error: io::Error) -> LinuxError {
+    pub(crate) fn read_error(&self, error: io::Error) -> LinuxError {
         LinuxError::file("reading", format!("/proc/{}/pagemap", self.pid))(error)
     }
 }
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
-pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = process::read(pid, Process::smaps)?;
+pub fn read_mappings(pid: u32) -> Result<Vec<Mapping>> {
+    let maps = process::read_proc_entry(pid, Process::smaps)?;
+    let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
-    let mapping = |map: &MemoryMap| {
-        let mapping = Mapping::from_smaps(map);
-        let flags = ksm.effective_flags(mapping.flags);
-        Mapping { flags, ..mapping }
-    };
-    Ok(maps.iter().map(mapping).collect())
+    for mapping in &mut mappings {
+        mapping.flags = ksm.effective_flags(mapping.flags);
+    }
+    Ok(mappings)
 }
 
 /// Base pages of every populated region, without access bits: `accessed` repeats `present`. Pages
 /// that only this process maps count as written.
-pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> {
+pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> {
     let pagemap = Pagemap::open(pid)?;
     let mut found = Vec::new();
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     for range in ranges {
         for start in (range.start..range.end).step_by(usize_of(HUGE_PAGE_BYTES)) {
-            pagemap.read(start, &mut bytes)?;
+            pagemap.read_entries(start, &mut bytes)?;
             let region = RegionAddr::containing(start);
-            let mut sample = count(region, decode_u64s(&bytes), zero_frame());
+            let mut sample = count_region_pages(region, decode_u64s(&bytes), zero_page_frame());
             if sample.is_huge() {
                 let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
-                let kind = frame_run_kind(first);
+                let kind = read_frame_run_kind(first);
                 sample.order = PageOrder::of_region(kind != FrameRunKind::BasePages);
                 if kind == FrameRunKind::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
@@ -103,9 +101,9 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> 
 
 /// Whether an entry is a page that another process maps too. The zero page, which every process
 /// maps, does not count.
-pub(crate) fn is_shared(entry: u64) -> bool {
+pub(crate) fn is_shared_page(entry: u64) -> bool {
     let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
-    shared && Some(entry & FRAME) != zero_frame()
+    shared && Some(entry & FRAME) != zero_page_frame()
 }
 
 /// Kind of an aligned run of 512 frames.
@@ -120,11 +118,11 @@ enum FrameRunKind {
 
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
-fn frame_run_kind(first: u64) -> FrameRunKind {
+fn read_frame_run_kind(first: u64) -> FrameRunKind {
     let flags = |file: &File, frame: u64| {
         let mut bytes = [0u8; 8];
-        file.read_exact_at(&mut bytes, frame * 8)
-            .map(|()| u64::from_ne_bytes(bytes))
+        let read = file.read_exact_at(&mut bytes, frame * 8);
+        read.map(|()| u64::from_ne_bytes(bytes))
     };
     let both = File::open("/proc/kpageflags").and_then(|file| {
         let half = first + u64::from(PAGES_PER_REGION / 2);
@@ -142,29 +140,25 @@ fn frame_run_kind(first: u64) -> FrameRunKind {
 
 /// The frame of the shared zero page, found by a read of an unwritten page of our own. `None` where
 /// the kernel hides frames.
-fn zero_frame() -> Option<u64> {
+fn zero_page_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
     *FRAME_OF_ZEROS.get_or_init(|| {
         let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).ok()?;
         // SAFETY: the page was just mapped, and its memory is all zeros.
         let value = unsafe { page.start().cast::<u8>().read_volatile() };
-        let PagemapEntry(entry) = entry(std::process::id(), page.address()).ok()?;
+        let PagemapEntry(entry) = read_entry(std::process::id(), page.address()).ok()?;
         let zero = entry & PRESENT != 0 && entry & EXCLUSIVE == 0 && entry & FRAME != 0;
         (value == 0 && zero).then_some(entry & FRAME)
     })
 }
 
-fn count(
+fn count_region_pages(
     region: RegionAddr,
     entries: impl Iterator<Item = u64>,
     zero_frame: Option<u64>,
 ) -> RegionSample {
-    let mut present = 0;
-    let mut zero_mapped = 0;
-    let mut written = 0;
-    let mut swapped = 0;
-    let mut first_frame = None;
-    let mut contiguous = 0;
+    let (mut present, mut zero_mapped, mut written, mut swapped) = (0, 0, 0, 0);
+    let (mut first_frame, mut contiguous) = (None, 0);
     for (index, entry) in entries.enumerate() {
         let frame = entry & FRAME;
         if entry & PRESENT != 0 && Some(frame) == zero_frame {
@@ -196,9 +190,9 @@ fn count(
 }
 
 /// The entry of `/proc/PID/pagemap` for the page at an address.
-pub fn entry(pid: u32, address: u64) -> Result<PagemapEntry> {
+pub fn read_entry(pid: u32, address: u64) -> Result<PagemapEntry> {
     let mut bytes = [0u8; 8];
-    Pagemap::open(pid)?.read(address, &mut bytes)?;
+    Pagemap::open(pid)?.read_entries(address, &mut bytes)?;
     Ok(PagemapEntry(u64::from_ne_bytes(bytes)))
 }
 
@@ -214,10 +208,9 @@ impl PagemapEntry {
 
     /// The page's frame; 0 if the page is not present or frames are hidden.
     pub fn frame(self) -> u64 {
-        if self.0 & PRESENT != 0 {
-            self.0 & FRAME
-        } else {
-            0
+        match self.0 & PRESENT {
+            0 => 0,
+            _ => self.0 & FRAME,
         }
     }
 
@@ -239,9 +232,9 @@ mod tests {
     fn a_huge_page_looks_like_one_aligned_run_of_frames() {
         let run = |first: u64| (0..512).map(move |i| PRESENT | EXCLUSIVE | (first + i));
         let broken = run(1024).map(|e| if e & FRAME == 1030 { e + 4096 } else { e });
-        assert!(count(region(), run(1024), None).is_huge());
-        let unaligned = count(region(), run(1025), None);
-        let broken = count(region(), broken, None);
+        assert!(count_region_pages(region(), run(1024), None).is_huge());
+        let unaligned = count_region_pages(region(), run(1025), None);
+        let broken = count_region_pages(region(), broken, None);
         assert!(!unaligned.is_huge() && !broken.is_huge());
     }
 
@@ -254,7 +247,7 @@ mod tests {
             200..210 => SWAPPED,
             _ => 0,
         });
-        let sample = count(region(), entries, Some(7));
+        let sample = count_region_pages(region(), entries, Some(7));
         assert_eq!((sample.present, sample.maybe_shared), (107, 7));
         assert_eq!((sample.accessed, sample.swapped), (107, 10));
         assert_eq!(sample.zero_mapped, 93, "the zero page is no memory");
@@ -263,6 +256,8 @@ mod tests {
 
     #[test]
     fn frames_hidden_for_lack_of_privilege_are_no_huge_page() {
-        assert!(!count(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).is_huge());
+        assert!(
+            !count_region_pages(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).is_huge()
+        );
     }
 }

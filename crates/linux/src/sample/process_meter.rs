@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::processes::mappings::{self, vm};
 use crate::sample::counters::ProcessCounters;
 use crate::sample::page_tables::{BoundTarget, WalkDetail};
-use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_once};
+use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_one_window};
 use hawkeye_policy::run_rate::OverheadEstimate;
 use hawkeye_policy::{Overhead, ProcessIdentity, ProcessRules, RegionAddr, RegionSample};
 
@@ -32,7 +32,7 @@ pub struct MeasuredWindow {
 
 impl ProcessMeter {
     /// Prepares to measure a process. Fails if it is gone, or belongs to another user.
-    pub fn begin(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
+    pub fn open(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
         let counters = bits.counters.as_ref();
         Ok(Self {
             member: SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?,
@@ -45,32 +45,32 @@ impl ProcessMeter {
     }
 
     /// Measures for about a second.
-    pub fn window(&mut self) -> Result<MeasuredWindow> {
-        let regions = self.regions()?;
+    pub fn measure_window(&mut self) -> Result<MeasuredWindow> {
+        let regions = self.read_regions()?;
         self.windows += 1;
         let (bits, seed) = (&mut self.bits, self.windows);
-        let estimate = probe_once(bits, &self.member, &self.target, &regions, seed)?;
+        let estimate = probe_one_window(bits, &mut self.member, &self.target, &regions, seed)?;
         let counters = self.counters.as_mut();
-        let counted = counters.map_or(Ok(None), ProcessCounters::overhead)?;
+        let counted = counters.map_or(Ok(None), ProcessCounters::overhead_since_last_call)?;
         Ok(MeasuredWindow { estimate, counted })
     }
 
     /// All its regions that could be huge if nothing forbade it, as they are now.
-    pub fn regions(&mut self) -> Result<Vec<RegionSample>> {
+    pub fn read_regions(&mut self) -> Result<Vec<RegionSample>> {
         let (tables, target) = (&mut self.bits.tables, &self.target);
-        let mut mappings = tables.mappings(target)?;
+        let mut mappings = tables.list_mappings(target)?;
         // The base pages of MADV_NOHUGEPAGE memory cost the owner time, too.
         for mapping in &mut mappings {
             mapping.flags &= !vm::NOHUGEPAGE;
         }
-        let ranges = mappings::eligible(&mappings).ranges;
+        let ranges = mappings::eligible_ranges(&mappings).ranges;
         let mut regions = Vec::new();
         tables.walk(target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
         Ok(regions)
     }
 
     /// Counts the zero-filled base pages of a huge page; `None` if it is not, or no longer, huge.
-    pub fn zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>> {
+    pub fn count_zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>> {
         let all = hawkeye_policy::PAGES_PER_REGION;
         self.bits.tables.scan_zeros(&self.target, region, all)
     }

@@ -13,7 +13,7 @@ pub fn next_random(x: u64) -> u64 {
 /// A number below `bound`, from the high bits of a random number. It takes the upper half of the
 /// product, instead of a slow division.
 #[inline(always)]
-pub fn below(random: u64, bound: u64) -> u64 {
+pub fn random_below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 

@@ -17,8 +17,8 @@ pub(crate) mod damon;
 mod population;
 mod run_rate;
 
-pub(super) use access_bits::probe_once;
-pub use access_bits::{AccessBitBackend, estimate};
+pub(super) use access_bits::probe_one_window;
+pub use access_bits::{AccessBitBackend, estimate_overhead};
 
 use crate::error::Result;
 use crate::processes::mappings::{EligibleRanges, Mapping};
@@ -39,8 +39,10 @@ use std::time::{Duration, Instant};
 /// Result of a slice of work, or why it failed.
 pub type SliceResult<T> = Result<SliceProgress<T>>;
 
-/// The deadline of a slice, and the calls that it may make.
-pub struct SliceContext<'a> {
+/// A slice of work on one process: the calls that it may make, and its deadline.
+pub struct ProcessSlice<'a> {
+    /// The process.
+    pub member: &'a mut SampledProcess,
     /// Calls that take locks of the process.
     pub calls: &'a mut TargetCalls,
     /// End of the slice.
@@ -65,7 +67,7 @@ impl SampledProcess {
     /// Opens a process for management, under the given identity.
     pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessRules) -> Result<Self> {
         // `THP_enabled` in `/proc/PID/status` (since 5.0).
-        let status = process::read(pid, Process::status);
+        let status = process::read_proc_entry(pid, Process::status);
         Ok(Self {
             handle: ProcessHandle::open(pid)?,
             identity,
@@ -76,10 +78,10 @@ impl SampledProcess {
     }
 
     /// A sample of the process with these regions, of which only the population is known.
-    fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
+    fn population_sample(&self, regions: Vec<RegionSample>) -> ProcessSample {
         let process = self.handle.id;
         ProcessSample {
-            age: process::age(process),
+            age: process::process_age(process),
             ..ProcessSample::population(process, regions)
         }
     }
@@ -97,7 +99,7 @@ fn is_own_huge_page(region: &RegionSample) -> bool {
 }
 
 /// Bytes of the huge pages with memory of their own.
-fn own_huge_bytes(regions: &[RegionSample]) -> u64 {
+fn sum_huge_bytes(regions: &[RegionSample]) -> u64 {
     let huge = regions.iter().filter(|region| is_own_huge_page(region));
     huge.count() as u64 * HUGE_PAGE_BYTES
 }
@@ -133,7 +135,7 @@ impl SamplerBackend {
 /// does not answer.
 pub trait Sampler: Send {
     /// File descriptors per process, including its handle.
-    fn descriptors(&self) -> usize {
+    fn descriptors_per_process(&self) -> usize {
         ProcessHandle::DESCRIPTORS
     }
 
@@ -147,19 +149,14 @@ pub trait Sampler: Send {
 
     /// The mappings of a process, as they are now. Without BPF the loop must not call it: it takes
     /// the process's `mmap_lock`.
-    fn mappings(
+    fn list_mappings(
         &mut self,
         member: &SampledProcess,
         calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
-    fn start_window(
-        &mut self,
-        _member: &mut SampledProcess,
-        _needs: SampleKinds,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<()> {
+    fn start_window(&mut self, _slice: &mut ProcessSlice, _needs: SampleKinds) -> SliceResult<()> {
         Ok(SliceProgress::Done(()))
     }
 
@@ -168,20 +165,12 @@ pub trait Sampler: Send {
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    fn probe(
-        &mut self,
-        _member: &SampledProcess,
-        _turn: &mut SliceContext,
-    ) -> Result<Option<Duration>> {
+    fn continue_probing(&mut self, _slice: &mut ProcessSlice) -> Result<Option<Duration>> {
         Ok(None)
     }
 
     /// Reads all eligible regions of a process.
-    fn sample(
-        &mut self,
-        member: &mut SampledProcess,
-        turn: &mut SliceContext,
-    ) -> SliceResult<ProcessSample>;
+    fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample>;
 
     /// One region as it is now; `None` where nothing is mapped.
     fn read_region(
@@ -199,7 +188,7 @@ pub trait Sampler: Send {
     ///
     /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
     /// waited for it.
-    fn still_eligible(
+    fn is_still_eligible(
         &mut self,
         _member: &SampledProcess,
         _region: RegionAddr,
@@ -209,18 +198,14 @@ pub trait Sampler: Send {
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
-    fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64>;
+    fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64>;
 
     /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
-    fn huge_pages(
-        &mut self,
-        member: &mut SampledProcess,
-        turn: &mut SliceContext,
-    ) -> SliceResult<Vec<RegionSample>>;
+    fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>>;
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
     /// huge.
-    fn zero_pages(
+    fn count_zero_pages(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,

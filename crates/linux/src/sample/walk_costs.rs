@@ -7,8 +7,8 @@
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableReason};
 use crate::own_memory::OwnMemory;
-use crate::processes::process::{own_huge_bytes, thread_cpu};
-use crate::sample::random::{below, next_random, work_step};
+use crate::processes::process::{own_huge_bytes, thread_cpu_time};
+use crate::sample::random::{next_random, random_below, work_step};
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::saturating_cast::{i64_of, usize_of};
@@ -49,10 +49,18 @@ const READS_WORKING: u64 = 100_000;
 const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
-const STREAMS: [OrderedLoop; 3] = [ordered(1, 1, 0), ordered(1, 8, 0), ordered(1, 64, 0)];
+const STREAMS: [OrderedLoop; 3] = [
+    ordered_loop(1, 1, 0),
+    ordered_loop(1, 8, 0),
+    ordered_loop(1, 64, 0),
+];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedLoop; 3] = [ordered(16, 1, 0), ordered(16, 1, 16), ordered(16, 1, 64)];
+const STRIDES: [OrderedLoop; 3] = [
+    ordered_loop(16, 1, 0),
+    ordered_loop(16, 1, 16),
+    ordered_loop(16, 1, 64),
+];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -72,20 +80,21 @@ impl CurrentWalkCosts {
     /// The costs that were measured since the machine started. If there are none, a thread measures
     /// them while typical ones are used: a program should not wait for that. Its priority
     /// is the lowest, and [`measuring_cpu`] has its CPU time.
-    pub fn known_or_measuring(state_dir: &Path) -> Result<Self> {
-        if let Some(known) = known(&state_dir.join(FILE))? {
+    pub fn load_or_start_measuring(state_dir: &Path) -> Result<Self> {
+        let file = state_dir.join(FILE);
+        if let Some(known) = load(&file)? {
             return Ok(known.into());
         }
         let costs = Self::from(WalkCosts::typical());
-        let (measured, state_dir) = (Arc::clone(&costs.measured), state_dir.to_owned());
+        let measured = Arc::clone(&costs.measured);
         thread::spawn(move || {
             MEASURING_THREAD.store(gettid().as_raw(), Ordering::SeqCst);
             lower_priority_of_this_thread();
-            match known_or_measured(&state_dir) {
+            match measure_and_keep(&file) {
                 Ok(costs) => drop(measured.set(costs)),
                 Err(error) => tracing::warn!("{error}; typical costs of page walks are used"),
             }
-            let used_us = u64::try_from(thread_cpu().as_micros()).unwrap_or(u64::MAX);
+            let used_us = u64::try_from(thread_cpu_time().as_micros()).unwrap_or(u64::MAX);
             MEASURED_CPU_US.store(used_us, Ordering::SeqCst);
             MEASURING_THREAD.store(0, Ordering::SeqCst);
         });
@@ -126,17 +135,32 @@ pub fn measuring_cpu() -> Duration {
 
 /// Costs that were measured since the machine started. If there are none, measures them, which
 /// takes some seconds, and keeps them for the next manager.
-///
-/// Where they cannot be measured now, typical costs are used, and the next manager measures.
-pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
+pub fn load_or_measure(state_dir: &Path) -> Result<WalkCosts> {
     let file = state_dir.join(FILE);
-    if let Some(costs) = known(&file)? {
+    if let Some(costs) = load(&file)? {
         return Ok(costs);
     }
-    tracing::info!(
+    tracing::warn!(
         "measuring the cost of page walks: this takes some seconds, once after each start of the machine"
     );
-    let costs = match measure() {
+    measure_and_keep(&file)
+}
+
+/// The costs that a test gives, or those in the file. Processors do not change, and a restart of
+/// the machine deletes the file.
+fn load(file: &Path) -> Result<Option<WalkCosts>> {
+    if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
+        return Ok(Some(costs));
+    }
+    Ok(read_costs(file).unwrap_or_else(|why| {
+        own_files::set_aside_and_log("the record of page-walk costs is", file, &why);
+        None
+    }))
+}
+
+/// Where the costs cannot be measured now, typical costs are used, and the next manager measures.
+fn measure_and_keep(file: &Path) -> Result<WalkCosts> {
+    let costs = match measure_walk_costs() {
         Err(error @ LinuxError::NotMeasured(_)) => {
             tracing::warn!("{error}; typical costs are used until a manager starts again");
             return Ok(WalkCosts::typical());
@@ -144,23 +168,11 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
         measured => measured?,
     };
     // Costs that cannot be kept are measured again; nothing else depends on them.
-    let text = serde_json::to_vec(&costs).map_err(std::io::Error::other);
-    if let Err(error) = text.and_then(|text| own_files::replace(&file, &text)) {
+    let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
+    if let Err(error) = kept.and_then(|text| own_files::replace_file(file, &text)) {
         tracing::debug!("{} cannot be written: {error}", file.display());
     }
     Ok(costs)
-}
-
-/// The costs that a test gives, or those in the file. Processors do not change, and a restart of
-/// the machine deletes the file.
-fn known(file: &Path) -> Result<Option<WalkCosts>> {
-    if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
-        return Ok(Some(costs));
-    }
-    Ok(read(file).unwrap_or_else(|why| {
-        own_files::set_aside_and_log("the record of page-walk costs is", file, &why);
-        None
-    }))
 }
 
 /// Lets programs have most of a CPU that they need. At idle priority it might never end.
@@ -169,91 +181,83 @@ fn lower_priority_of_this_thread() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
 }
 
-fn read(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
-    let text = own_files::read(file, LONGEST_FILE)?;
-    text.map(|text| parse(&text)).transpose()
+fn read_costs(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
+    let text = own_files::read_trusted_file(file, LONGEST_FILE)?;
+    text.map(|text| parse_costs(&text)).transpose()
 }
 
-fn parse(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
+fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
-    if costs.is_sound() {
-        Ok(costs)
-    } else {
-        let why = "a cost is not over 0, or the footprints are not in ascending order";
-        Err(UnusableReason::Impossible(why.into()))
+    let why = "a cost is not over 0, or the footprints are not in ascending order";
+    match costs.is_sound() {
+        true => Ok(costs),
+        false => Err(UnusableReason::Impossible(why.into())),
     }
 }
 
 /// Measures the costs. Fails with [`LinuxError::NotMeasured`] if there are no huge pages to compare
 /// with.
-pub fn measure() -> Result<WalkCosts> {
+pub fn measure_walk_costs() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
-    let memory = crate::memory::system_memory::machine_use()?;
+    let memory = crate::memory::system_memory::machine_memory_use()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
-    let data = MeasuredMemory::huge(data_bytes)?;
-    let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let data_pages = pages(data_bytes);
+    let data = MeasuredMemory::map_huge_pages(data_bytes)?;
+    let small = MeasuredMemory::map_written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let data_pages = base_pages_in(data_bytes);
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
     let in_order = |order: OrderedLoop| {
-        walk_distance_cost(
+        measure_distance_cost(
             |n| small.ns_per_ordered_page(data_pages, order, n),
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
     };
-    let streamed = by_distance(&STREAMS, in_order);
-    let strided = by_distance(&STRIDES, in_order);
+    let streamed = costs_by_distance(&STREAMS, in_order);
+    let strided = costs_by_distance(&STRIDES, in_order);
     drop(small);
-    let near = MeasuredMemory::mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
-    let far = MeasuredMemory::mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
+    let near = MeasuredMemory::map_mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
+    let far = MeasuredMemory::map_mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
-    let by_footprint = FOOTPRINTS_BYTES
-        .iter()
-        .map(|&footprint_bytes| {
-            let costs = [
-                mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
-                    memory.ns_per_page_read(pages, ReadOrder::Independent, n)
-                }),
-                mirror_cost(&far, &data, footprint_bytes, |memory, pages, n| {
-                    memory.ns_per_page_read(pages, ReadOrder::Dependent, n)
-                }),
-                mirror_cost(&near, &data, footprint_bytes, |memory, pages, n| {
-                    memory.ns_per_read_amid(&data, pages, n)
-                }),
-            ];
-            random.extend(costs.map(|cost| (footprint_bytes, cost)));
-            let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
-            FootprintCosts {
-                footprint_bytes,
-                independent_ns,
-                dependent_ns,
-                alone_ns: alone_ns.max(dependent_ns),
-            }
-        })
-        .collect();
-    let by_distance = by_distance(&WORK_STEPS, |steps| {
-        mirror_cost(&near, &data, largest, |memory, pages, n| {
+    let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
+        let costs = [
+            mirrored_walk_cost(&near, &data, bytes, MeasuredMemory::ns_per_independent_read),
+            mirrored_walk_cost(&far, &data, bytes, MeasuredMemory::ns_per_dependent_read),
+            mirrored_walk_cost(&near, &data, bytes, |memory, pages, n| {
+                memory.ns_per_read_amid_others(&data, pages, n)
+            }),
+        ];
+        random.extend(costs.map(|cost| (bytes, cost)));
+        let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
+        FootprintCosts {
+            footprint_bytes: bytes,
+            independent_ns,
+            dependent_ns,
+            alone_ns: alone_ns.max(dependent_ns),
+        }
+    });
+    let by_distance = costs_by_distance(&WORK_STEPS, |steps| {
+        mirrored_walk_cost(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
     });
     random.extend(by_distance.iter().map(|cost| (largest, *cost)));
-    let cached = MeasuredMemory::mirrored_base_pages(
+    let cached = MeasuredMemory::map_mirrored_base_pages(
         FOOTPRINTS_BYTES[1],
         HUGE_PAGE_BYTES,
         CacheLines::OneOfEachPage,
     )?;
-    let reach = tlb_reach(&cached);
+    let reach = measure_tlb_reach(&cached);
     let costs = WalkCosts {
-        by_footprint,
+        by_footprint: by_footprint.into(),
         streamed,
         strided,
         by_distance,
         scattered_error: WalkCosts::LEAST_SCATTERED_ERROR,
-        data_independent_ns: data.least_ns_per_page_read(data_pages, ReadOrder::Independent),
-        data_dependent_ns: data.least_ns_per_page_read(data_pages, ReadOrder::Dependent),
+        data_independent_ns: least_ns(|n| data.ns_per_independent_read(data_pages, n)),
+        data_dependent_ns: least_ns(|n| data.ns_per_dependent_read(data_pages, n)),
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
@@ -265,7 +269,7 @@ pub fn measure() -> Result<WalkCosts> {
 }
 
 /// The costs of similar loops, by the distance between their pages.
-fn by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<DistanceCost> {
+fn costs_by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<DistanceCost> {
     let mut costs: Vec<DistanceCost> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
     costs.dedup_by(|a, b| a.apart_ns <= b.apart_ns);
@@ -275,22 +279,22 @@ fn by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<Di
 /// The cost of page walks in a footprint of `mirrors`. The same data is read once without page
 /// walks and once with them, so that the caches hold the same. The amount of memory does not depend
 /// on how much of its mirrors is read.
-fn mirror_cost(
+fn mirrored_walk_cost(
     mirrors: &MeasuredMemory,
     data: &MeasuredMemory,
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> DistanceCost {
-    let few = pages(mirrors.distinct_bytes.min(footprint_bytes));
-    walk_distance_cost(
-        |n| read(mirrors, pages(footprint_bytes), n),
+    let few = base_pages_in(mirrors.distinct_bytes.min(footprint_bytes));
+    measure_distance_cost(
+        |n| read(mirrors, base_pages_in(footprint_bytes), n),
         |n| read(data, few, n),
     )
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
 /// medians of pairs, since other load makes the machine faster and slower.
-fn walk_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
+fn measure_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
     let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let sorted = |part: fn(&(f64, f64)) -> f64| {
         let mut parts: Vec<f64> = pairs.iter().map(part).collect();
@@ -315,12 +319,12 @@ fn median_error(sorted: &[f64]) -> f64 {
     OF_ONE * width / (sorted.len() as f64).sqrt()
 }
 
-/// CPU time of some work of this thread, in nanoseconds. Time in which other programs have the
-/// processor does not count.
-fn cpu_ns(work: impl FnOnce()) -> f64 {
-    let before = thread_cpu();
-    work();
-    thread_cpu().saturating_sub(before).as_secs_f64() * 1e9
+/// CPU time of this thread per step of some work of `steps` steps, in nanoseconds. Time in which
+/// other programs have the processor does not count. `work` returns what it computed.
+fn ns_per_step<T>(steps: u64, work: impl FnOnce() -> T) -> f64 {
+    let before = thread_cpu_time();
+    std::hint::black_box(work());
+    thread_cpu_time().saturating_sub(before).as_secs_f64() * 1e9 / steps as f64
 }
 
 /// A loop over pages in ascending order, again and again.
@@ -334,20 +338,10 @@ struct OrderedLoop {
     work: u32,
 }
 
-const fn ordered(step: u64, lines: u64, work: u32) -> OrderedLoop {
+const fn ordered_loop(step: u64, lines: u64, work: u32) -> OrderedLoop {
     OrderedLoop { step, lines, work }
 }
 
-/// In which order pages are read.
-#[derive(Clone, Copy)]
-enum ReadOrder {
-    /// At random; the address is known before the last read returns.
-    Independent,
-    /// At random; the address depends on the last read.
-    Dependent,
-}
-
-/// A mapping of our own.
 struct MeasuredMemory {
     memory: OwnMemory,
     /// Memory behind the mapping, which may be mapped repeatedly.
@@ -355,7 +349,6 @@ struct MeasuredMemory {
     lines: CacheLines,
 }
 
-/// Which cache lines are read.
 #[derive(Clone, Copy)]
 enum CacheLines {
     /// Few enough lines to stay in the first-level cache.
@@ -366,9 +359,9 @@ enum CacheLines {
 impl MeasuredMemory {
     /// Written memory, at least nearly all of it under huge pages. Under base pages its reads would
     /// walk page tables as well, and walks would seem to cost nothing.
-    fn huge(bytes: u64) -> Result<Self> {
+    fn map_huge_pages(bytes: u64) -> Result<Self> {
         let before = own_huge_bytes()?;
-        let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
+        let area = Self::map_written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
             let (start, bytes) = (usize_of(area.memory.address()), area.memory.bytes());
@@ -391,8 +384,8 @@ impl MeasuredMemory {
     }
 
     /// Written memory, under huge pages or base pages as advised.
-    fn written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
-        let memory = OwnMemory::map(usize_of(bytes)).map_err(failed)?;
+    fn map_written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
+        let memory = OwnMemory::map(usize_of(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
         for offset in (0..memory.bytes()).step_by(usize_of(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
@@ -406,18 +399,18 @@ impl MeasuredMemory {
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
-    fn mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
-        let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
-        ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
-        let memory = OwnMemory::protected(usize_of(bytes), ProtFlags::PROT_NONE);
-        let memory = memory.map_err(failed)?;
+    fn map_mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
+        let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
+        ftruncate(&file, i64_of(file_bytes)).map_err(mapping_error)?;
+        let memory = OwnMemory::map_with_protection(usize_of(bytes), ProtFlags::PROT_NONE);
+        let memory = memory.map_err(mapping_error)?;
         let length = NonZeroUsize::new(usize_of(file_bytes)).unwrap_or(NonZeroUsize::MIN);
         for offset in (0..memory.bytes()).step_by(usize_of(file_bytes)) {
             let at = NonZeroUsize::new(usize_of(memory.address()) + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
             unsafe { mmap(at, length, ProtFlags::PROT_READ, flags, file.as_fd(), 0) }
-                .map_err(failed)?;
+                .map_err(mapping_error)?;
         }
         // A hypervisor that shadows our page tables must notice each page now, and not in the
         // measurement.
@@ -434,38 +427,34 @@ impl MeasuredMemory {
 
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
-    fn ns_per_read_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let ns = cpu_ns(|| {
+    fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
+        let other_pages = base_pages_in(other.memory.bytes() as u64);
+        ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
-                let (next, word) = self.read_random(x, pages, CacheLines::All);
+                let (next, word) = self.read_random_word(x, pages, CacheLines::All);
                 x = next.wrapping_add(word);
-                let page = below(
-                    x.rotate_left(32),
-                    other.memory.bytes() as u64 / BASE_PAGE_BYTES,
-                );
+                let page = random_below(x.rotate_left(32), other_pages);
                 for line in 0..64 {
-                    other.read(page * BASE_PAGE_BYTES + line * 64);
+                    other.read_word(page * BASE_PAGE_BYTES + line * 64);
                 }
             }
-            std::hint::black_box(x);
-        });
-        ns / READS_AMID as f64
+            x
+        })
     }
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
     fn ns_per_read_with_work(&self, pages: u64, steps: u32, seed: u64) -> f64 {
-        let ns = cpu_ns(|| {
+        ns_per_step(READS_WORKING, || {
             let (mut x, mut work) = (seed, seed);
             for _ in 0..READS_WORKING {
-                x = self.read_random(x, pages, self.lines).0;
+                x = self.read_random_word(x, pages, self.lines).0;
                 for _ in 0..steps {
                     work = work_step(work);
                 }
             }
-            std::hint::black_box((x, work));
-        });
-        ns / READS_WORKING as f64
+            (x, work)
+        })
     }
 
     /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
@@ -475,15 +464,15 @@ impl MeasuredMemory {
         let OrderedLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
         let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
-        let ns = cpu_ns(|| {
+        ns_per_step(ORDERED_PAGES, || {
             let mut x = turn;
             while left > 0 {
                 let until_end = (pages - page).div_ceil(step).min(left);
                 let mut offset = page * BASE_PAGE_BYTES;
                 for _ in 0..until_end {
-                    self.read(offset);
+                    self.read_word(offset);
                     for line in 1..lines {
-                        self.read(offset + line * apart);
+                        self.read_word(offset + line * apart);
                     }
                     for _ in 0..work {
                         x = work_step(x);
@@ -493,69 +482,69 @@ impl MeasuredMemory {
                 left -= until_end;
                 page = 0;
             }
-            std::hint::black_box(x);
-        });
-        ns / ORDERED_PAGES as f64
+            x
+        })
     }
 
     /// Reads a word of a random page, on a line chosen by the page or by a random number; returns
     /// the generator's next state and the word.
     #[inline(always)]
-    fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
+    fn read_random_word(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
-        let page = below(x, pages);
+        let page = random_below(x, pages);
         let line = match lines {
             CacheLines::OneOfEachPage => page & 63,
             CacheLines::All => x >> 20 & 63,
         };
-        (x, self.read(page * BASE_PAGE_BYTES + line * 64))
+        (x, self.read_word(page * BASE_PAGE_BYTES + line * 64))
     }
 
     #[inline(always)]
-    fn read(&self, offset: u64) -> u64 {
+    fn read_word(&self, offset: u64) -> u64 {
         debug_assert!(offset + 8 <= self.memory.bytes() as u64);
         let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
         unsafe { word.byte_add(usize_of(offset)).read_volatile() }
     }
 
-    /// The least time of several turns: other load on the machine can only add to it.
-    fn least_ns_per_page_read(&self, pages: u64, order: ReadOrder) -> f64 {
-        let turn = |n| self.ns_per_page_read(pages, order, n);
-        (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
+    /// Nanoseconds per read of a word on one of `pages` pages, at random. The address is known
+    /// before the last read returns.
+    fn ns_per_independent_read(&self, pages: u64, seed: u64) -> f64 {
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        ns_per_step(READS, || {
+            let mut x = seed;
+            for _ in 0..READS {
+                x = self.read_random_word(x, pages, self.lines).0;
+            }
+            x
+        })
     }
 
-    /// Nanoseconds per read of a word on one of `pages` pages.
-    fn ns_per_page_read(&self, pages: u64, order: ReadOrder, seed: u64) -> f64 {
+    /// The same, but the address depends on the last read.
+    fn ns_per_dependent_read(&self, pages: u64, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        let ns = cpu_ns(|| {
+        ns_per_step(READS, || {
             let mut x = seed;
-            // Two loops: if one chose between both, each read would wait for the last.
-            match order {
-                ReadOrder::Independent => {
-                    for _ in 0..READS {
-                        x = self.read_random(x, pages, self.lines).0;
-                    }
-                }
-                ReadOrder::Dependent => {
-                    for _ in 0..READS {
-                        let (next, word) = self.read_random(x, pages, self.lines);
-                        // The word is 0, which the processor cannot know.
-                        x = next.wrapping_add(word);
-                    }
-                }
+            for _ in 0..READS {
+                let (next, word) = self.read_random_word(x, pages, self.lines);
+                // The word is 0, which the processor cannot know.
+                x = next.wrapping_add(word);
             }
-            std::hint::black_box(x);
-        });
-        ns / READS as f64
+            x
+        })
     }
+}
+
+/// The least time of several turns: other load on the machine can only add to it.
+fn least_ns(measure: impl Fn(u64) -> f64) -> f64 {
+    (0..TURNS).map(measure).fold(f64::INFINITY, f64::min)
 }
 
 /// The largest number of base pages that are read at random hardly slower than a few: all their
 /// translations are in the TLB.
-fn tlb_reach(mirrors: &MeasuredMemory) -> u32 {
+fn measure_tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     let most = REACHES[REACHES.len() - 1];
-    let ns = |pages| mirrors.least_ns_per_page_read(pages, ReadOrder::Dependent);
+    let ns = |pages| least_ns(|n| mirrors.ns_per_dependent_read(pages, n));
     let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
@@ -563,11 +552,11 @@ fn tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     u32::try_from(reach).unwrap_or(u32::MAX)
 }
 
-fn pages(bytes: u64) -> u64 {
+fn base_pages_in(bytes: u64) -> u64 {
     bytes / BASE_PAGE_BYTES
 }
 
-fn failed(errno: nix::errno::Errno) -> LinuxError {
+fn mapping_error(errno: nix::errno::Errno) -> LinuxError {
     LinuxError::call("mapping memory to measure page walks")(errno)
 }
 
@@ -591,7 +580,7 @@ mod tests {
             walk_ns: 1.0,
             error_ns: 0.0,
         };
-        let found = by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let found = costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
     }
@@ -599,7 +588,7 @@ mod tests {
     #[test]
     fn impossible_costs_are_refused() {
         let costs = serde_json::to_value(WalkCosts::typical()).expect("costs serialize");
-        assert!(parse(costs.to_string().as_bytes()).is_ok());
+        assert!(parse_costs(costs.to_string().as_bytes()).is_ok());
         for (place, value) in [
             ("/by_footprint/1/footprint_bytes", 1.into()),
             ("/by_distance/0/walk_ns", 1e300.into()),
@@ -607,9 +596,12 @@ mod tests {
         ] {
             let mut costs = costs.clone();
             *costs.pointer_mut(place).expect("the JSON has this field") = value;
-            assert!(parse(costs.to_string().as_bytes()).is_err(), "{place}");
+            assert!(
+                parse_costs(costs.to_string().as_bytes()).is_err(),
+                "{place}"
+            );
         }
-        assert!(parse(b"{").is_err());
-        assert!(parse("[".repeat(60_000).as_bytes()).is_err());
+        assert!(parse_costs(b"{").is_err());
+        assert!(parse_costs("[".repeat(60_000).as_bytes()).is_err());
     }
 }

@@ -4,7 +4,7 @@ use super::CostRecorder;
 use crate::machine_costs::cache_sharing::CacheSharing;
 use crate::machine_costs::caches::{CacheSize, CoreCosts, ReadNsByBytes};
 use crate::statistics::{MedianAndRange, quantile};
-use hawkeye_linux::fields::field;
+use hawkeye_linux::fields::field_value;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
@@ -138,7 +138,7 @@ fn nearest_preset(core: &CoreCosts) -> ProcessorSpec {
 }
 
 fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
-    let maker = field(cpuinfo, "vendor_id").unwrap_or("");
+    let maker = field_value(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
         found.map(|cache| cache.bytes as f64)

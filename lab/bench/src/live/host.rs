@@ -2,13 +2,13 @@
 
 use super::Scale;
 use crate::error::{BenchError, BenchResult, bail, impossible};
-use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
     KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
 };
-use hawkeye_linux::probe::mthp_sizes::TouchCosts;
-use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_sizes};
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::probe;
+use hawkeye_linux::probe::mthp_sizes::{TouchCosts, touch_costs, try_sizes};
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop::{StopSignals, WaitResult, unblock_signals};
 use hawkeye_linux::{KernelBackend, MachineLease};
@@ -45,7 +45,7 @@ impl BenchHost {
     }
 
     fn prepared_lease() -> BenchResult<MachineLease> {
-        let mut lease = MachineLease::begin("bench")?;
+        let mut lease = MachineLease::acquire("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
@@ -100,9 +100,10 @@ impl BenchHost {
 
     pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
         let none = || impossible!("another manager has the machine now");
-        let mut means = self.lease.as_ref().ok_or_else(none)?.kernel_backend()?;
-        let costs = walk_costs::known_or_measured(&state_dir())?;
-        means.prepare_overhead(costs.into(), CounterEvents::default());
+        let lease = self.lease.as_ref().ok_or_else(none)?;
+        let mut means = probe::kernel_backend(lease.decision())?;
+        let costs = walk_costs::load_or_measure(&state_dir())?;
+        means.prepare_overhead(costs.into(), CounterEventCodes::default());
         Ok(means)
     }
 
@@ -189,7 +190,7 @@ fn restore_on_signals() -> BenchResult<()> {
 
 /// Memory available without swapping or evicting anything, in bytes.
 pub fn available_bytes() -> u64 {
-    hawkeye_linux::memory::system_memory::machine_use().map_or(0, |memory| {
+    hawkeye_linux::memory::system_memory::machine_memory_use().map_or(0, |memory| {
         memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }

@@ -99,7 +99,7 @@ pub fn manage_processes(
     let handles: BenchResult<Vec<_>, _> =
         pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
     let scope = ManagedTarget::Processes(handles?);
-    let before = hawkeye_linux::processes::process::own_cpu();
+    let before = hawkeye_linux::processes::process::own_cpu_time();
     let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
     let mut manager = Manager::new(machine, policy, settings)?;
     while manager.run_due_work() != LoopWakeReason::Stop {

@@ -2,7 +2,7 @@
 
 use super::NamedRows;
 use super::prelude::*;
-use hawkeye_linux::processes::process::own_cpu;
+use hawkeye_linux::processes::process::own_cpu_time;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager};
@@ -80,14 +80,14 @@ fn manage_crowd(
     let settings = Settings::default();
     let policy = Box::new(ByAccessMap::hawkeye_g(settings.average));
     let mut manager = Manager::new(machine, policy, settings)?;
-    let (cpu_before, began) = (own_cpu(), manager.machine().now());
+    let (cpu_before, began) = (own_cpu_time(), manager.machine().now());
     let mut first_step = None;
     while manager.run_due_work() != LoopWakeReason::Stop && manager.machine().now() < began + length
     {
-        first_step.get_or_insert_with(|| own_cpu().saturating_sub(cpu_before));
+        first_step.get_or_insert_with(|| own_cpu_time().saturating_sub(cpu_before));
     }
     let machine = manager.machine();
-    let cpu = own_cpu().saturating_sub(cpu_before).as_secs_f64();
+    let cpu = own_cpu_time().saturating_sub(cpu_before).as_secs_f64();
     let wall = machine.now().saturating_sub(began).as_secs_f64();
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let sweeps = machine.scan_costs().unwrap_or_default();

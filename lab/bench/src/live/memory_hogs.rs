@@ -20,7 +20,7 @@ impl MemoryHogs {
     pub fn fill_until_percent(program: &Path, percent: f64) -> BenchResult<Self> {
         let mut neighbours = Vec::new();
         loop {
-            let machine = system_memory::machine_use()?;
+            let machine = system_memory::machine_memory_use()?;
             let used_percent = machine.percent();
             if used_percent >= percent - NEARLY_PERCENT {
                 return Ok(Self {

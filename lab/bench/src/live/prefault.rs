@@ -102,9 +102,9 @@ pub(super) fn prefault_process(
     warm: u64,
     room: u64,
 ) -> BenchResult<Prefaulter> {
-    let filler = Prefaulter::begin(rate, None)?.wait_ready()?;
+    let filler = Prefaulter::start_loading(rate, None)?.wait_ready()?;
     filler.follow(pid, warm)?;
-    for process in filler.followed() {
+    for process in filler.followed_processes() {
         filler.set_prefault_room(process, room * HUGE_PAGE_BYTES);
     }
     Ok(filler)

@@ -20,9 +20,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut longest = Duration::ZERO;
         for _ in 0..TIMES {
             let target = tables.bind(pid)?;
-            let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+            let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
             let begun = Instant::now();
-            clear_refs::clear(pid)?;
+            clear_refs::clear_access_bits(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);
             std::thread::sleep(Duration::from_millis(10));
             let mut regions = Vec::new();

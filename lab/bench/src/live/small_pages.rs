@@ -6,7 +6,7 @@ use super::programs::start_reader;
 use crate::calibrate;
 use crate::simulated::small_pages::{BlockLayout, measure_block_reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
-use hawkeye_linux::page_sizes::{read_mapped_sizes, setting_file, sizes_with_switch};
+use hawkeye_linux::page_sizes::{available_mthp_sizes, read_mapped_sizes, size_setting_file};
 use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrders};
@@ -70,7 +70,7 @@ struct SmallPageFigures {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, rounds, turns) = scale.short_or_long((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);
-    if !sizes_with_switch(thp).contains(PageOrder::CONTIGUOUS) {
+    if !available_mthp_sizes(thp).contains(PageOrder::CONTIGUOUS) {
         bail!("this kernel has no pages of 64 KiB: Linux 6.8 or later is needed");
     }
     require_available_bytes(4 * (mib << 20))?;
@@ -236,12 +236,12 @@ fn set_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
     let or = |on: bool, otherwise| if on { "always" } else { otherwise };
     host.set_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
-    for order in sizes_with_switch(thp)
+    for order in available_mthp_sizes(thp)
         .iter()
         .filter(|order| *order < PageOrder::HUGE)
     {
         let on = sizes.contains(order);
-        host.set_file(&setting_file(thp, order), or(on, "never"))?;
+        host.set_file(&size_setting_file(thp, order), or(on, "never"))?;
     }
     Ok(())
 }

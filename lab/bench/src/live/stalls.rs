@@ -29,7 +29,7 @@ struct ComparedSide {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let machine = hawkeye_linux::memory::system_memory::machine_use()?;
+    let machine = hawkeye_linux::memory::system_memory::machine_memory_use()?;
     let mib = WANTED_MIB.min((machine.total_bytes >> 20) / 100 * MACHINE_PERCENT);
     let (own_mib, beside_mib) = scale.short_or_long((256, 128), (mib / 3 * 2, mib / 3));
     // Short, because the host's behaviour changes from second to second, and should affect all

@@ -7,11 +7,11 @@ use super::prelude::*;
 use super::programs::NINE;
 use super::programs::program_speed::measure_turn;
 use super::walk_rate::{CLASSES, class_of, estimates_running};
-use hawkeye_linux::fields::field;
+use hawkeye_linux::fields::field_value;
 use hawkeye_linux::processes::process::{ResourceUse, resource_use};
-use hawkeye_linux::sample::counters::overhead::{EventCounts, OverheadMeter, ThreadCounts};
+use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
-    CounterEvents, CountersUnavailable, CpuIdentity, EventSet, WalkCounters,
+    CounterEventCodes, CountersUnavailable, CpuIdentity, WalkCounters, WalkEventSet,
 };
 use hawkeye_policy::Overhead;
 use serde::Serialize;
@@ -133,7 +133,7 @@ impl CounterReadings {
 
     /// Walk cycles of user mode over cycles of all modes. Estimates, too, are shares of all CPU
     /// time, but counters count user mode alone.
-    fn overhead(&self, events: &EventSet) -> BenchResult<Overhead> {
+    fn overhead(&self, events: &WalkEventSet) -> BenchResult<Overhead> {
         let counted = self.counted_between();
         if counted.loads + counted.stores == 0 {
             bail!(
@@ -160,7 +160,7 @@ impl CountedProgram {
         program: &'static str,
         estimate: Overhead,
         readings: &CounterReadings,
-        events: &EventSet,
+        events: &WalkEventSet,
     ) -> BenchResult<Self> {
         let counted = readings.overhead(events)?;
         let class = class_of(estimate.percent);
@@ -179,7 +179,7 @@ impl CountedProgram {
 }
 
 impl CountedEvents {
-    fn of(events: &EventSet) -> Self {
+    fn of(events: &WalkEventSet) -> Self {
         let code = |raw: u64| format!("{raw:#x}");
         Self {
             name: events.name,
@@ -192,12 +192,14 @@ impl CountedEvents {
 
 impl VerifyResults {
     /// Results without any program yet, on the machine that these texts of the kernel describe.
-    fn on_machine(cpuinfo: &str, osrelease: &str, events: &EventSet) -> Self {
+    fn on_machine(cpuinfo: &str, osrelease: &str, events: &WalkEventSet) -> Self {
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
-            cpu: CpuIdentity::parse(cpuinfo).to_string(),
-            cpu_name: field(cpuinfo, "model name").unwrap_or_default().to_owned(),
+            cpu: CpuIdentity::from_cpuinfo(cpuinfo).to_string(),
+            cpu_name: field_value(cpuinfo, "model name")
+                .unwrap_or_default()
+                .to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
             events: CountedEvents::of(events),
             program_mib: PROGRAM_MIB,
@@ -244,7 +246,8 @@ impl fmt::Display for VerifyResults {
 /// # Errors
 /// There are none, or their events are not known. The error says what to do.
 pub fn find_counters() -> BenchResult<WalkCounters> {
-    WalkCounters::find(CounterEvents::default()).map_err(|none| impossible!("{}", advice(&none)))
+    WalkCounters::find(CounterEventCodes::default())
+        .map_err(|none| impossible!("{}", advice(&none)))
 }
 
 /// Why nothing is counted, and what to do.
@@ -293,7 +296,7 @@ fn measure(
     // First the count, because estimating clears access bits, which causes page walks.
     program.go()?;
     let readings = CounterReadings::take(
-        || Ok((bound.counts()?, resource_use(pid)?)),
+        || Ok((bound.read_counts()?, resource_use(pid)?)),
         || std::thread::sleep(COUNTING),
     );
     program.stop()?;

@@ -144,7 +144,7 @@ fn estimates(
     let mut windows = Vec::new();
     let mut seed = 1;
     while windows.is_empty() || windows.len() < count && Instant::now() < until {
-        let estimate = sampler::estimate(&mut bits, pid, seed)?;
+        let estimate = sampler::estimate_overhead(&mut bits, pid, seed)?;
         seed += 1;
         windows.push(
             estimate

@@ -18,7 +18,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             host.start_workload(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
         let pid = workload.wait_ready()?.pid;
         let target = tables.bind(pid)?;
-        let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut regions = Vec::new();
         tables.walk(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
         for (limit, what) in [

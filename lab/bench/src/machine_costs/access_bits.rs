@@ -22,7 +22,7 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
     let pid = std::process::id();
     let once = || {
         let begun = Instant::now();
-        clear_refs::clear(pid).map(|()| nanoseconds(begun))
+        clear_refs::clear_access_bits(pid).map(|()| nanoseconds(begun))
     };
     let [cleared] = measure_turns(|| {
         let alone = once()?;

@@ -8,7 +8,7 @@
 use super::cache_sharing::{self, CacheSharing};
 use super::prelude::*;
 use super::read_overlap::{self, ReadOverlap};
-use hawkeye_linux::sample::random::{below, next_random, work_step};
+use hawkeye_linux::sample::random::{next_random, random_below, work_step};
 use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
 use std::ops::Range;
@@ -164,7 +164,7 @@ fn one_of_each_page(pages: usize) -> Vec<u32> {
     let mut random = 1;
     let lines = (0..pages).map(|page| {
         random = next_random(random);
-        (page * lines_per_page) as u32 + below(random, lines_per_page as u64) as u32
+        (page * lines_per_page) as u32 + random_below(random, lines_per_page as u64) as u32
     });
     let mut order: Vec<u32> = lines.collect();
     WorkloadRng::new(1, 0).shuffle(&mut order);

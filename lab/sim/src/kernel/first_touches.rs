@@ -1,6 +1,6 @@
 //! First touches of programs' memory: the input of prefault. The live manager gets it from its BPF
-//! program (`crates/linux/src/bpf/frontier.bpf.c`). The rules and figures here are those of that
-//! program (`frontier.h`).
+//! program (`crates/linux/src/bpf/fault_trace.bpf.c`). The rules and figures here are those of that
+//! program (`fault_trace.h`).
 //!
 //! Differences: the kernel has no clock of its own, and also reports a program that steps too fast
 //! to be filled ahead of. No program is suppressed, and nothing is lost between threads.

@@ -8,13 +8,13 @@ use crate::daemon::protocol::{DaemonRequest, Reply};
 use crate::daemon::{client, default_socket};
 use crate::first_touch::{self, HugePageSources};
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindow, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
@@ -35,19 +35,20 @@ const SEARCHED: usize = 512;
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
-    let decision = probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+    let decision =
+        probe::decide_kernel_methods(&probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?)?;
     let mut means = probe::kernel_backend(&decision)?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
     let manager = running_manager(&state, pid);
-    let costs = walk_costs::known_or_measured(&state)?;
-    means.prepare_overhead(costs.into(), CounterEvents::default());
+    let costs = walk_costs::load_or_measure(&state)?;
+    means.prepare_overhead(costs.into(), CounterEventCodes::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
-            let mut measuring = ProcessMeter::begin(bits, pid)?;
+            let mut measuring = ProcessMeter::open(bits, pid)?;
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
-            let regions = measuring.regions()?;
+            let regions = measuring.read_regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = count_zeros(&mut measuring, &huge)?;
             let cost = if huge.is_empty() && base.is_empty() {
@@ -59,8 +60,9 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
             let ranges =
-                hawkeye_linux::processes::mappings::eligible(&pagemap::mappings(pid)?).ranges;
-            let regions = pagemap::population(pid, &ranges)?;
+                hawkeye_linux::processes::mappings::eligible_ranges(&pagemap::read_mappings(pid)?)
+                    .ranges;
+            let regions = pagemap::read_population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let none = rank_regions(&base, &[]);
             (
@@ -74,11 +76,12 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
     if !process.is_alive() {
         bail!("process {pid} ended while it was measured");
     }
-    let groups = CgroupLimits::of_this_machine().read(Duration::ZERO, &[process.id]);
+    let groups =
+        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
     let fullest = groups
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
-    let surroundings = HugePageContext::of(pid)?;
+    let surroundings = HugePageContext::of_process(pid)?;
     Ok(AdviceFacts {
         pid,
         seconds,
@@ -93,7 +96,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
             HugePageSources::of_machine(surroundings.settings.enabled.as_deref()),
         ),
         surroundings,
-        memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
+        memory: system_memory::machine_memory_use()
+            .context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts {
             name: group.name,
             usage: group.usage,
@@ -123,7 +127,7 @@ fn measure_windows(
     let mut windows = Vec::new();
     loop {
         let next = Instant::now() + EVERY;
-        windows.push(measuring.window()?);
+        windows.push(measuring.measure_window()?);
         let now = Instant::now();
         tell(&format!(
             "{:.0} of {seconds:.0} s",
@@ -207,7 +211,7 @@ fn count_zeros(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<Ze
     let threshold = BloatThreshold::default().zero_pages();
     let mut zeros = ZeroPageFacts::default();
     for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {
-        let Some(pages) = measuring.zero_pages(region.region)? else {
+        let Some(pages) = measuring.count_zero_pages(region.region)? else {
             continue;
         };
         zeros.searched += 1;

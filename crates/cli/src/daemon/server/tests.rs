@@ -4,7 +4,7 @@ use super::*;
 use crate::view::{
     AddressStrip, Explanation, JournalEntryView, ProcessExplanation, RegionExplanation, StripColumn,
 };
-use hawkeye_linux::processes::access::Credentials;
+use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const STRANGER: Peer = of_uid(65_532);
 
 const fn of_uid(uid: u32) -> Peer {
     Peer {
-        credentials: Some(Credentials {
+        credentials: Some(ClientCredentials {
             uid,
             gid: uid,
             user_namespace: None,

@@ -4,7 +4,7 @@ use super::read_setting;
 use super::saved_settings::{self, SettingChange, SettingChanges, WritableSettingFiles};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
@@ -26,9 +26,9 @@ struct KernelSettingsGuardState {
     allowed: WritableSettingFiles,
     changes: SettingChanges,
     /// The value at which this guard left each setting that it has set or put back.
-    left: BTreeMap<PathBuf, String>,
+    last_values: BTreeMap<PathBuf, String>,
     /// Settings that another program has changed since. The guard no longer touches them.
-    others: BTreeMap<PathBuf, String>,
+    changed_by_others: BTreeSet<PathBuf>,
 }
 
 /// The result of putting one setting back.
@@ -77,7 +77,7 @@ impl fmt::Display for RestoredKernelSetting {
 
 impl KernelSettingsGuard {
     /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
-    /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
+    /// caller holds the [`ManagerLock`](crate::machine_lease::manager_lock::ManagerLock), so no other
     /// manager changes settings. What cannot be put back is kept for later and does not prevent the
     /// start.
     pub fn start(state_dir: &Path) -> Result<Self> {
@@ -86,8 +86,8 @@ impl KernelSettingsGuard {
 
     /// As [`Self::start`], for the files in `allowed`.
     pub fn start_with(state_dir: &Path, allowed: WritableSettingFiles) -> Result<Self> {
-        let file = saved_settings::file_in(state_dir);
-        let (outcomes, changes) = restore_file(&file, &allowed)?;
+        let file = saved_settings::settings_file_in(state_dir);
+        let (outcomes, changes) = restore_saved_settings(&file, &allowed)?;
         for outcome in &outcomes {
             match outcome.became {
                 SettingRestoreResult::PutBack => tracing::info!("{outcome}"),
@@ -100,8 +100,8 @@ impl KernelSettingsGuard {
             file,
             allowed,
             changes,
-            left: BTreeMap::new(),
-            others: BTreeMap::new(),
+            last_values: BTreeMap::new(),
+            changed_by_others: BTreeSet::new(),
         }))))
     }
 
@@ -116,7 +116,7 @@ impl KernelSettingsGuard {
     /// - [`LinuxError::ChangedByOthers`] or [`LinuxError::NotASetting`].
     /// - The setting cannot be written.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
-        lock(&self.0).set(path, value)
+        lock_state(&self.0).set(path, value)
     }
 
     /// Puts a setting back now, if it was changed and still has the value set.
@@ -124,7 +124,7 @@ impl KernelSettingsGuard {
     /// # Errors
     /// The setting cannot be written. It stays on the list.
     pub fn put_back(&mut self, path: &Path) -> Result<()> {
-        lock(&self.0).put_back(path)
+        lock_state(&self.0).put_back(path)
     }
 
     /// A handle for code that changes settings while the guard is kept elsewhere.
@@ -141,20 +141,20 @@ impl KernelSettingsHandle {
     /// gone.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
-        lock(&guard).set(path, value)
+        lock_state(&guard).set(path, value)
     }
 
     /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
-            Some(guard) => lock(&guard).put_back(path),
+            Some(guard) => lock_state(&guard).put_back(path),
             None => Ok(()),
         }
     }
 }
 
 /// A thread that panicked changed at most one setting, already on the list: poison is ignored.
-fn lock(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
+fn lock_state(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -166,7 +166,7 @@ impl KernelSettingsGuardState {
         let now = read_setting(path)?;
         self.check_unchanged(path, &now)?;
         if now == value {
-            self.left.insert(path.to_owned(), now);
+            self.last_values.insert(path.to_owned(), now);
             return Ok(());
         }
         let before = self.changes.get(path).cloned();
@@ -177,7 +177,7 @@ impl KernelSettingsGuardState {
         change.set.push(value.to_owned());
         // A change must be on disk before it is made.
         self.save_change(path, Some(change.clone()))?;
-        if let Err(error) = write(path, value) {
+        if let Err(error) = write_existing_file(path, value) {
             if let Err(error) = self.save_change(path, before) {
                 tracing::warn!("{error}");
             }
@@ -185,7 +185,7 @@ impl KernelSettingsGuardState {
         }
         // The kernel rounds some values, and shows other words than it accepts.
         let left = read_setting(path).unwrap_or_else(|_| value.to_owned());
-        self.left.insert(path.to_owned(), left.clone());
+        self.last_values.insert(path.to_owned(), left.clone());
         if change.set != [left.clone()] {
             change.set = vec![left];
             self.save_change(path, Some(change))?;
@@ -195,18 +195,15 @@ impl KernelSettingsGuardState {
 
     /// Checks that a setting still has the value at which this guard left it, if it has set it.
     fn check_unchanged(&mut self, path: &Path, now: &str) -> Result<()> {
-        let others = self.others.contains_key(path);
-        let ours = self.left.get(path);
-        if !others && ours.is_none_or(|ours| ours == now) {
-            return Ok(());
-        }
-        if !others {
-            tracing::warn!(
-                "{} was changed from {} to {now} by another program: HawkEye does not set it again",
-                path.display(),
-                ours.map_or("", String::as_str)
-            );
-            self.others.insert(path.to_owned(), now.to_owned());
+        if !self.changed_by_others.contains(path) {
+            match self.last_values.get(path) {
+                Some(ours) if ours != now => tracing::warn!(
+                    "{} was changed from {ours} to {now} by another program: HawkEye does not set it again",
+                    path.display()
+                ),
+                Some(_) | None => return Ok(()),
+            }
+            self.changed_by_others.insert(path.to_owned());
             self.save_change(path, None)?;
         }
         Err(LinuxError::ChangedByOthers {
@@ -223,7 +220,7 @@ impl KernelSettingsGuardState {
             None => changes.remove(path),
         };
         if changes != self.changes {
-            saved_settings::write(&self.file, &changes)?;
+            saved_settings::write_saved_settings(&self.file, &changes)?;
             self.changes = changes;
         }
         Ok(())
@@ -233,32 +230,28 @@ impl KernelSettingsGuardState {
         let Some(change) = self.changes.get(path) else {
             return Ok(());
         };
-        let outcome = put_back(path, change);
-        if let Some(outcome) = &outcome {
-            if matches!(outcome.became, SettingRestoreResult::Left { .. }) {
-                tracing::warn!("{outcome}");
+        if let Some(outcome) = restore_setting(path, change) {
+            match outcome.became {
+                SettingRestoreResult::Failed(error) => {
+                    return Err(LinuxError::file("restoring", path)(error));
+                }
+                SettingRestoreResult::Left { .. } => {
+                    tracing::warn!("{outcome}");
+                    self.changed_by_others.insert(path.to_owned());
+                    return self.save_change(path, None);
+                }
+                SettingRestoreResult::PutBack => {}
             }
         }
-        match outcome.map(|outcome| outcome.became) {
-            Some(SettingRestoreResult::Failed(error)) => {
-                return Err(LinuxError::file("restoring", path)(error));
-            }
-            Some(SettingRestoreResult::Left { now, .. }) => {
-                self.others.insert(path.to_owned(), now);
-            }
-            Some(SettingRestoreResult::PutBack) | None => {
-                if let Ok(now) = read_setting(path) {
-                    self.left.insert(path.to_owned(), now);
-                }
-            }
+        if let Ok(now) = read_setting(path) {
+            self.last_values.insert(path.to_owned(), now);
         }
         self.save_change(path, None)
     }
 
     /// Puts back every setting that still has the value set.
-    fn restore(&mut self) {
-        let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
-        for path in paths {
+    fn restore_all(&mut self) {
+        for path in self.changes.clone().into_keys() {
             if let Err(error) = self.put_back(&path) {
                 tracing::error!("{error}; `hawkeye restore` tries again");
             }
@@ -268,24 +261,24 @@ impl KernelSettingsGuardState {
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        lock(&self.0).restore();
+        lock_state(&self.0).restore_all();
     }
 }
 
 /// Puts back what a killed manager left changed, where that is still in place. Returns the result
 /// for each setting. An unusable file is set aside, which is logged. The caller holds the
-/// [`ManagerLock`](crate::machine_lease::instance::ManagerLock).
+/// [`ManagerLock`](crate::machine_lease::manager_lock::ManagerLock).
 pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredKernelSetting>> {
-    let file = saved_settings::file_in(state_dir);
-    Ok(restore_file(&file, &WritableSettingFiles::of_kernel())?.0)
+    let file = saved_settings::settings_file_in(state_dir);
+    Ok(restore_saved_settings(&file, &WritableSettingFiles::of_kernel())?.0)
 }
 
 /// The result for each setting, and the changes that remain.
-fn restore_file(
+fn restore_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
 ) -> Result<(Vec<RestoredKernelSetting>, SettingChanges)> {
-    let found = match saved_settings::read(file, allowed) {
+    let found = match saved_settings::read_saved_settings(file, allowed) {
         Ok(None) => return Ok(Default::default()),
         Ok(Some(found)) => found,
         Err(why) => {
@@ -299,13 +292,13 @@ fn restore_file(
             "{} is from before the last start of the machine: no setting has to be restored",
             file.display()
         );
-        saved_settings::write(file, &SettingChanges::new())?;
+        saved_settings::write_saved_settings(file, &SettingChanges::new())?;
         return Ok(Default::default());
     }
     let mut outcomes = Vec::new();
     let mut still = SettingChanges::new();
     for (path, change) in &found.changes {
-        let Some(outcome) = put_back(path, change) else {
+        let Some(outcome) = restore_setting(path, change) else {
             continue;
         };
         if matches!(outcome.became, SettingRestoreResult::Failed(_)) {
@@ -313,19 +306,20 @@ fn restore_file(
         }
         outcomes.push(outcome);
     }
-    saved_settings::write(file, &still)?;
+    saved_settings::write_saved_settings(file, &still)?;
     Ok((outcomes, still))
 }
 
 /// Puts a setting back. `None` if there was nothing to do, or the kernel lacks the setting now.
-fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting> {
+fn restore_setting(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting> {
     let became = match read_setting(path) {
         Ok(now) if now == change.found => return None,
         Ok(now) => match change.set.last().cloned() {
             Some(set) if !change.set.contains(&now) => SettingRestoreResult::Left { set, now },
-            _ => write(path, &change.found).map_or_else(SettingRestoreResult::Failed, |()| {
-                SettingRestoreResult::PutBack
-            }),
+            _ => write_existing_file(path, &change.found)
+                .map_or_else(SettingRestoreResult::Failed, |()| {
+                    SettingRestoreResult::PutBack
+                }),
         },
         Err(LinuxError::File { source, .. }) => SettingRestoreResult::Failed(source),
         Err(error) => SettingRestoreResult::Failed(io::Error::other(error)),
@@ -343,7 +337,7 @@ fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredKernelSetting
 }
 
 /// Writes to an existing file. It never follows a link and never creates a file.
-fn write(path: &Path, value: &str) -> io::Result<()> {
+fn write_existing_file(path: &Path, value: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).truncate(true);
     let mut file = options.custom_flags(libc::O_NOFOLLOW).open(path)?;

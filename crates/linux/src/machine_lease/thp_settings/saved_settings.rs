@@ -70,7 +70,7 @@ impl SettingChange {
 pub(super) type SettingChanges = BTreeMap<PathBuf, SettingChange>;
 
 #[derive(Serialize, Deserialize)]
-struct SettingsFile {
+struct SavedSettingsJson {
     version: u64,
     boot_id: Option<String>,
     settings: SettingChanges,
@@ -84,22 +84,22 @@ pub(super) struct SavedSettings {
     pub(super) of_earlier_boot: bool,
 }
 
-pub(super) fn file_in(state_dir: &Path) -> PathBuf {
+pub(super) fn settings_file_in(state_dir: &Path) -> PathBuf {
     state_dir.join("settings.json")
 }
 
 /// Reads the file; `None` if there is none. Any impossible value makes it refuse the whole file.
-pub(super) fn read(
+pub(super) fn read_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
 ) -> Result<Option<SavedSettings>, UnusableReason> {
-    let Some(text) = own_files::read(file, LONGEST)? else {
+    let Some(text) = own_files::read_trusted_file(file, LONGEST)? else {
         return Ok(None);
     };
-    parse(&text, allowed, boot_id().as_deref()).map(Some)
+    parse_saved_settings(&text, allowed, boot_id().as_deref()).map(Some)
 }
 
-fn parse(
+fn parse_saved_settings(
     text: &[u8],
     allowed: &WritableSettingFiles,
     boot_id: Option<&str>,
@@ -118,7 +118,7 @@ fn parse(
             }
         }
         Some(version) if version.as_u64() == Some(VERSION) => {
-            let parsed: SettingsFile = serde_json::from_value(value)?;
+            let parsed: SavedSettingsJson = serde_json::from_value(value)?;
             SavedSettings {
                 of_earlier_boot: matches!((&parsed.boot_id, boot_id),
                     (Some(then), Some(now)) if then != now),
@@ -147,7 +147,7 @@ fn boot_id() -> Option<String> {
 }
 
 /// Writes the changes before a setting is changed; removes the file if there are none.
-pub(super) fn write(file: &Path, changes: &SettingChanges) -> Result<()> {
+pub(super) fn write_saved_settings(file: &Path, changes: &SettingChanges) -> Result<()> {
     if changes.is_empty() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -156,13 +156,13 @@ pub(super) fn write(file: &Path, changes: &SettingChanges) -> Result<()> {
             _ => Ok(()),
         };
     }
-    let text = serde_json::to_vec(&SettingsFile {
+    let text = serde_json::to_vec(&SavedSettingsJson {
         version: VERSION,
         boot_id: boot_id(),
         settings: changes.clone(),
     });
     let written = text.map_err(std::io::Error::other);
-    let written = written.and_then(|text| own_files::replace(file, &text));
+    let written = written.and_then(|text| own_files::replace_file(file, &text));
     written.map_err(LinuxError::file("writing", file))
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<SavedSettings, String> {
         let boot = Some("now");
-        parse(text.as_bytes(), &WritableSettingFiles::of_kernel(), boot)
+        parse_saved_settings(text.as_bytes(), &WritableSettingFiles::of_kernel(), boot)
             .map_err(|error| error.to_string())
     }
 
@@ -233,7 +233,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_an_answer(text: Vec<u8>) {
-            let _ = parse(&text, &WritableSettingFiles::of_kernel(), None);
+            let _ = parse_saved_settings(&text, &WritableSettingFiles::of_kernel(), None);
         }
 
         #[test]
@@ -241,12 +241,12 @@ mod tests {
             let change = SettingChange { found, set: vec!["always".into()] };
             let changes = SettingChanges::from([(Path::new(THP).join("enabled"), change)]);
             let boot_id = Some("now".to_owned());
-            let whole = SettingsFile { version: VERSION, boot_id, settings: changes.clone() };
+            let whole = SavedSettingsJson { version: VERSION, boot_id, settings: changes.clone() };
             let whole = serde_json::to_vec(&whole).expect("the record serializes");
             let allowed = WritableSettingFiles::of_kernel();
-            let back = parse(&whole, &allowed, Some("now")).expect("the whole file is valid");
+            let back = parse_saved_settings(&whole, &allowed, Some("now")).expect("the whole file is valid");
             prop_assert_eq!(back.changes, changes);
-            prop_assert!(parse(&whole[..cut.min(whole.len() - 1)], &allowed, None).is_err());
+            prop_assert!(parse_saved_settings(&whole[..cut.min(whole.len() - 1)], &allowed, None).is_err());
         }
     }
 }

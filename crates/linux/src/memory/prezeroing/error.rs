@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 /// Command that loads the module which zeroes.
-pub const LOAD: &str = "modprobe prezero";
+pub const LOAD_COMMAND: &str = "modprobe prezero";
 
 /// Why the state of pre-zeroing cannot be read.
 #[derive(Debug, Error)]
@@ -32,6 +32,6 @@ pub enum PrezeroingError {
         expected: &'static str,
     },
     /// No module is loaded, so there are no settings to change.
-    #[error("no loaded module zeroes free memory: run `{LOAD}`")]
+    #[error("no loaded module zeroes free memory: run `{LOAD_COMMAND}`")]
     NoModule,
 }

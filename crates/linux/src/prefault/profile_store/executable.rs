@@ -47,32 +47,30 @@ pub enum BuildIdentity {
 impl Executable {
     /// The executable of a process. `None` for kernel threads, processes that have ended, and
     /// processes that this one may not inspect.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn of_process(pid: u32) -> Option<Self> {
         let link = format!("/proc/{pid}/exe");
         let path = std::fs::read_link(&link).ok()?;
         // The process's own link is right in containers, and after an upgrade too.
         let file = File::open(&link).ok()?;
         let found = file.metadata().ok()?;
-        let build = build_id(file).map_or(
-            BuildIdentity::File {
-                inode: found.ino(),
-                changed_s: found.mtime(),
-                bytes: found.size(),
-            },
-            BuildIdentity::Note,
-        );
+        let by_file = BuildIdentity::File {
+            inode: found.ino(),
+            changed_s: found.mtime(),
+            bytes: found.size(),
+        };
+        let build = build_id(file).map_or(by_file, BuildIdentity::Note);
         let text = path.to_string_lossy();
         let path = text.strip_suffix(" (deleted)").unwrap_or(&text).into();
         Some(Self {
             path,
             build,
-            user: process::read(pid, Process::status).ok()?.ruid,
+            user: process::read_proc_entry(pid, Process::status).ok()?.ruid,
             same_mounts: mount_namespace(pid)? == mount_namespace(std::process::id())?,
         })
     }
 
     /// File name of its record: the program's name for readers, and a hash that makes it unique.
-    pub(super) fn file_name(&self) -> String {
+    pub(super) fn profile_name(&self) -> String {
         // The hash is the same in every run of one build of HawkEye. A build that hashes otherwise
         // finds no record, which does no harm.
         let mut hasher = DefaultHasher::new();
@@ -120,18 +118,21 @@ mod tests {
 
     #[test]
     fn our_own_executable_is_identified() {
-        let own = Executable::of(std::process::id()).expect("this process exists");
+        let own = Executable::of_process(std::process::id()).expect("this process exists");
         assert_eq!(Some(own.path.clone()), std::env::current_exe().ok());
-        assert_eq!(Executable::of(std::process::id()), Some(own.clone()));
-        assert!(own.file_name().starts_with("hawkeye_linux-"), "{own:?}");
-        assert_eq!(Executable::of(u32::MAX >> 1), None);
+        assert_eq!(
+            Executable::of_process(std::process::id()),
+            Some(own.clone())
+        );
+        assert!(own.profile_name().starts_with("hawkeye_linux-"), "{own:?}");
+        assert_eq!(Executable::of_process(u32::MAX >> 1), None);
         assert_eq!(own.user, nix::unistd::getuid().as_raw());
         assert!(own.same_mounts);
     }
 
     #[test]
     fn names_of_files_are_plain() {
-        let name = Executable::at("/opt/../a b/né/../c;d").file_name();
+        let name = Executable::at("/opt/../a b/né/../c;d").profile_name();
         assert!(name.starts_with("cd-") && !name.contains('/'), "{name}");
     }
 }

@@ -2,26 +2,26 @@
 
 use super::{Executable, ProfileStore, ProgramProfile};
 use crate::page_sizes::ObservedSize;
-use crate::processes::process::age;
+use crate::processes::process::process_age;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A process that was managed for less than this yields no record.
-const LEAST: Duration = Duration::from_secs(3);
+const MIN_MANAGED_TIME: Duration = Duration::from_secs(3);
 /// A process that was older than this when it was found was not seen from its start on.
-const YOUNG: Duration = Duration::from_secs(15);
+const MAX_AGE_AT_START: Duration = Duration::from_secs(15);
 /// How long to wait for the executables of new processes: a warm start needs their records.
-const ANSWER: Duration = Duration::from_millis(20);
+const EXECUTABLE_WAIT: Duration = Duration::from_millis(20);
 /// Share of base pages present from which on regions count as filled.
-const FILLED: f64 = 0.9;
+const FILLED_SHARE: f64 = 0.9;
 
 #[derive(Debug)]
 pub(crate) struct ProfileRecorder {
-    learned: ProfileStore,
+    store: ProfileStore,
     reader: ProcessReader<Option<Executable>>,
-    pages: BTreeMap<ProcessId, Option<ProcessProfile>>,
+    profiles: BTreeMap<ProcessId, Option<ProcessProfile>>,
 }
 
 #[derive(Debug)]
@@ -40,15 +40,15 @@ struct ProcessProfile {
 }
 
 impl ProfileRecorder {
-    /// `read` identifies the executable of a process: [`Executable::of`].
+    /// `read` identifies the executable of a process: [`Executable::of_process`].
     pub(crate) fn new(
-        learned: ProfileStore,
+        store: ProfileStore,
         read: impl Fn(u32) -> Option<Executable> + Send + 'static,
     ) -> Self {
         Self {
-            learned,
+            store,
             reader: ProcessReader::new("hawkeye-learn", read),
-            pages: BTreeMap::new(),
+            profiles: BTreeMap::new(),
         }
     }
 
@@ -62,93 +62,91 @@ impl ProfileRecorder {
     ) {
         let there: HashSet<&ProcessId> = processes.iter().collect();
         self.open_profiles(&there, now);
-        let known = self.pages.keys();
+        let known = self.profiles.keys();
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
-        if gone.is_empty() {
-            return;
-        }
-        let sizes = sizes();
+        let sizes = if gone.is_empty() { Vec::new() } else { sizes() };
         for process in gone {
             self.save_profile(process, now, &sizes);
         }
     }
 
-    /// Opens a page for each new process with a known executable. After an executable that
+    /// Opens a profile for each new process with a known executable. After an executable that
     /// is not read in time, it does not wait for the next one.
     fn open_profiles(&mut self, there: &HashSet<&ProcessId>, now: Duration) {
         let was_idle = self.reader.is_idle();
         for process in there {
-            if !self.pages.contains_key(process) {
+            if !self.profiles.contains_key(process) {
                 self.reader.request(**process);
             }
         }
-        let wait = if was_idle { ANSWER } else { Duration::ZERO };
-        for (process, executable) in self.reader.results(Instant::now() + wait) {
+        let wait = if was_idle {
+            EXECUTABLE_WAIT
+        } else {
+            Duration::ZERO
+        };
+        for (process, executable) in self.reader.wait_for_results(Instant::now() + wait) {
             if !there.contains(&process) {
                 continue;
             }
-            let page = executable.map(|executable| {
-                let known = self.learned.load(&executable);
+            let profile = executable.map(|executable| {
+                let known = self.store.load(&executable);
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
-                ProcessProfile::new(known, age(process) <= YOUNG, now)
+                ProcessProfile::new(known, process_age(process) <= MAX_AGE_AT_START, now)
             });
-            self.pages.insert(process, page);
+            self.profiles.insert(process, profile);
         }
     }
 
     fn save_profile(&mut self, process: ProcessId, now: Duration, sizes: &[ObservedSize]) {
-        let Some(Some(page)) = self.pages.remove(&process) else {
-            return;
-        };
+        let profile = self.profiles.remove(&process).flatten();
         // Page sizes are counted over all processes: they can be attributed only to a single one.
-        let own = if self.pages.is_empty() { sizes } else { &[] };
-        if let Some(record) = page.finish(now, own) {
-            if let Err(error) = self.learned.save(&record) {
-                tracing::warn!(
-                    "the learned record of process {process} could not be saved: {error}"
-                );
-            }
+        let own = if self.profiles.is_empty() { sizes } else { &[] };
+        let record = profile.and_then(|profile| profile.into_record(now, own));
+        if let Some(Err(error)) = record.map(|record| self.store.save(&record)) {
+            tracing::warn!("the learned record of process {process} could not be saved: {error}");
         }
     }
 
     fn profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
-        self.pages.get_mut(&process)?.as_mut()
+        self.profiles.get_mut(&process)?.as_mut()
     }
 
     /// The record of a process at its start, if its program was managed before.
     pub(crate) fn stored_profile(&self, process: ProcessId) -> Option<&ProgramProfile> {
-        let page = self.pages.get(&process)?.as_ref()?;
-        (page.known.starts > 0).then_some(&page.known)
+        let profile = self.profiles.get(&process)?.as_ref()?;
+        (profile.known.starts > 0).then_some(&profile.known)
     }
 
-    pub(crate) fn record_sizes(&mut self, process: ProcessId, orders: PageOrders, now: Duration) {
-        if let Some(page) = self.profile_mut(process) {
-            page.set_sizes(orders, now);
+    pub(crate) fn record_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+        now: Duration,
+    ) {
+        if let Some(profile) = self.profile_mut(process) {
+            profile.set_fault_sizes(orders, now);
         }
     }
 
     pub(crate) fn record_sample(&mut self, sample: &ProcessSample) {
-        let Some(page) = self.profile_mut(sample.process) else {
+        let Some(profile) = self.profile_mut(sample.process) else {
             return;
         };
         let resident = sample.resident_bytes();
         let regions = sample.regions.len() as f64;
         let present: f64 = sample.regions.iter().map(|r| f64::from(r.present)).sum();
-        let dense = present >= FILLED * regions * f64::from(PAGES_PER_REGION);
+        let dense = present >= FILLED_SHARE * regions * f64::from(PAGES_PER_REGION);
         let whole_regions = resident / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         let filled = if dense { whole_regions } else { 0 };
-        page.filled_at_start_bytes.get_or_insert(filled);
-        page.seen.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
+        profile.filled_at_start_bytes.get_or_insert(filled);
+        profile.seen.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
         if let Some(overhead) = sample.overhead {
-            page.seen.overhead_percent = Some(overhead.percent);
+            profile.seen.overhead_percent = Some(overhead.percent);
         }
     }
 
     /// What was seen of a process in this start.
-    pub(crate) fn current_profile_mut(
-        &mut self,
-        process: ProcessId,
-    ) -> Option<&mut ProgramProfile> {
+    pub(crate) fn current_mut(&mut self, process: ProcessId) -> Option<&mut ProgramProfile> {
         Some(&mut self.profile_mut(process)?.seen)
     }
 }
@@ -166,52 +164,47 @@ impl ProcessProfile {
         }
     }
 
-    fn set_sizes(&mut self, orders: PageOrders, now: Duration) {
-        self.add_elapsed(now);
+    fn set_fault_sizes(&mut self, orders: PageOrders, now: Duration) {
+        self.add_elapsed_time(now);
         self.sizes = Some((orders, now));
     }
 
     /// Adds the time for which the current sizes have applied.
-    fn add_elapsed(&mut self, now: Duration) {
-        let Some((orders, since)) = self.sizes else {
+    fn add_elapsed_time(&mut self, now: Duration) {
+        let Some((orders, since)) = &mut self.sizes else {
             return;
         };
-        let lasted = now.saturating_sub(since);
-        match self.held.iter_mut().find(|(held, _)| *held == orders) {
+        let lasted = now.saturating_sub(std::mem::replace(since, now));
+        match self.held.iter_mut().find(|(held, _)| held == orders) {
             Some((_, sum)) => *sum += lasted,
-            None => self.held.push((orders, lasted)),
+            None => self.held.push((*orders, lasted)),
         }
-        self.sizes = Some((orders, now));
     }
 
     /// The finished record; `None` where nothing was learned.
-    fn finish(mut self, now: Duration, sizes: &[ObservedSize]) -> Option<ProgramProfile> {
+    fn into_record(mut self, now: Duration, sizes: &[ObservedSize]) -> Option<ProgramProfile> {
         let managed = now.saturating_sub(self.since);
-        if managed < LEAST || !self.from_start {
+        if managed < MIN_MANAGED_TIME || !self.from_start {
             return None;
         }
-        self.add_elapsed(now);
+        self.add_elapsed_time(now);
         let longest = self.held.iter().max_by_key(|(_, lasted)| *lasted);
         let (known, mut record) = (self.known, self.seen);
         record.fault_sizes_bytes = known.fault_sizes_bytes;
         record.confirmed = known.confirmed;
-        record.record_fault_sizes(longest.map(|(orders, _)| *orders));
+        record.confirm_fault_sizes(longest.map(|(orders, _)| *orders));
         let filled = self.filled_at_start_bytes.unwrap_or(0);
         record.filled_at_start_bytes = match known.starts {
             0 => filled,
             _ => known.filled_at_start_bytes.min(filled),
         };
         record.starts = known.starts.saturating_add(1);
-        record.last_seen_s = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        record.last_seen_s = since_1970.map_or(0, |since| since.as_secs());
         record.managed_s = managed.as_secs_f64();
         record.overhead_percent = record.overhead_percent.or(known.overhead_percent);
-        record.pages = sizes
-            .iter()
-            .filter(|size| size.pages > 0)
-            .map(|size| (size.page_bytes, size.pages))
-            .collect();
+        let found = sizes.iter().filter(|size| size.pages > 0);
+        record.pages = found.map(|size| (size.page_bytes, size.pages)).collect();
         Some(record)
     }
 }
@@ -232,12 +225,12 @@ mod tests {
 
     #[test]
     fn the_sizes_that_held_longest_are_best() {
-        let mut page = page(true);
+        let mut profile = page(true);
         for (orders, at_s) in [(SMALL, 10), (PageOrders::NONE, 40), (SMALL, 45)] {
-            page.set_sizes(orders, Duration::from_secs(at_s));
+            profile.set_fault_sizes(orders, Duration::from_secs(at_s));
         }
-        let record = page
-            .finish(Duration::from_secs(60), &[])
+        let record = profile
+            .into_record(Duration::from_secs(60), &[])
             .expect("a start of a minute leaves a record");
         assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
     }
@@ -251,10 +244,11 @@ mod tests {
             if pid == 1 {
                 let _ = held.recv();
             }
-            Executable::of(std::process::id())
+            Executable::of_process(std::process::id())
         };
         let mut recorder = ProfileRecorder::new(learned, read);
-        let is_open = |recorder: &ProfileRecorder, pid| recorder.pages.contains_key(&process(pid));
+        let is_open =
+            |recorder: &ProfileRecorder, pid| recorder.profiles.contains_key(&process(pid));
         let all = [process(1), process(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
@@ -278,21 +272,24 @@ mod tests {
 
     #[test]
     fn old_and_short_lived_processes_leave_no_record() {
-        assert_eq!(page(false).finish(Duration::from_secs(60), &[]), None);
-        assert_eq!(page(true).finish(Duration::from_secs(1), &[]), None);
+        assert_eq!(page(false).into_record(Duration::from_secs(60), &[]), None);
+        assert_eq!(page(true).into_record(Duration::from_secs(1), &[]), None);
     }
 
     #[test]
     fn the_least_fill_of_all_starts_may_be_filled_ahead() {
         let mut record = None;
         for bytes in [4 << 30, 3 << 30, 5 << 30] {
-            let mut page = page(true);
+            let mut profile = page(true);
             if let Some(record) = record {
-                page.known = record;
+                profile.known = record;
             }
-            page.filled_at_start_bytes = Some(bytes);
-            record = page.finish(Duration::from_secs(60), &[]);
+            profile.filled_at_start_bytes = Some(bytes);
+            record = profile.into_record(Duration::from_secs(60), &[]);
         }
-        assert_eq!(record.map(|record| record.warm_bytes()), Some(3 << 30));
+        assert_eq!(
+            record.map(|record| record.warm_start_bytes()),
+            Some(3 << 30)
+        );
     }
 }

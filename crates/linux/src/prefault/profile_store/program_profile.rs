@@ -80,16 +80,15 @@ impl ProgramProfile {
             });
         }
         let record: Self = serde_json::from_slice(text)?;
-        match record.out_of_range() {
-            Some(field) => Err(UnusableReason::Impossible(format!(
-                "{field} is out of range"
-            ))),
+        let out_of_range = |field| format!("{field} is out of range");
+        match record.find_field_out_of_range() {
+            Some(field) => Err(UnusableReason::Impossible(out_of_range(field))),
             None => Ok(record),
         }
     }
 
     /// The first field with a value that HawkEye never writes.
-    fn out_of_range(&self) -> Option<&'static str> {
+    fn find_field_out_of_range(&self) -> Option<&'static str> {
         let sizes = self.fault_sizes_bytes.as_deref().unwrap_or_default();
         let known = |bytes: &u64| PageOrder::from_bytes(*bytes).is_some();
         let percent = self.overhead_percent.unwrap_or_default();
@@ -113,25 +112,21 @@ impl ProgramProfile {
     }
 
     /// Notes the sizes that were best in a start that has ended.
-    pub(super) fn record_fault_sizes(&mut self, best: Option<PageOrders>) {
+    pub(super) fn confirm_fault_sizes(&mut self, best: Option<PageOrders>) {
         let Some(best) = best else {
             return;
         };
-        let before = if self.fault_sizes() == Some(best) {
-            self.confirmed
-        } else {
-            0
-        };
+        let is_same = self.fault_sizes() == Some(best);
+        let before = if is_same { self.confirmed } else { 0 };
         self.confirmed = before.saturating_add(1);
         self.fault_sizes_bytes = Some(best.iter().map(PageOrder::bytes).collect());
     }
 
     /// Bytes to fill as soon as it starts: what every start has filled, once there were two.
-    pub fn warm_bytes(&self) -> u64 {
-        if self.starts >= 2 {
-            self.filled_at_start_bytes
-        } else {
-            0
+    pub fn warm_start_bytes(&self) -> u64 {
+        match self.starts {
+            0 | 1 => 0,
+            _ => self.filled_at_start_bytes,
         }
     }
 }
@@ -157,11 +152,11 @@ mod tests {
         let mut record = record();
         assert_eq!(record.fault_sizes(), None);
         for (best, confirmed) in [(Some(small), 1), (Some(small), 2), (None, 2)] {
-            record.record_fault_sizes(best);
+            record.confirm_fault_sizes(best);
             assert_eq!(record.confirmed, confirmed);
             assert_eq!(record.fault_sizes(), Some(small));
         }
-        record.record_fault_sizes(Some(PageOrders::NONE));
+        record.confirm_fault_sizes(Some(PageOrders::NONE));
         assert_eq!(record.fault_sizes(), Some(PageOrders::NONE));
         assert_eq!(record.confirmed, 1);
     }
@@ -172,7 +167,7 @@ mod tests {
         record.filled_at_start_bytes = 1 << 30;
         for (starts, warm) in [(0, 0), (1, 0), (2, 1 << 30)] {
             record.starts = starts;
-            assert_eq!(record.warm_bytes(), warm);
+            assert_eq!(record.warm_start_bytes(), warm);
         }
     }
 
@@ -214,7 +209,7 @@ mod tests {
             let at = at % text.len();
             text[at] = byte;
             if let Ok(record) = ProgramProfile::parse(&text) {
-                let _ = (record.fault_sizes(), record.warm_bytes());
+                let _ = (record.fault_sizes(), record.warm_start_bytes());
             }
         }
     }

@@ -9,12 +9,12 @@ use crate::probe::mthp_sizes::SizeFacts;
 const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)";
 
 /// All capabilities, in order of importance.
-pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
+pub(super) fn all_capabilities(facts: &KernelFacts) -> Vec<Capability> {
     let host = &facts.host;
     let levels = facts.page_table_levels;
     let levels = levels.map(|n| format!("works, {n}-level page tables"));
-    let walk = checked(&facts.page_table_walk);
-    let mut access_bits = checked(&facts.access_bits);
+    let walk = availability_of_check(&facts.page_table_walk);
+    let mut access_bits = availability_of_check(&facts.access_bits);
     if access_bits.0 {
         let ns = facts.first_touch_ns;
         access_bits.1 = format!("works; a first touch after a clear costs {ns} ns");
@@ -25,7 +25,7 @@ pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
     vec![
         capability(
             "promotion",
-            checked(&facts.collapse),
+            availability_of_check(&facts.collapse),
             "MADV_COLLAPSE on a child process, then its page table and contents",
             "everything: no region can be made huge",
             "Linux 6.1 or later with CONFIG_TRANSPARENT_HUGEPAGE, and CAP_SYS_NICE + CAP_SYS_PTRACE",
@@ -46,77 +46,77 @@ pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
         ),
         capability(
             "DAMON",
-            checked(&facts.damon),
+            availability_of_check(&facts.damon),
             "a short session on a child process, which touches half of its memory",
             "nothing while access bits work; otherwise the estimate of coverage",
             "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and no other program that uses DAMON",
         ),
         capability(
             "page_idle",
-            checked(&facts.page_idle),
+            availability_of_check(&facts.page_idle),
             "/sys/kernel/mm/page_idle/bitmap",
             "nothing: it is only reported, because access bits and DAMON are better",
             "CONFIG_IDLE_PAGE_TRACKING",
         ),
         capability(
             "split",
-            checked(&facts.split),
+            availability_of_check(&facts.split),
             "MADV_COLD on one base page of a child's huge page",
             "bloat recovery",
             "Linux 5.10 or later",
         ),
         capability(
             "zero-page remap",
-            checked(&facts.zero_page_remap),
+            availability_of_check(&facts.zero_page_remap),
             "split of a child's huge page with 10 base pages in use: its memory shrank, its contents stayed",
             "bloat recovery without swap",
             "Linux 6.12 or later",
         ),
         capability(
             "soft-dirty bits",
-            mark(&facts.soft_dirty),
+            availability_of_mark(&facts.soft_dirty),
             "split of a child's huge page with used and zero pages, all written since a clear: pagemap shows both as written",
             "bloat recovery where zero pages are remapped, because CRIU would take changed pages for unchanged ones",
             MARK_KEPT,
         ),
         capability(
             "write protection",
-            mark(&facts.write_protection),
+            availability_of_mark(&facts.write_protection),
             "split of a child's huge page that userfaultfd protects: pagemap shows used and zero pages as protected",
             "bloat recovery where zero pages are remapped, because a monitor (a QEMU snapshot, for example) would miss writes",
             MARK_KEPT,
         ),
         capability(
             "zero pages to swap",
-            checked(&facts.page_out),
+            availability_of_check(&facts.page_out),
             "MADV_PAGEOUT on the zero pages of a child's split huge page",
             "nothing while the zero-page remap works; otherwise bloat recovery",
             "swap, preferably zram, in which zero pages take no room",
         ),
         capability(
             "fault-ahead by collapse",
-            checked(&facts.fault_ahead_collapse),
+            availability_of_check(&facts.fault_ahead_collapse),
             "1-byte read of a child's untouched region, then MADV_COLLAPSE",
             "nothing while fault-ahead by remote read works",
             "Linux 6.18 or later",
         ),
         capability(
             "fault-ahead by remote read",
-            checked(&facts.fault_ahead_read),
+            availability_of_check(&facts.fault_ahead_read),
             "use_zero_page=0 for a moment, then a 1-byte read of a child's untouched region",
             "nothing while fault-ahead by collapse works",
             "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",
         ),
         capability(
             "small pages",
-            checked(&small_pages(&facts.small_pages)),
+            availability_of_check(&small_pages_result(&facts.small_pages)),
             "each size switched to madvise for a moment; one touch by a child mapped a whole page of that size",
             "pages of 16 KiB to 1 MiB for memory that is too small or too sparse for huge ones (--small-pages)",
             "Linux 6.8 or later, and writable /sys/kernel/mm/transparent_hugepage/hugepages-*kB",
         ),
         capability(
             "first touches",
-            checked(&facts.first_touches),
+            availability_of_check(&facts.first_touches),
             "BPF on the tracepoint page_fault_user; a child touched memory region by region, and its page faults were reported",
             "prefault (--fault-ahead)",
             "the page-table walk, on x86-64 (its page faults have the tracepoint)",
@@ -130,28 +130,28 @@ pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
         ),
         capability(
             "hardware counters",
-            checked(&facts.counters),
+            availability_of_check(&facts.counters),
             "this processor's page-walk events, counted in a child process",
             "overhead measured in page-walk cycles (walk-rate sampling estimates it instead)",
             "bare metal, or a virtual machine with a virtual PMU",
         ),
         capability(
             "cgroup limits",
-            present(host.cgroup.clone()),
+            availability_of_found(host.cgroup.clone()),
             "the memory controller under /sys/fs/cgroup",
             "watermarks for single containers (the machine's watermarks still apply)",
             "cgroup version 2 or 1 with the memory controller",
         ),
         capability(
             "memory pressure",
-            present(host.psi.then(|| "works".into())),
+            availability_of_found(host.psi.then(|| "works".into())),
             "/proc/pressure/memory",
             "holding promotion while tasks wait for memory (the watermarks still apply)",
             "CONFIG_PSI, and psi=1 on the kernel command line where it is off by default",
         ),
         capability(
             "swap",
-            present(swap),
+            availability_of_found(swap),
             "/proc/swaps",
             "bloat recovery on kernels before 6.12",
             "swap space (swapon), preferably on zram",
@@ -160,7 +160,7 @@ pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
 }
 
 /// Works if one size works.
-fn small_pages(sizes: &[SizeFacts]) -> KernelCheckResult {
+fn small_pages_result(sizes: &[SizeFacts]) -> KernelCheckResult {
     if sizes.iter().any(|size| size.tried.works()) {
         return KernelCheckResult::Works;
     }
@@ -170,7 +170,7 @@ fn small_pages(sizes: &[SizeFacts]) -> KernelCheckResult {
     )
 }
 
-pub(super) fn describe(checked: &KernelCheckResult) -> String {
+pub(super) fn describe_check(checked: &KernelCheckResult) -> String {
     match checked {
         KernelCheckResult::Works => "works".into(),
         KernelCheckResult::Fails(why) => why.clone(),
@@ -195,11 +195,11 @@ fn capability(
     }
 }
 
-fn checked(checked: &KernelCheckResult) -> (bool, String) {
-    (checked.works(), describe(checked))
+fn availability_of_check(checked: &KernelCheckResult) -> (bool, String) {
+    (checked.works(), describe_check(checked))
 }
 
-fn mark(mark: &PageMarkAfterSplit) -> (bool, String) {
+fn availability_of_mark(mark: &PageMarkAfterSplit) -> (bool, String) {
     let found = match mark {
         PageMarkAfterSplit::Kept => "kept by a split".into(),
         PageMarkAfterSplit::Lost(why) => format!("lost: {why}"),
@@ -209,7 +209,7 @@ fn mark(mark: &PageMarkAfterSplit) -> (bool, String) {
     (mark.is_known_not_lost(), found)
 }
 
-fn present(found: Option<String>) -> (bool, String) {
+fn availability_of_found(found: Option<String>) -> (bool, String) {
     let available = found.is_some();
     (available, found.unwrap_or_else(|| "not found".into()))
 }

@@ -40,7 +40,7 @@ fn without_access_bits_damon_estimates_and_without_it_population_remains() {
 fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
     let in_use = KernelCheckResult::NotTried("DAMON is in use by another program".into());
     let facts = with(|facts| facts.damon = in_use);
-    let by = |kind| decide_with(kind, &facts);
+    let by = |kind| decide_with_sampler(kind, &facts);
     let refused = by(SamplerKind::Damon).expect_err("DAMON in use is refused");
     let why =
         "HAWKEYE_SAMPLER=damon cannot be used here: not tried: DAMON is in use by another program";

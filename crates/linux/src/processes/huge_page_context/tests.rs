@@ -23,7 +23,7 @@ fn similar_neighbours_are_merged_and_empty_mappings_skipped() {
 
 #[test]
 fn our_own_are_readable() -> Result<()> {
-    let own = HugePageContext::of(std::process::id())?;
+    let own = HugePageContext::of_process(std::process::id())?;
     assert!(own.places.iter().any(|place| place.what == "heap"));
     let mut stacks = own.places.iter().filter(|place| place.what == "stack");
     assert!(stacks.any(|stack| stack.ineligible.is_some()));

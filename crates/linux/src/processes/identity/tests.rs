@@ -7,11 +7,11 @@ const UID: &str = "0f7c2c2f-1e6b-4a4e-9f57-2f5b0f3f7f10";
 const SLICE_UID: &str = "0f7c2c2f_1e6b_4a4e_9f57_2f5b0f3f7f10";
 
 fn unit_of(path: &str) -> Option<String> {
-    of_cgroup(path).unit
+    identity_from_cgroup(path).unit
 }
 
 fn in_pod(path: &str) -> Option<(String, QosClass)> {
-    of_cgroup(path).pod.map(|pod| (pod.uid, pod.qos))
+    identity_from_cgroup(path).pod.map(|pod| (pod.uid, pod.qos))
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn the_most_specific_cgroup_path_is_taken() {
             "/x/containerd.service",
         ),
     ] {
-        assert_eq!(cgroup_path(text), path, "{text}");
+        assert_eq!(most_specific_cgroup_path(text), path, "{text}");
     }
 }
 
@@ -83,7 +83,7 @@ fn pods_are_recognised_under_both_drivers() {
     assert_eq!(unit_of(&systemd), Some(scope));
     let cgroupfs = format!("/kubepods/burstable/pod{UID}/{ID}");
     for path in [&systemd, &cgroupfs] {
-        assert_eq!(of_cgroup(path).container.as_deref(), Some(ID));
+        assert_eq!(identity_from_cgroup(path).container.as_deref(), Some(ID));
     }
     let kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod";
     let hash = UID.replace('-', "");
@@ -142,7 +142,11 @@ fn containers_of_every_runtime_have_an_id() {
         (format!("/machine.slice/libpod-conmon-{ID}.scope"), None),
         ("/system.slice/ssh.service".into(), None),
     ] {
-        assert_eq!(of_cgroup(&path).container.as_deref(), found, "{path}");
+        assert_eq!(
+            identity_from_cgroup(&path).container.as_deref(),
+            found,
+            "{path}"
+        );
     }
 }
 

@@ -23,19 +23,13 @@ pub(super) struct SlotAllocation {
 
 struct SlotRanking {
     most: usize,
-    contenders: Vec<SlotCandidate>,
+    candidates: Vec<SlotCandidate>,
     /// Newcomers that the rules have judged.
-    judged: HashSet<ProcessId>,
+    evaluated: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
-    included: VecDeque<AdmissibleProcess>,
+    included: VecDeque<(ProcessId, ProcessIdentity, ProcessRules)>,
     /// Processes that get a slot; `None` until all of them are judged.
     chosen: Option<HashSet<ProcessId>>,
-}
-
-struct AdmissibleProcess {
-    process: ProcessId,
-    identity: ProcessIdentity,
-    terms: ProcessRules,
 }
 
 impl ManagedProcesses {
@@ -58,7 +52,7 @@ impl ManagedProcesses {
         let old = self.members.iter().filter(|(pid, joined)| {
             let program = seen.get(pid).map(|seen| &seen.program);
             let same = program.is_none() || program == joined.program.as_ref();
-            let fresh = now < joined.judged + VERDICT_AGE;
+            let fresh = now < joined.evaluated_at + VERDICT_AGE;
             !(same && fresh) || joined.member.identity.user_pending
         });
         let to_renew = old.map(|(pid, _)| *pid).collect();
@@ -72,34 +66,34 @@ impl ManagedProcesses {
     /// Works until the deadline. Returns the allocation if it is not finished.
     pub(super) fn continue_allocation(
         &mut self,
-        mut contest: SlotAllocation,
+        mut allocation: SlotAllocation,
         step: &mut ProcessUpdateStep,
     ) -> Option<SlotAllocation> {
-        while let Some(pid) = contest.to_renew.pop_front() {
-            self.reevaluate(pid, contest.program(pid), step);
+        while let Some(pid) = allocation.to_renew.pop_front() {
+            self.reevaluate(pid, allocation.program(pid), step);
             if step.is_over() {
-                return Some(contest);
+                return Some(allocation);
             }
         }
-        let mut slots = match contest.slots.take() {
+        let mut slots = match allocation.slots.take() {
             Some(slots) => slots,
-            None => self.begin_ranking(&contest.large, step),
+            None => self.begin_ranking(&allocation.large, step),
         };
         if slots.chosen.is_none() {
             if !slots.evaluate_candidates(step) {
-                contest.slots = Some(slots);
-                return Some(contest);
+                allocation.slots = Some(slots);
+                return Some(allocation);
             }
             self.remove_outranked(&slots, step.selector);
         }
-        while let Some(newcomer) = slots.included.pop_front() {
-            if slots.has_slot(newcomer.process) {
-                let program = contest.program(newcomer.process.pid).cloned();
-                self.join(newcomer, program, step);
+        while let Some((process, identity, terms)) = slots.included.pop_front() {
+            if slots.has_slot(process) {
+                let program = allocation.program(process.pid).cloned();
+                self.join(process, identity, terms, program, step);
             }
             if step.is_over() {
-                contest.slots = Some(slots);
-                return Some(contest);
+                allocation.slots = Some(slots);
+                return Some(allocation);
             }
         }
         None
@@ -117,13 +111,13 @@ impl ManagedProcesses {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = identify(pid, step.selector.users()) {
+        if let Ok(identity) = identify(pid, step.selector.user_names()) {
             joined.member.identity = identity;
         }
-        joined.judged = step.now;
+        joined.evaluated_at = step.now;
         joined.program = program.cloned();
         let stays = joined.apply_rules(step.selector)
-            && process::may_be_managed(pid, &joined.member.terms).is_ok();
+            && process::check_real_time_rule(pid, &joined.member.terms).is_ok();
         if !stays {
             self.members.remove(&pid);
         }
@@ -134,7 +128,7 @@ impl ManagedProcesses {
         // A process that has just started keeps its slot.
         let is_starting = |joined: &ManagedProcess| now < joined.starts_until;
         let starting = self.members.values().filter(|joined| is_starting(joined));
-        let most = step.most.saturating_sub(starting.count());
+        let most = step.max_processes.saturating_sub(starting.count());
         let competes = |seen: &&ProcEntry| {
             let joined = self.members.get(&seen.process.pid);
             !joined.is_some_and(is_starting)
@@ -143,8 +137,8 @@ impl ManagedProcesses {
         let is_managed = |process| self.get(process).is_some();
         SlotRanking {
             most,
-            contenders: step.selector.slot_candidates(&competing, is_managed, now),
-            judged: HashSet::new(),
+            candidates: step.selector.slot_candidates(&competing, is_managed, now),
+            evaluated: HashSet::new(),
             included: VecDeque::new(),
             chosen: None,
         }
@@ -152,7 +146,7 @@ impl ManagedProcesses {
 
     fn remove_outranked(&mut self, slots: &SlotRanking, selector: &mut ProcessSelector) {
         let lost = slots
-            .contenders
+            .candidates
             .iter()
             .filter(|it| !slots.has_slot(it.process));
         for it in lost {
@@ -169,16 +163,13 @@ impl ManagedProcesses {
 
     fn join(
         &mut self,
-        newcomer: AdmissibleProcess,
+        process: ProcessId,
+        identity: ProcessIdentity,
+        terms: ProcessRules,
         program: Option<ProgramIdentity>,
         step: &mut ProcessUpdateStep,
     ) {
-        let AdmissibleProcess {
-            process,
-            identity,
-            terms,
-        } = newcomer;
-        let admitted = process::may_be_managed(process.pid, &terms)
+        let admitted = process::check_real_time_rule(process.pid, &terms)
             .and_then(|()| SampledProcess::open(process.pid, identity, terms))
             .and_then(|member| {
                 // Another process may have its pid by now.
@@ -208,17 +199,17 @@ impl SlotRanking {
     }
 
     /// Judges the processes that would get a slot, until all of these are judged. Returns whether
-    /// they are. A contender that the rules exclude is removed, and another one may get its slot.
+    /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
     fn evaluate_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
         loop {
-            let chosen: HashSet<ProcessId> = choose_processes(&self.contenders, self.most)
+            let chosen: HashSet<ProcessId> = choose_processes(&self.candidates, self.most)
                 .into_iter()
                 .collect();
             let is_new = |it: &&SlotCandidate| {
-                !it.managed && chosen.contains(&it.process) && !self.judged.contains(&it.process)
+                !it.managed && chosen.contains(&it.process) && !self.evaluated.contains(&it.process)
             };
             let new: Vec<ProcessId> = self
-                .contenders
+                .candidates
                 .iter()
                 .filter(is_new)
                 .map(|it| it.process)
@@ -228,17 +219,15 @@ impl SlotRanking {
                 return true;
             }
             for process in new {
-                self.judged.insert(process);
+                self.evaluated.insert(process);
                 match step.selector.evaluate(process.pid, step.now) {
-                    Ok(Some((identity, terms))) => self.included.push_back(AdmissibleProcess {
-                        process,
-                        identity,
-                        terms,
-                    }),
-                    Ok(None) => self.exclude(process),
+                    Ok(Some((identity, terms))) => {
+                        self.included.push_back((process, identity, terms));
+                    }
+                    Ok(None) => self.drop_candidate(process),
                     Err(error) => {
                         step.record_join_refused(process.pid, &error);
-                        self.exclude(process);
+                        self.drop_candidate(process);
                     }
                 }
                 if step.is_over() {
@@ -248,7 +237,7 @@ impl SlotRanking {
         }
     }
 
-    fn exclude(&mut self, process: ProcessId) {
-        self.contenders.retain(|it| it.process != process);
+    fn drop_candidate(&mut self, process: ProcessId) {
+        self.candidates.retain(|it| it.process != process);
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::own_memory::map_anonymous;
 use crate::promote::process_madvise::COLLAPSE;
-use crate::promote::target_call::{SOCKET, become_helper, clock_ns, exit};
+use crate::promote::target_call::{SOCKET, become_helper, exit_process, read_clock_ns};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use std::ffi::c_void;
@@ -22,7 +22,6 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Most huge pages in a reserve.
 const MAX_PAGES: u32 = 512;
 /// Request: give one huge page back; the answer is the CPU, or -1.
 pub(super) const GIVE_BACK: u32 = 1;
@@ -39,9 +38,8 @@ const FILLING: u8 = 1;
 const READY: u8 = 2;
 const GIVING: u8 = 3;
 
-/// Memory that the manager and the process share.
 #[repr(C)]
-pub(super) struct SharedState {
+pub(super) struct ReserveSharedState {
     target: AtomicU32,
     held: AtomicU32,
     /// 1: missing pages are filled.
@@ -57,7 +55,7 @@ pub(super) struct SharedState {
     slots: [AtomicU8; MAX_PAGES as usize],
 }
 
-impl SharedState {
+impl ReserveSharedState {
     pub(super) fn map() -> Result<&'static Self, Errno> {
         let start = map_anonymous(size_of::<Self>(), libc::MAP_SHARED).ok_or_else(Errno::last)?;
         // SAFETY: it is aligned to a page, large enough, and all zeros are valid atomics.
@@ -65,7 +63,6 @@ impl SharedState {
         Ok(unsafe { start.cast::<Self>().as_ref() })
     }
 
-    /// Ends the use of this reference.
     pub(super) fn unmap_self(&'static self) {
         let start = ptr::from_ref(self).cast_mut().cast();
         // SAFETY: mapped by `map`, and its owner is being dropped.
@@ -110,19 +107,23 @@ impl SharedState {
 
 /// The huge pages: slot `n` is the `n`th of them.
 #[derive(Clone, Copy)]
-struct Pages {
-    shared: &'static SharedState,
+struct ReservedPages {
+    shared: &'static ReserveSharedState,
     start: NonNull<u8>,
     count: usize,
 }
 
-/// Serves the manager until it has ended.
-pub(super) fn serve(socket: i32, manager: u32, shared: &'static SharedState, pages: u32) -> ! {
+pub(super) fn serve_manager(
+    socket: i32,
+    manager: u32,
+    shared: &'static ReserveSharedState,
+    pages: u32,
+) -> ! {
     become_helper(c"hawkeye-reserve", socket, manager);
     prefer_oom_kill();
     let count = pages.min(MAX_PAGES) as usize;
     let Some(mut pages) = map_pages(shared, count) else {
-        exit();
+        exit_process();
     };
     start_filler(&mut pages);
     loop {
@@ -131,18 +132,18 @@ pub(super) fn serve(socket: i32, manager: u32, shared: &'static SharedState, pag
         // SAFETY: the buffer is ours and `length` bytes long.
         let got = unsafe { libc::recv(SOCKET, request.as_mut_ptr().cast(), length, 0) };
         if got != length as isize {
-            exit();
+            exit_process();
         }
         let result = match request[0] {
-            GIVE_BACK => pages.serve_one(),
-            _ => pages.shrink(),
+            GIVE_BACK => pages.give_back_one_page(),
+            _ => pages.shrink_to_target(),
         };
         let answer = [result as u32, request[1]];
         // SAFETY: `length` bytes of the answer exist.
         let sent =
             unsafe { libc::send(SOCKET, answer.as_ptr().cast(), length, libc::MSG_NOSIGNAL) };
         if sent < 0 {
-            exit();
+            exit_process();
         }
     }
 }
@@ -159,7 +160,7 @@ fn prefer_oom_kill() {
     }
 }
 
-fn map_pages(shared: &'static SharedState, count: usize) -> Option<Pages> {
+fn map_pages(shared: &'static ReserveSharedState, count: usize) -> Option<ReservedPages> {
     let bytes = (count + 1) * HUGE;
     let start = map_anonymous(bytes, UNRESERVED)?.cast::<u8>();
     // SAFETY: the mapping is ours; with the offset, `count` whole huge pages remain in it.
@@ -167,7 +168,7 @@ fn map_pages(shared: &'static SharedState, count: usize) -> Option<Pages> {
         libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
         start.add(start.as_ptr().align_offset(HUGE))
     };
-    Some(Pages {
+    Some(ReservedPages {
         shared,
         start,
         count,
@@ -175,9 +176,9 @@ fn map_pages(shared: &'static SharedState, count: usize) -> Option<Pages> {
 }
 
 /// Starts the thread that fills. It shares all of this process.
-fn start_filler(pages: &mut Pages) {
+fn start_filler(pages: &mut ReservedPages) {
     let Some(stack) = map_anonymous(FILLER_STACK, UNRESERVED) else {
-        exit();
+        exit_process();
     };
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
@@ -186,29 +187,29 @@ fn start_filler(pages: &mut Pages) {
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM;
     // SAFETY: the stack is the new thread's alone, and grows down from its end; `pages` is in the
-    // frame of `serve`, which never returns.
+    // frame of `serve_manager`, which never returns.
     let thread = unsafe {
         let top = stack.as_ptr().byte_add(FILLER_STACK);
         libc::clone(run_filler, top, flags, ptr::from_mut(pages).cast())
     };
     if thread < 0 {
-        exit();
+        exit_process();
     }
     pages.shared.filler.store(thread, Ordering::SeqCst);
 }
 
 extern "C" fn run_filler(pages: *mut c_void) -> i32 {
     // SAFETY: `start_filler` passes pages that live as long as the process.
-    let pages = unsafe { *pages.cast::<Pages>() };
+    let pages = unsafe { *pages.cast::<ReservedPages>() };
     // The first run of this code causes faults of its own, which must not be counted.
     let warm = MaybeUninit::<[u8; 64]>::zeroed();
-    let _ = count_faults(warm.as_ptr().cast_mut().cast(), 64);
+    let _ = count_write_faults(warm.as_ptr().cast_mut().cast(), 64);
     let shared = pages.shared;
     loop {
         let seen = shared.changes.load(Ordering::SeqCst);
         let is_missing = shared.held.load(Ordering::SeqCst) < shared.target.load(Ordering::SeqCst);
         let wanted = shared.fill.load(Ordering::SeqCst) == 1 && is_missing;
-        if !wanted || !pages.fill_one() {
+        if !wanted || !pages.fill_one_page() {
             shared.wait_for_change(seen);
         }
         // The target may have changed during the fill.
@@ -217,24 +218,24 @@ extern "C" fn run_filler(pages: *mut c_void) -> i32 {
 }
 
 /// Sets the scheduling of a thread of this process (0: the calling one).
-fn set_scheduling(thread: i32, policy: i32) {
+fn set_thread_policy(thread: i32, policy: i32) {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: `priority` is ours and lives through the call.
     unsafe { libc::sched_setscheduler(thread, policy, &raw const priority) };
 }
 
 /// Page faults of this thread while it writes to the first and the last byte.
-fn count_faults(start: *mut u8, bytes: usize) -> i64 {
-    let before = faults();
+fn count_write_faults(start: *mut u8, bytes: usize) -> i64 {
+    let before = thread_minor_faults();
     // SAFETY: the memory is ours, and no reference into it exists.
     unsafe {
         start.write_volatile(1);
         start.add(bytes - 1).write_volatile(1);
     }
-    faults() - before
+    thread_minor_faults() - before
 }
 
-fn faults() -> i64 {
+fn thread_minor_faults() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is ours; all zeros are valid where the call fails.
     unsafe {
@@ -243,8 +244,8 @@ fn faults() -> i64 {
     }
 }
 
-impl Pages {
-    fn page(&self, slot: usize) -> *mut u8 {
+impl ReservedPages {
+    fn page_start(&self, slot: usize) -> *mut u8 {
         // SAFETY: `slot` is under `count`, so this is within the mapping.
         unsafe { self.start.as_ptr().add(slot * HUGE) }
     }
@@ -256,23 +257,24 @@ impl Pages {
     /// Advises the kernel about a page of the reserve; returns whether it did that.
     fn advise(&self, slot: usize, advice: i32) -> bool {
         // SAFETY: within the mapping, into which no reference exists.
-        unsafe { libc::madvise(self.page(slot).cast(), HUGE, advice) == 0 }
+        unsafe { libc::madvise(self.page_start(slot).cast(), HUGE, advice) == 0 }
     }
 
     /// Fills one page; returns whether that worked.
-    fn fill_one(&self) -> bool {
+    fn fill_one_page(&self) -> bool {
         let is_empty = |slot: &AtomicU8| slot.load(Ordering::SeqCst) == EMPTY;
         let Some(slot) = self.slots().iter().position(is_empty) else {
             return false;
         };
         let shared = self.shared;
         self.slots()[slot].store(FILLING, Ordering::SeqCst);
-        set_scheduling(0, libc::SCHED_IDLE);
-        let before = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+        set_thread_policy(0, libc::SCHED_IDLE);
+        let before = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
         // One fault for both ends: a huge page. Where the kernel maps none at faults, although it
         // has one (the setting `never`), a collapse makes it.
-        let huge = count_faults(self.page(slot), HUGE) == 1 || self.advise(slot, COLLAPSE.number);
-        let took = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before);
+        let huge = count_write_faults(self.page_start(slot), HUGE) == 1
+            || self.advise(slot, COLLAPSE.number);
+        let took = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before);
         shared.fill_cpu_ns.fetch_add(took, Ordering::SeqCst);
         if huge {
             shared.held.fetch_add(1, Ordering::SeqCst);
@@ -294,7 +296,7 @@ impl Pages {
         if (self.shared.held.fetch_update(order, order, one_less)).is_err() {
             return false;
         }
-        let given = self.empty_slot();
+        let given = self.give_back_slot();
         if !given {
             self.shared.held.fetch_add(1, order);
         }
@@ -302,10 +304,9 @@ impl Pages {
     }
 
     /// Gives the page of a slot back; returns whether one was ready.
-    fn empty_slot(&self) -> bool {
-        let (from, to) = (READY, GIVING);
+    fn give_back_slot(&self) -> bool {
         let order = Ordering::SeqCst;
-        let take = |slot: &AtomicU8| slot.compare_exchange(from, to, order, order).is_ok();
+        let take = |slot: &AtomicU8| slot.compare_exchange(READY, GIVING, order, order).is_ok();
         let Some(slot) = self.slots().iter().position(take) else {
             return false;
         };
@@ -315,8 +316,8 @@ impl Pages {
     }
 
     /// Gives one page back; returns the CPU that got it, or -1.
-    fn serve_one(&self) -> i32 {
-        if !self.empty_slot() {
+    fn give_back_one_page(&self) -> i32 {
+        if !self.give_back_slot() {
             return -1;
         }
         self.shared.held.fetch_sub(1, Ordering::SeqCst);
@@ -331,8 +332,8 @@ impl Pages {
 
     /// Gives back what exceeds the target. A fill under way is finished at normal priority, so that
     /// its page follows at once.
-    fn shrink(&self) -> i32 {
-        set_scheduling(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
+    fn shrink_to_target(&self) -> i32 {
+        set_thread_policy(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
         while self.give_back_excess() {}
         0
     }

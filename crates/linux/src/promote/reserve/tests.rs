@@ -41,7 +41,7 @@ fn huge_bytes(reserve: &Reserve) -> u64 {
 #[test]
 fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     let reserve = Reserve::new();
-    assert_eq!(reserve.give_back(), None);
+    assert_eq!(reserve.give_back_page(), None);
     fill(&reserve, 0, 8);
     assert_eq!(
         reserve.pid.load(Ordering::Relaxed),
@@ -53,7 +53,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     assert_eq!((full.filled, full.served, full.failed), (4, 0, 0));
     assert!(full.fill_cpu > Duration::ZERO);
     let full_bytes = huge_bytes(&reserve);
-    assert!(reserve.give_back().is_some());
+    assert!(reserve.give_back_page().is_some());
     let again = wait_for(&reserve, |state| state.held == 4 && state.filled > 4);
     assert_eq!((again.filled, again.served), (5, 1));
     fill(&reserve, 1, 8);
@@ -64,7 +64,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
         fill: false,
     };
     reserve.set_target(keep, 8).expect("it runs");
-    assert!(reserve.give_back().is_some());
+    assert!(reserve.give_back_page().is_some());
     let kept = reserve.state();
     assert_eq!((kept.held, kept.filled, kept.served), (0, 5, 2));
     fill(&reserve, 0, 8);
@@ -73,7 +73,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     let inherited_bytes = huge_bytes(&reserve);
     assert_eq!(full_bytes - inherited_bytes, 4 * HUGE_PAGE_BYTES);
     assert_eq!(one_bytes - inherited_bytes, HUGE_PAGE_BYTES);
-    assert_eq!(reserve.give_back(), None);
+    assert_eq!(reserve.give_back_page(), None);
     reserve.stop();
     assert_eq!(reserve.state(), ReserveState::default());
 }
@@ -93,13 +93,13 @@ fn it_is_started_again_after_its_process_was_killed() {
     fill(&reserve, 1, 2);
     wait_for(&reserve, |state| state.held == 1);
     let pid = reserve.pid.load(Ordering::Relaxed);
-    assert!(reserve.is_process(pid));
+    assert!(reserve.is_reserve_process(pid));
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
     kill(pid, Signal::SIGKILL).expect("it can be killed");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while reserve.is_process(pid.as_raw().unsigned_abs()) {
+    while reserve.is_reserve_process(pid.as_raw().unsigned_abs()) {
         assert!(Instant::now() < deadline, "its end is noticed");
-        reserve.give_back();
+        reserve.give_back_page();
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(reserve.state(), ReserveState::default());

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
-pub(crate) const CLEARED_PER_CALL: usize = 16;
+const CLEARED_PER_CALL: usize = 16;
 
 /// Result of clearing some regions, in order.
 pub(crate) struct ClearResult {
@@ -25,15 +25,17 @@ pub(crate) struct ClearResult {
 }
 
 impl TargetCalls {
-    fn advise(
+    /// `cpu` makes the call; `None`: any.
+    fn advise_ranges(
         &mut self,
         process: &ProcessHandle,
         advice: MadviseCall,
         ranges: &[Range<u64>],
+        cpu: Option<u32>,
     ) -> Result<CallResult> {
         let is_cold = advice.number == MADV_COLD;
-        let request = TargetRequest::advise(process, advice.number, ranges, is_cold)?;
-        self.call(process.id, advice.call, &request)
+        let request = TargetRequest::advise(process, advice.number, ranges, is_cold);
+        self.call(process.id, advice.call, &request.on_cpu(cpu))
     }
 
     /// Makes a region huge ([`crate::promote::process_madvise::collapse`]), with a page of the
@@ -44,17 +46,7 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> Result<CallResult> {
         let range = region.start()..region.end();
-        let request = TargetRequest::advise(
-            process,
-            COLLAPSE.number,
-            std::slice::from_ref(&range),
-            false,
-        )?;
-        self.call(
-            process.id,
-            COLLAPSE.call,
-            &request.on_cpu(RESERVE.give_back()),
-        )
+        self.advise_ranges(process, COLLAPSE, &[range], RESERVE.give_back_page())
     }
 
     /// Reads a byte, which maps untouched memory, as a read by the process itself would. `huge`: it
@@ -73,13 +65,11 @@ impl TargetCalls {
         address: u64,
         huge: bool,
     ) -> Result<()> {
-        let request = TargetRequest::for_reading_memory(process, address, 1)?;
-        let cpu = if huge { RESERVE.give_back() } else { None };
+        let request = TargetRequest::for_reading_memory(process, address, 1);
+        let cpu = if huge { RESERVE.give_back_page() } else { None };
         let answer = self.call(process.id, "reading memory", &request.on_cpu(cpu))?;
-        if answer.data.is_empty() {
-            return Err(LinuxError::NoSuchProcess(process.id.pid));
-        }
-        Ok(())
+        let gone = LinuxError::NoSuchProcess(process.id.pid);
+        answer.data.first().map(drop).ok_or(gone)
     }
 
     /// As [`crate::promote::process_madvise::split_huge_page`]; returns its duration.
@@ -89,7 +79,7 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> Result<Duration> {
         let page = region.start()..region.start() + BASE_PAGE_BYTES;
-        Ok(self.advise(process, SPLIT, &[page])?.took)
+        Ok(self.advise_ranges(process, SPLIT, &[page], None)?.took)
     }
 
     /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
@@ -98,22 +88,23 @@ impl TargetCalls {
         process: &ProcessHandle,
         range: Range<u64>,
     ) -> Result<Duration> {
-        Ok(self.advise(process, PAGE_OUT, &[range])?.took)
+        Ok(self.advise_ranges(process, PAGE_OUT, &[range], None)?.took)
     }
 
     /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions, as
-    /// [`crate::promote::process_madvise::clear_accessed`]. One that it cannot clear is no error.
-    pub(crate) fn clear_accessed(
+    /// [`crate::promote::process_madvise::clear_access_bits`]. One that it cannot clear is no
+    /// error.
+    pub(crate) fn clear_access_bits(
         &mut self,
         process: &ProcessHandle,
         regions: &[RegionAddr],
     ) -> Result<ClearResult> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
-        let answer = match self.advise(process, CLEAR, &ranges) {
+        let answer = match self.advise_ranges(process, CLEAR, &ranges, None) {
             Ok(answer) => Some(answer),
             Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
-            Err(error) if error.is_gone() => return Err(error),
+            Err(error) if error.is_process_gone() => return Err(error),
             Err(_) => None,
         };
         let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));
@@ -137,27 +128,26 @@ impl TargetCalls {
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of
     /// its contents. The copy populates pages that are not present.
-    pub(crate) fn zero_pages(
+    pub(crate) fn find_zero_pages(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
         enough: u16,
     ) -> Result<Vec<u16>> {
         const PAGES_PER_CALL: u16 = 16;
+        let page_bytes = usize_of(BASE_PAGE_BYTES);
+        let length = usize::from(PAGES_PER_CALL) * page_bytes;
         let mut zero = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
             let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-            let length = usize::from(PAGES_PER_CALL) * usize_of(BASE_PAGE_BYTES);
-            let request = TargetRequest::for_reading_memory(process, address, length)?;
+            let request = TargetRequest::for_reading_memory(process, address, length);
             let answer = self.call(process.id, "reading pages", &request)?;
-            let pages = answer.data.chunks_exact(usize_of(BASE_PAGE_BYTES));
-            for (index, page) in (first..).zip(pages) {
-                if page.iter().all(|&byte| byte == 0) {
-                    zero.push(index);
-                    if zero.len() >= usize::from(enough) {
-                        return Ok(zero);
-                    }
-                }
+            let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
+            let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+            zero.extend(pages.filter_map(|(index, page)| is_zero(page).then_some(index)));
+            if zero.len() >= usize::from(enough) {
+                zero.truncate(usize::from(enough));
+                break;
             }
         }
         Ok(zero)

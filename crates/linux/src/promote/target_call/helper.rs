@@ -6,23 +6,24 @@
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
     reason = "it allocates nothing and cannot report an error: the figures come from system calls"
 )]
 
 use super::message::{
     ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
 };
-use crate::processes::mapping_records::keep_new;
+use crate::processes::mapping_records::keep_new_records;
 use crate::promote::sched_fifo::Scheduling;
+use hawkeye_policy::saturating_cast::nanos_of;
+use nix::time::{ClockId, clock_gettime};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// The helper's end of the socket, and the only descriptor that it keeps open.
 pub(crate) const SOCKET: i32 = 0;
 
-/// Serves requests until the manager has ended.
-pub(super) fn serve(socket: i32, manager: u32) -> ! {
+pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     become_helper(c"hawkeye-call", socket, manager);
     let usual = Scheduling::of_this_thread();
     let mut request = RawRequest::EMPTY;
@@ -31,17 +32,17 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         data: [0; MAX_DATA],
     };
     loop {
-        let Some(descriptor) = receive(&mut request) else {
-            exit();
+        let Some(descriptor) = receive_request(&mut request) else {
+            exit_process();
         };
-        let before = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
-        let began = clock_ns(libc::CLOCK_MONOTONIC);
+        let before = read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let began = read_clock_ns(libc::CLOCK_MONOTONIC);
         let pinned = PinnedThread::to_cpu(request.cpu);
         let (result, data) = match request.kind {
-            ADVISE => (advise(&request, descriptor, usual), 0),
-            LIST => with_data(list_mappings(descriptor, &mut packet)),
-            READ_FILE => with_data(read_file(&request, None, &mut packet.data)),
-            READ_MEMORY => with_data(read_file(&request, Some(descriptor), &mut packet.data)),
+            ADVISE => (call_process_madvise(&request, descriptor, usual), 0),
+            LIST => with_length(list_mappings(descriptor, &mut packet)),
+            READ_FILE => with_length(read_file(&request, None, &mut packet.data)),
+            READ_MEMORY => with_length(read_file(&request, Some(descriptor), &mut packet.data)),
             _ => (-i64::from(libc::EINVAL), 0),
         };
         if let Some(pinned) = pinned {
@@ -50,15 +51,15 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         packet.head = RawResult {
             result,
             began_ns: began,
-            took_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(began),
-            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
+            took_ns: read_clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(began),
+            cpu_ns: read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
             more: 0,
         };
         if descriptor >= 0 {
             // SAFETY: the descriptor came with the request, and is not used again.
             unsafe { libc::close(descriptor) };
         }
-        send(&packet, data);
+        send_result(&packet, data);
     }
 }
 
@@ -90,19 +91,13 @@ impl PinnedThread {
     }
 }
 
-fn send(packet: &ResultPacket, data: usize) {
+fn send_result(packet: &ResultPacket, data: usize) {
     let length = size_of::<RawResult>() + data.min(MAX_DATA);
+    let start = std::ptr::from_ref(packet).cast::<c_void>();
     // SAFETY: `length` bytes of the packet exist.
-    let sent = unsafe {
-        libc::send(
-            SOCKET,
-            std::ptr::from_ref(packet).cast::<c_void>(),
-            length,
-            libc::MSG_NOSIGNAL,
-        )
-    };
+    let sent = unsafe { libc::send(SOCKET, start, length, libc::MSG_NOSIGNAL) };
     if sent < 0 {
-        exit();
+        exit_process();
     }
 }
 
@@ -120,7 +115,7 @@ pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // The manager may have ended before that.
         if libc::getppid().unsigned_abs() != manager {
-            exit();
+            exit_process();
         }
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         // The manager's locks, pipes and files must not stay open because a call hangs.
@@ -133,26 +128,21 @@ pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
     }
 }
 
-/// Ends this process with all of its threads.
-pub(crate) fn exit() -> ! {
+pub(crate) fn exit_process() -> ! {
     // SAFETY: ends this process without running any exit handler of the manager's.
     unsafe { libc::_exit(0) }
 }
 
 /// A clock's time in nanoseconds, by a plain system call.
-pub(crate) fn clock_ns(which: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is ours and lives through the call.
-    unsafe { libc::clock_gettime(which, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+pub(crate) fn read_clock_ns(which: libc::clockid_t) -> u64 {
+    // It fails only for clocks that do not exist.
+    let time = clock_gettime(ClockId::from_raw(which));
+    time.map_or(0, |time| nanos_of(Duration::from(time)))
 }
 
 /// Waits for a request; returns the descriptor that came with it, or -1. `None` when the manager
 /// has ended.
-fn receive(request: &mut RawRequest) -> Option<i32> {
+fn receive_request(request: &mut RawRequest) -> Option<i32> {
     let mut packet = libc::iovec {
         iov_base: (&raw mut *request).cast::<c_void>(),
         iov_len: size_of::<RawRequest>(),
@@ -165,15 +155,14 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast::<c_void>();
     header.msg_controllen = size_of_val(&control) as _;
-    loop {
+    let length = loop {
         // SAFETY: what the header points to is ours and lives through the call.
         let length = unsafe { libc::recvmsg(SOCKET, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
-        if length == size_of::<RawRequest>() as isize {
-            break;
+        if length >= 0 || errno() != i64::from(libc::EINTR) {
+            break length;
         }
-        if length < 0 && errno() == i64::from(libc::EINTR) {
-            continue;
-        }
+    };
+    if length != size_of::<RawRequest>() as isize {
         return None;
     }
     // SAFETY: the kernel has filled in the header; a message of this kind carries one descriptor.
@@ -187,7 +176,7 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
 }
 
 /// Returns the result of a call (or minus its error), and how many bytes of data are in the packet.
-fn with_data(result: i64) -> (i64, usize) {
+fn with_length(result: i64) -> (i64, usize) {
     (result, usize::try_from(result).unwrap_or(0))
 }
 
@@ -200,25 +189,18 @@ fn errno() -> i64 {
     i64::from(unsafe { *libc::__errno_location() })
 }
 
-fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
+fn call_process_madvise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
     let count = (request.ranges as usize).min(MAX_RANGES);
     if request.unpreempted != 0 {
-        Scheduling::FIFO.set();
+        Scheduling::FIFO.set_for_this_thread();
     }
+    let (call, ranges) = (libc::SYS_process_madvise, request.range.as_ptr());
     // SAFETY: the ranges are ours, two words each as in an iovec; the addresses in them are the
     // target's, and only the kernel interprets them.
-    let done = result_or_error(unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            process,
-            request.range.as_ptr(),
-            count,
-            request.advice,
-            0u32,
-        )
-    });
+    let done = unsafe { libc::syscall(call, process, ranges, count, request.advice, 0u32) };
+    let done = result_or_error(done);
     if request.unpreempted != 0 {
-        usual.set();
+        usual.set_for_this_thread();
     }
     done
 }
@@ -228,19 +210,11 @@ fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
 /// no target.
 fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
     const BPF_ITER_CREATE: i32 = 33;
-    #[repr(C)]
-    struct IterCreate {
-        link_fd: u32,
-        flags: u32,
-    }
-    let attributes = IterCreate {
-        link_fd: link as u32,
-        flags: 0,
-    };
-    let size = size_of::<IterCreate>() as u32;
+    // The link, and no flags.
+    let attributes = [link, 0];
+    let (start, size) = (attributes.as_ptr(), size_of_val(&attributes) as u32);
     // SAFETY: the attributes are ours and live through the call.
-    let iterator =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, &raw const attributes, size) };
+    let iterator = unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, start, size) };
     if iterator < 0 {
         return -errno();
     }
@@ -252,7 +226,7 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
                 more: 1,
                 ..RawResult::default()
             };
-            send(packet, filled);
+            send_result(packet, filled);
             filled = 0;
         }
         let rest = &mut packet.data[filled..];
@@ -262,7 +236,7 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
         } as i64);
         match usize::try_from(length) {
             Ok(length) => {
-                let kept = keep_new(rest.get_mut(..length).unwrap_or_default(), &mut end);
+                let kept = keep_new_records(rest.get_mut(..length).unwrap_or_default(), &mut end);
                 if kept == 0 {
                     break filled as i64;
                 }
@@ -293,7 +267,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
             return -errno();
         }
         let buffer = data.as_mut_ptr().cast::<c_void>();
-        let read = if process.is_some_and(has_ended) {
+        let read = if process.is_some_and(process_has_ended) {
             -i64::from(libc::ESRCH)
         } else {
             result_or_error(libc::pread(file, buffer, length, request.offset as i64) as i64)
@@ -303,8 +277,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
     }
 }
 
-/// Whether the process of a pidfd has ended.
-fn has_ended(process: i32) -> bool {
+fn process_has_ended(process: i32) -> bool {
     let mut ended = libc::pollfd {
         fd: process,
         events: libc::POLLIN,

@@ -1,7 +1,5 @@
 //! Messages between the manager and a helper: a request is one packet, an answer one or several.
 
-use super::failed;
-use crate::error::Result;
 use crate::processes::process::ProcessHandle;
 use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
@@ -25,32 +23,26 @@ pub struct TargetRequest<'a> {
 }
 
 impl<'a> TargetRequest<'a> {
-    /// `process_madvise` with `MADV_*` on up to 64 ranges. `unpreempted`: the helper runs the call
-    /// with `SCHED_FIFO`, so that it does not lose its processor meanwhile.
-    ///
-    /// # Errors
-    /// `E2BIG`: more than 64 ranges.
+    /// `process_madvise` with `MADV_*` on the first 64 ranges. `unpreempted`: the helper runs the
+    /// call with `SCHED_FIFO`, so that it does not lose its processor meanwhile.
     pub fn advise(
         process: &'a ProcessHandle,
         advice: i32,
         ranges: &[Range<u64>],
         unpreempted: bool,
-    ) -> Result<Self> {
-        if ranges.len() > MAX_RANGES {
-            return Err(failed(Errno::E2BIG));
-        }
+    ) -> Self {
         let mut raw = RawRequest {
             kind: ADVISE,
             advice,
             unpreempted: u32::from(unpreempted),
-            ranges: u32::try_from(ranges.len()).unwrap_or(0),
             ..RawRequest::EMPTY
         };
         for (slot, range) in raw.range.iter_mut().zip(ranges) {
             *slot = [range.start, range.end.saturating_sub(range.start)];
+            raw.ranges += 1;
         }
         let passed = Some(process.fd());
-        Ok(Self { raw, passed })
+        Self { raw, passed }
     }
 
     /// Makes the call on this CPU, which got a huge page back right before.
@@ -71,38 +63,30 @@ impl<'a> TargetRequest<'a> {
         Self { raw, passed }
     }
 
-    /// Reads up to 64 KiB of a file of `/proc`, from `offset` on.
-    ///
-    /// # Errors
-    /// `ENAMETOOLONG`: the path has more than 63 bytes.
-    pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Result<Self> {
+    /// Reads up to 64 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
+    /// the path has more than 63 bytes.
+    pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Self {
         let mut raw = RawRequest {
             kind: READ_FILE,
             offset,
             length: length as u64,
             ..RawRequest::EMPTY
         };
-        let path = path.as_bytes();
-        // The last byte stays zero and ends the path.
-        if path.len() >= MAX_PATH || path.contains(&0) {
-            return Err(failed(Errno::ENAMETOOLONG));
+        // The last byte of a path that fits stays zero and ends it.
+        for (slot, byte) in raw.path.iter_mut().zip(path.bytes()) {
+            *slot = byte;
         }
-        raw.path[..path.len()].copy_from_slice(path);
-        Ok(Self { raw, passed: None })
+        Self { raw, passed: None }
     }
 
     /// Reads up to 64 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
     /// never reaches another process that has got the same pid meanwhile.
-    pub fn for_reading_memory(
-        process: &'a ProcessHandle,
-        address: u64,
-        length: usize,
-    ) -> Result<Self> {
-        let mut request =
-            Self::for_reading_file(&format!("/proc/{}/mem", process.id.pid), address, length)?;
+    pub fn for_reading_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Self {
+        let path = format!("/proc/{}/mem", process.id.pid);
+        let mut request = Self::for_reading_file(&path, address, length);
         request.raw.kind = READ_MEMORY;
         request.passed = Some(process.fd());
-        Ok(request)
+        request
     }
 }
 
@@ -168,7 +152,7 @@ impl RawRequest {
         range: [[0; 2]; MAX_RANGES],
     };
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         // SAFETY: the struct has no padding, so all its bytes are initialised.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
@@ -189,10 +173,8 @@ pub(super) fn receive_result(socket: BorrowedFd<'_>) -> Result<(CallResult, bool
     let [result, began, took, cpu, more] = std::array::from_fn(|_| words.next().unwrap_or(0));
     let result = i64::from_ne_bytes(result.to_ne_bytes());
     let answer = CallResult {
-        result: match u64::try_from(result) {
-            Ok(done) => Ok(done),
-            Err(_) => Err(Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),
-        },
+        result: u64::try_from(result)
+            .map_err(|_| Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),
         began: Duration::from_nanos(began),
         took: Duration::from_nanos(took),
         cpu: Duration::from_nanos(cpu),

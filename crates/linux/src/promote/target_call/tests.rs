@@ -1,7 +1,7 @@
 use super::*;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::own_memory::OwnMemory;
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_test_support::events::process;
@@ -21,7 +21,6 @@ static WORD: u64 = 0x1234_5678_9abc_def0;
 
 fn word(own: &ProcessHandle) -> TargetRequest<'_> {
     TargetRequest::for_reading_memory(own, &raw const WORD as u64, 8)
-        .expect("the request fits into a message")
 }
 
 fn answered(caller: &mut CallHelper, request: &TargetRequest<'_>) -> CallResult {
@@ -46,7 +45,8 @@ fn a_helper_reads_memory_and_files() {
 fn a_helper_keeps_nothing_open_but_its_socket() {
     let mut caller = new_helper();
     answered(&mut caller, &word(&own()));
-    let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("the helper runs");
+    let open =
+        std::fs::read_dir(format!("/proc/{}/fd", caller.helper_pid())).expect("the helper runs");
     assert_eq!(open.count(), 1);
 }
 
@@ -56,13 +56,12 @@ fn the_kernels_error_is_returned() {
     // The first page of an address space is never mapped.
     let own = own();
     let cold = crate::promote::process_madvise::MADV_COLD;
-    let request = TargetRequest::advise(&own, cold, std::slice::from_ref(&(0..4096)), true)
-        .expect("the request fits into a message");
+    let request = TargetRequest::advise(&own, cold, std::slice::from_ref(&(0..4096)), true);
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
 fn file(path: &str, length: usize) -> TargetRequest<'_> {
-    TargetRequest::for_reading_file(path, 0, length).expect("the request fits into a message")
+    TargetRequest::for_reading_file(path, 0, length)
 }
 
 #[test]
@@ -82,13 +81,13 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let refused = calls.call(stuck, "reading", &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     assert!(calls.call(other, "reading", &easy).is_ok());
-    let unanswered: Vec<_> = calls.unanswered().map(|u| u.process).collect();
+    let unanswered: Vec<_> = calls.unanswered_calls().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
-    assert_eq!(calls.take_finished(), []);
+    assert_eq!(calls.take_late_calls(), []);
     std::fs::write(&pipe, b"").expect("the helper waits for this");
     let deadline = Instant::now() + LONG;
     let late = loop {
-        match calls.take_finished().pop() {
+        match calls.take_late_calls().pop() {
             Some(late) => break late,
             None => assert!(Instant::now() < deadline, "the call is not answered"),
         }
@@ -109,7 +108,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
         assert!(calls.call(process(7), "reading", &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
-    assert!(calls.helper_cpu_time() > Duration::ZERO);
+    assert!(calls.statistics.helper_cpu > Duration::ZERO);
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn a_killed_helper_is_replaced() {
     let mut calls = TargetCalls::default();
     let own = own();
     let easy = word(&own);
-    calls.prepare().expect("a helper starts");
+    calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
     assert!(calls.call(process(7), "reading", &easy).is_ok());
@@ -129,7 +128,7 @@ fn a_process_that_has_ended_is_not_read() {
     let mut child = std::process::Command::new("true")
         .spawn()
         .expect("the child starts");
-    let mut handle = ProcessHandle::of_child(child.id()).expect("the child can be opened");
+    let mut handle = ProcessHandle::open_child(child.id()).expect("the child can be opened");
     child.wait().expect("the child ends");
     // As if another process had got its pid.
     handle.id.pid = std::process::id();
@@ -150,26 +149,28 @@ fn an_abandoned_listing_disturbs_no_other() {
     let bind = |pid| tables.bind(pid).expect("the programs bind to the process");
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();
-    let helper = Pid::from_raw(slow.helper() as i32);
+    let helper = Pid::from_raw(slow.helper_pid() as i32);
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
-    slow.send(&TargetRequest::list_mappings(target.read_records()))
+    slow.send(&TargetRequest::list_mappings(target.mapping_list_link()))
         .expect("the helper is there");
     let given_up = slow.wait_for_result(Duration::from_millis(20));
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
     let mut other = new_helper();
-    let of_init = TargetRequest::list_mappings(init.read_records());
+    let of_init = TargetRequest::list_mappings(init.mapping_list_link());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
-        let expected = tables.mappings(&init).expect("the mappings can be listed");
-        assert_eq!(mappings_of(&listed.data).len(), expected.len());
+        let expected = tables
+            .list_mappings(&init)
+            .expect("the mappings can be listed");
+        assert_eq!(parse_mapping_records(&listed.data).len(), expected.len());
     }
     let late = slow
         .wait_for_result(LONG)
         .expect("the helper runs")
         .expect("the helper answers");
     assert!(late.result.is_ok());
-    let late = mappings_of(&late.data);
+    let late = parse_mapping_records(&late.data);
     let ours = many.address()..many_end;
     let each = late.iter().filter(|m| ours.contains(&m.range.start));
     assert_eq!(each.count(), 5000);
@@ -178,8 +179,8 @@ fn an_abandoned_listing_disturbs_no_other() {
 
 /// Maps pages of memory of which no two neighbours are one mapping.
 fn many_mappings(pages: usize) -> OwnMemory {
-    let memory =
-        OwnMemory::protected(pages * 4096, ProtFlags::PROT_NONE).expect("memory can be mapped");
+    let memory = OwnMemory::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
+        .expect("memory can be mapped");
     for page in (0..pages).step_by(2) {
         // SAFETY: a page of that memory.
         let page = unsafe { memory.start().byte_add(page * 4096) };

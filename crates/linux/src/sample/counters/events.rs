@@ -9,7 +9,7 @@ use std::fmt;
 
 /// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CounterEvents {
+pub struct CounterEventCodes {
     /// Cycles in page walks for loads.
     pub load_walk_cycles: Option<u64>,
     /// Cycles in page walks for stores.
@@ -46,18 +46,13 @@ pub enum CpuIdentity {
 
 impl CpuIdentity {
     /// From the text of `/proc/cpuinfo`.
-    pub fn parse(cpuinfo: &str) -> Self {
-        let field = |name| fields::field(cpuinfo, name);
+    pub fn from_cpuinfo(cpuinfo: &str) -> Self {
+        let field = |name| fields::field_value(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
+        let (family, model) = (number("cpu family"), number("model"));
         match field("vendor_id") {
-            Some("GenuineIntel") => Self::Intel {
-                family: number("cpu family"),
-                model: number("model"),
-            },
-            Some("AuthenticAMD") => Self::Amd {
-                family: number("cpu family"),
-                model: number("model"),
-            },
+            Some("GenuineIntel") => Self::Intel { family, model },
+            Some("AuthenticAMD") => Self::Amd { family, model },
             vendor => {
                 let part = field("CPU part").and_then(|part| part.strip_prefix("0x"));
                 match part.and_then(|part| u32::from_str_radix(part, 16).ok()) {
@@ -83,7 +78,7 @@ impl fmt::Display for CpuIdentity {
 
 /// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EventSet {
+pub struct WalkEventSet {
     /// Their names in the vendor's manuals; empty where the configuration names the events.
     pub name: &'static str,
     /// Raw events for loads and for stores; one event where a processor counts them together.
@@ -94,16 +89,7 @@ pub struct EventSet {
     pub cycles: Option<u64>,
 }
 
-impl EventSet {
-    const fn of(name: &'static str, walks: (u64, Option<u64>), cycles_per_count: f64) -> Self {
-        Self {
-            name,
-            walks,
-            cycles_per_count,
-            cycles: None,
-        }
-    }
-
+impl WalkEventSet {
     /// Whether walks are counted instead of their cycles.
     pub fn is_estimate(&self) -> bool {
         self.cycles_per_count != 1.0
@@ -115,38 +101,42 @@ impl EventSet {
 /// of 2 away from it.
 const CYCLES_PER_WALK: f64 = 35.0;
 
+const fn counted_cycles(name: &'static str, loads: u64, stores: u64) -> WalkEventSet {
+    WalkEventSet {
+        name,
+        walks: (loads, Some(stores)),
+        cycles_per_count: 1.0,
+        cycles: None,
+    }
+}
+
+const fn counted_walks(name: &'static str, loads_and_stores: u64) -> WalkEventSet {
+    WalkEventSet {
+        name,
+        walks: (loads_and_stores, None),
+        cycles_per_count: CYCLES_PER_WALK,
+        cycles: None,
+    }
+}
+
 // The codes of x86 are from Linux, tools/perf/pmu-events/arch/x86.
+const WALK_ACTIVE: &str = "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE";
 
 /// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
-const HASWELL: EventSet = EventSet::of(
-    "DTLB_{LOAD,STORE}_MISSES.WALK_DURATION",
-    (0x1008, Some(0x1049)),
-    1.0,
-);
+const HASWELL: WalkEventSet =
+    counted_cycles("DTLB_{LOAD,STORE}_MISSES.WALK_DURATION", 0x1008, 0x1049);
 /// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
 /// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
-const SKYLAKE: EventSet = EventSet::of(
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
-    (0x0100_1008, Some(0x0100_1049)),
-    1.0,
-);
+const SKYLAKE: WalkEventSet = counted_cycles(WALK_ACTIVE, 0x0100_1008, 0x0100_1049);
 /// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
 /// is taken to be the same).
-const SAPPHIRE_RAPIDS: EventSet = EventSet::of(
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE",
-    (0x0100_1012, Some(0x0100_1013)),
-    1.0,
-);
+const SAPPHIRE_RAPIDS: WalkEventSet = counted_cycles(WALK_ACTIVE, 0x0100_1012, 0x0100_1013);
 /// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
 /// to be the same).
-const ZEN: EventSet = EventSet::of(
-    "ls_l1_d_tlb_miss.*_l2_miss",
-    (0xf045, None),
-    CYCLES_PER_WALK,
-);
+const ZEN: WalkEventSet = counted_walks("ls_l1_d_tlb_miss.*_l2_miss", 0xf045);
 /// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of Arm's PMUv3 (Arm Architecture Reference
 /// Manual; not looked up again).
-const NEOVERSE: EventSet = EventSet::of("DTLB_WALK", (0x34, None), CYCLES_PER_WALK);
+const NEOVERSE: WalkEventSet = counted_walks("DTLB_WALK", 0x34);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -167,19 +157,22 @@ pub enum CountersUnavailable {
 }
 
 /// The events for a processor; the configuration takes precedence over the table.
-pub fn choose(
+pub fn choose_events(
     cpu: &CpuIdentity,
-    overrides: CounterEvents,
-) -> Result<EventSet, CountersUnavailable> {
+    overrides: CounterEventCodes,
+) -> Result<WalkEventSet, CountersUnavailable> {
     if let Some(load) = overrides.load_walk_cycles {
-        return Ok(EventSet {
+        return Ok(WalkEventSet {
+            name: "",
+            walks: (load, overrides.store_walk_cycles),
+            cycles_per_count: 1.0,
             cycles: overrides.cycles,
-            ..EventSet::of("", (load, overrides.store_walk_cycles), 1.0)
         });
     }
-    if overrides != CounterEvents::default() {
+    if overrides != CounterEventCodes::default() {
         return Err(CountersUnavailable::IncompleteOverride);
     }
+    let unknown = || CountersUnavailable::UnknownProcessor(cpu.to_string());
     // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
     // arch/arm64/include/asm/cputype.h.
     Ok(match *cpu {
@@ -188,21 +181,17 @@ pub fn choose(
             0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c
             | 0x8d | 0xa7 => SKYLAKE,
             0x8f | 0xcf | 0xad | 0xae => SAPPHIRE_RAPIDS,
-            _ => return Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
+            _ => return Err(unknown()),
         },
-        // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
-        CpuIdentity::Amd {
-            family: 0x17,
-            model: 0x30..,
-        }
-        | CpuIdentity::Amd {
-            family: 0x19 | 0x1a,
-            ..
-        } => ZEN,
+        CpuIdentity::Amd { family, model } => match (family, model) {
+            // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
+            (0x17, 0x30..) | (0x19 | 0x1a, _) => ZEN,
+            _ => return Err(unknown()),
+        },
         CpuIdentity::Arm {
             part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
         } => NEOVERSE,
-        _ => return Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
+        _ => return Err(unknown()),
     })
 }
 
@@ -228,7 +217,11 @@ mod tests {
             (CpuIdentity::Arm { part: 0xd49 }, Some(NEOVERSE)),
             (CpuIdentity::Other("RISC-V".into()), None),
         ] {
-            assert_eq!(choose(&cpu, CounterEvents::default()).ok(), set, "{cpu}");
+            assert_eq!(
+                choose_events(&cpu, CounterEventCodes::default()).ok(),
+                set,
+                "{cpu}"
+            );
         }
     }
 
@@ -237,29 +230,35 @@ mod tests {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
         let (family, model) = (6, 143);
         assert_eq!(
-            CpuIdentity::parse(intel),
+            CpuIdentity::from_cpuinfo(intel),
             CpuIdentity::Intel { family, model }
         );
         let arm =
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
-        assert_eq!(CpuIdentity::parse(arm), CpuIdentity::Arm { part: 0xd0c });
-        assert_eq!(CpuIdentity::parse(""), CpuIdentity::Other("unknown".into()));
+        assert_eq!(
+            CpuIdentity::from_cpuinfo(arm),
+            CpuIdentity::Arm { part: 0xd0c }
+        );
+        assert_eq!(
+            CpuIdentity::from_cpuinfo(""),
+            CpuIdentity::Other("unknown".into())
+        );
     }
 
     #[test]
     fn the_configuration_takes_precedence_over_the_table() {
         let unknown = CpuIdentity::Other("new".into());
-        let overrides = CounterEvents {
+        let overrides = CounterEventCodes {
             load_walk_cycles: Some(0x1008),
-            ..CounterEvents::default()
+            ..CounterEventCodes::default()
         };
-        let set = choose(&unknown, overrides).expect("the configuration names the events");
+        let set = choose_events(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
-        let half = CounterEvents {
+        let half = CounterEventCodes {
             cycles: Some(0x3c),
-            ..CounterEvents::default()
+            ..CounterEventCodes::default()
         };
         let incomplete = Err(CountersUnavailable::IncompleteOverride);
-        assert_eq!(choose(&unknown, half), incomplete);
+        assert_eq!(choose_events(&unknown, half), incomplete);
     }
 }

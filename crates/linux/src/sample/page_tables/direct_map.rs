@@ -4,21 +4,16 @@ use crate::error::{LinuxError, Result};
 use crate::own_memory::OwnMemory;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::saturating_cast::usize_of;
-use nix::errno::Errno;
 use nix::sys::mman::MmapAdvise;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A page of our own with a unique value at its start. It is not part of a huge page, as the heap
 /// may be under THP `always`: the walk that searches for it ends at a table of base pages.
 pub(super) fn page_with_unique_value() -> Result<(OwnMemory, u64)> {
-    let mut random = [0u8; 8];
-    // SAFETY: the buffer is ours and has the given length.
-    let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-    if usize::try_from(got) != Ok(random.len()) {
-        return Err(LinuxError::call("getrandom")(Errno::last()));
-    }
+    // Hash maps have random keys, so this is a random number.
+    let value = RandomState::new().build_hasher().finish();
     let failed = LinuxError::call("mapping a page with a known value");
     let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).map_err(failed)?;
-    let value = u64::from_ne_bytes(random);
     // Kernels without huge pages refuse the advice, and do not need it.
     let _ = page.advise(MmapAdvise::MADV_NOHUGEPAGE);
     // SAFETY: the mapping is a page long, aligned and writable.
@@ -27,12 +22,12 @@ pub(super) fn page_with_unique_value() -> Result<(OwnMemory, u64)> {
 }
 
 /// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.
-pub(super) fn physical_frames() -> Option<u64> {
-    last_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
+pub(super) fn count_physical_frames() -> Option<u64> {
+    parse_last_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
 }
 
 /// Parses the text of `/proc/zoneinfo`; `None` if its contents are unexpected.
-fn last_frame(zoneinfo: &str) -> Option<u64> {
+fn parse_last_frame(zoneinfo: &str) -> Option<u64> {
     let mut spanned = 0;
     let mut end = None;
     for line in zoneinfo.lines() {
@@ -58,7 +53,7 @@ mod tests {
                     Node 0, zone   Normal\n        spanned  100\n  start_pfn:           1048576\n\
                     Node 0, zone    DMA32\n        spanned  7\n  start_pfn:           4096\n\
                     Node 1, zone  Movable\n        spanned  0\n  start_pfn:           0\n";
-        assert_eq!(last_frame(text), Some(1_048_676));
-        assert_eq!(last_frame("Node 0"), None);
+        assert_eq!(parse_last_frame(text), Some(1_048_676));
+        assert_eq!(parse_last_frame("Node 0"), None);
     }
 }

@@ -1,12 +1,12 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
-use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of};
-use super::{SampledProcess, Sampler, SliceContext, SliceResult, own_huge_bytes};
+use super::run_rate::{ProcessProbeRun, WalkHistory, first_touches_of_region};
+use super::{ProcessSlice, SampledProcess, Sampler, SliceResult, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
+use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
@@ -34,11 +34,11 @@ pub struct AccessBitBackend {
 
 pub(super) struct AccessBitsSampler {
     pub(super) bits: AccessBitBackend,
-    pub(super) watched: HashMap<ProcessId, SampledState>,
+    pub(super) watched: HashMap<ProcessId, ProcessSamplingState>,
 }
 
 /// State of one process.
-pub(super) struct SampledState {
+pub(super) struct ProcessSamplingState {
     target: BoundTarget,
     /// Whether its access bits were ever cleared; before that they show nothing.
     cleared: bool,
@@ -62,6 +62,26 @@ struct WindowOpening {
     cleared: usize,
 }
 
+impl WindowOpening {
+    /// Clears access bits until the slice ends; returns whether all are cleared.
+    ///
+    /// It uses `MADV_COLD` in small slices, which holds `mmap_lock` for reading. `clear_refs` would
+    /// hold it for writing while it walks all anonymous memory of the process, including memory
+    /// that can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
+    /// `clear_refs_write`).
+    fn clear_regions(&mut self, slice: &mut ProcessSlice) -> Result<bool> {
+        let regions: Vec<RegionAddr> = self.walk.found.iter().map(|r| r.region).collect();
+        while let Some(rest) = regions.get(self.cleared..).filter(|rest| !rest.is_empty()) {
+            if Instant::now() >= slice.deadline {
+                return Ok(false);
+            }
+            let result = slice.calls.clear_access_bits(&slice.member.handle, rest)?;
+            self.cleared += result.passed;
+        }
+        Ok(true)
+    }
+}
+
 /// When coverage is measured, overhead is probed in few regions only. Their coverage is then that
 /// of the rest of the window.
 const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
@@ -71,34 +91,34 @@ const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
     ranking_regions: 0,
 };
 
-fn state_of<'a>(
-    all: &'a mut HashMap<ProcessId, SampledState>,
+fn sampling_state_of<'a>(
+    all: &'a mut HashMap<ProcessId, ProcessSamplingState>,
     member: &SampledProcess,
-) -> Result<&'a mut SampledState> {
+) -> Result<&'a mut ProcessSamplingState> {
     let process = member.handle.id;
     let gone = LinuxError::NoSuchProcess(process.pid);
     all.get_mut(&process).ok_or(gone)
 }
 
-fn mappings_now(
+fn list_mappings(
     member: &SampledProcess,
     target: &BoundTarget,
     calls: &mut TargetCalls,
 ) -> Result<Vec<Mapping>> {
-    let records = calls.list_mappings(member.handle.id, target.read_records())?;
-    Ok(mappings_of(&records))
+    let records = calls.list_mappings(member.handle.id, target.mapping_list_link())?;
+    Ok(parse_mapping_records(&records))
 }
 
 /// Starts a walk over what is eligible now.
 fn start_walk(
-    member: &mut SampledProcess,
+    slice: &mut ProcessSlice,
     target: &BoundTarget,
-    calls: &mut TargetCalls,
     detail: WalkDetail,
 ) -> Result<RegionWalk> {
+    let member = &mut *slice.member;
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
-        member.eligible = mappings::eligible(&mappings_now(member, target, calls)?);
+        member.eligible = mappings::eligible_ranges(&list_mappings(member, target, slice.calls)?);
     }
     Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
 }
@@ -109,10 +129,10 @@ fn continue_walk(
     target: &BoundTarget,
     mut walk: RegionWalk,
     under_way: &mut Option<RegionWalk>,
-    turn: &mut SliceContext,
+    slice: &mut ProcessSlice,
 ) -> SliceResult<Vec<RegionSample>> {
-    let timed = |took| turn.calls.record_duration(took);
-    if tables.walk_until(target, &mut walk, Some(turn.deadline), timed)? {
+    let timed = |took| slice.calls.record_duration(took);
+    if tables.walk_until(target, &mut walk, Some(slice.deadline), timed)? {
         return Ok(SliceProgress::Done(walk.found));
     }
     *under_way = Some(walk);
@@ -121,29 +141,26 @@ fn continue_walk(
 
 impl AccessBitBackend {
     /// See [`WalkHistory::has_run_enough`].
-    fn has_run_enough(&self, member: &SampledProcess, walks: &mut WalkHistory) -> Result<bool> {
-        Ok(self.walk_costs.is_some() && walks.has_run_enough(member.handle.id.pid)?)
+    fn has_run_enough(&self, pid: u32, walks: &mut WalkHistory) -> Result<bool> {
+        Ok(self.walk_costs.is_some() && walks.has_run_enough(pid)?)
     }
 
     fn start_probing(
         &self,
-        member: &SampledProcess,
-        watched: &mut SampledState,
+        pid: u32,
+        watched: &mut ProcessSamplingState,
         needs: SampleKinds,
         regions: &[RegionSample],
     ) {
-        let settings = if needs.coverage() {
-            BESIDE_COVERAGE
-        } else {
-            let settings = RegionProbeSettings::for_first_touch(self.first_touch_cost);
-            match watched.walks.windows {
-                0 => settings.for_first_window(),
-                _ => settings,
-            }
+        let alone = RegionProbeSettings::for_first_touch(self.first_touch_cost);
+        let settings = match watched.walks.windows {
+            _ if needs.coverage() => BESIDE_COVERAGE,
+            0 => alone.for_first_window(),
+            _ => alone,
         };
         if let (Some(counters), None) = (&self.counters, &watched.counters) {
             // A process that cannot be counted is estimated, as on machines without counters.
-            watched.counters = counters.bind(member.handle.id.pid).ok();
+            watched.counters = counters.bind(pid).ok();
         }
         let walks = &watched.walks;
         let seen = |region| walks.last_window_of(region);
@@ -153,11 +170,11 @@ impl AccessBitBackend {
     }
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
-    fn end_window(&self, watched: &mut SampledState) -> Result<()> {
+    fn end_window(&self, watched: &mut ProcessSamplingState) -> Result<()> {
         let costs = self.walk_costs.as_ref().map(CurrentWalkCosts::get);
         if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
             if let Some(counters) = &mut watched.counters {
-                let counted = counters.overhead()?;
+                let counted = counters.overhead_since_last_call()?;
                 watched.walks.overhead = counted.or(watched.walks.overhead);
             }
         }
@@ -166,14 +183,14 @@ impl AccessBitBackend {
 }
 
 impl Sampler for AccessBitsSampler {
-    fn descriptors(&self) -> usize {
+    fn descriptors_per_process(&self) -> usize {
         let counters = self.bits.counters.as_ref();
-        let counters = counters.map_or(0, WalkCounters::descriptors);
+        let counters = counters.map_or(0, WalkCounters::descriptors_per_thread);
         ProcessHandle::DESCRIPTORS + BoundTarget::DESCRIPTORS + counters
     }
 
     fn bind(&mut self, process: ProcessId) -> Result<()> {
-        let watched = SampledState {
+        let watched = ProcessSamplingState {
             target: self.bits.tables.bind(process.pid)?,
             cleared: false,
             all_cleared: false,
@@ -192,60 +209,55 @@ impl Sampler for AccessBitsSampler {
         self.watched.retain(|process, _| there(*process));
     }
 
-    fn mappings(
+    fn list_mappings(
         &mut self,
         member: &SampledProcess,
         calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>> {
-        mappings_now(member, &state_of(&mut self.watched, member)?.target, calls)
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        list_mappings(member, target, calls)
     }
 
-    fn start_window(
-        &mut self,
-        member: &mut SampledProcess,
-        needs: SampleKinds,
-        turn: &mut SliceContext,
-    ) -> SliceResult<()> {
-        if member.thp_disabled {
+    fn start_window(&mut self, slice: &mut ProcessSlice, needs: SampleKinds) -> SliceResult<()> {
+        let Self { bits, watched } = self;
+        if slice.member.thp_disabled {
             return Ok(SliceProgress::Done(()));
         }
-        let Self { bits, watched } = self;
-        let watched = state_of(watched, member)?;
+        let watched = sampling_state_of(watched, slice.member)?;
+        let pid = slice.member.handle.id.pid;
         let mut start = match watched.starting.take() {
             Some(start) => start,
             None => {
-                let idle = !needs.coverage() && !bits.has_run_enough(member, &mut watched.walks)?;
+                let idle = !needs.coverage() && !bits.has_run_enough(pid, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
                     return Ok(SliceProgress::Done(()));
                 }
                 WindowOpening {
-                    walk: start_walk(member, &watched.target, turn.calls, WalkDetail::Regions)?,
+                    walk: start_walk(slice, &watched.target, WalkDetail::Regions)?,
                     read: false,
                     cleared: 0,
                 }
             }
         };
         if !start.read {
-            let timed = |took| turn.calls.record_duration(took);
+            let timed = |took| slice.calls.record_duration(took);
             let (tables, target, walk) = (&mut bits.tables, &watched.target, &mut start.walk);
-            start.read = tables.walk_until(target, walk, Some(turn.deadline), timed)?;
+            start.read = tables.walk_until(target, walk, Some(slice.deadline), timed)?;
             if start.read {
-                let eligible = &member.eligible;
+                let eligible = &slice.member.eligible;
                 walk.found.retain(|r| !eligible.is_locked(r.region));
             }
         }
-        let cleared = start.read && (!needs.coverage() || clear(member, &mut start, turn)?);
-        if !cleared {
+        if !start.read || needs.coverage() && !start.clear_regions(slice)? {
             watched.starting = Some(start);
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         watched.cleared = true;
         watched.all_cleared |= needs.coverage();
-        if needs.overhead()
-            && (!needs.coverage() || bits.has_run_enough(member, &mut watched.walks)?)
-        {
-            bits.start_probing(member, watched, needs, &start.walk.found);
+        let walks = &mut watched.walks;
+        if needs.overhead() && (!needs.coverage() || bits.has_run_enough(pid, walks)?) {
+            bits.start_probing(pid, watched, needs, &start.walk.found);
         }
         Ok(SliceProgress::Done(()))
     }
@@ -257,46 +269,38 @@ impl Sampler for AccessBitsSampler {
         }
     }
 
-    fn probe(
-        &mut self,
-        member: &SampledProcess,
-        turn: &mut SliceContext,
-    ) -> Result<Option<Duration>> {
-        let Self { bits, watched } = self;
-        let SampledState { target, walks, .. } = state_of(watched, member)?;
+    fn continue_probing(&mut self, slice: &mut ProcessSlice) -> Result<Option<Duration>> {
+        let ProcessSamplingState { target, walks, .. } =
+            sampling_state_of(&mut self.watched, slice.member)?;
         let Some(probing) = &mut walks.probing else {
             return Ok(None);
         };
-        let (tables, deadline) = (&mut bits.tables, Some(turn.deadline));
-        probing.step(tables, member, target, turn.calls, deadline)
+        probing.continue_until_wait(&mut self.bits.tables, target, slice)
     }
 
-    fn sample(
-        &mut self,
-        member: &mut SampledProcess,
-        turn: &mut SliceContext,
-    ) -> SliceResult<ProcessSample> {
+    fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample> {
         let Self { bits, watched } = self;
-        let watched = state_of(watched, member)?;
+        let watched = sampling_state_of(watched, slice.member)?;
         let walk = match watched.reading.take() {
             Some(walk) => walk,
             None => {
-                let walk = start_walk(member, &watched.target, turn.calls, WalkDetail::Regions)?;
+                let walk = start_walk(slice, &watched.target, WalkDetail::Regions)?;
                 bits.end_window(watched)?;
                 walk
             }
         };
         let (target, reading) = (&watched.target, &mut watched.reading);
-        let found = continue_walk(&mut bits.tables, target, walk, reading, turn)?;
+        let found = continue_walk(&mut bits.tables, target, walk, reading, slice)?;
+        let member = &*slice.member;
         Ok(found.map(|regions| {
-            let mut sample = member.population(regions);
+            let mut sample = member.population_sample(regions);
             member.eligible.clear_locked_accesses(&mut sample.regions);
             if watched.cleared {
                 sample.source = CoverageSource::AccessBits;
-                sample.first_touches = sample.regions.iter().map(first_touches_of).sum();
+                sample.first_touches = sample.regions.iter().map(first_touches_of_region).sum();
             }
             if bits.walk_costs.is_some() {
-                let known = watched.walks.apply(&mut sample.regions);
+                let known = watched.walks.apply_to_regions(&mut sample.regions);
                 sample.walks_seen = known.seen;
                 // Only the probed regions were ever cleared.
                 if !watched.all_cleared {
@@ -314,63 +318,59 @@ impl Sampler for AccessBitsSampler {
         member: &SampledProcess,
         region: RegionAddr,
     ) -> Result<Option<RegionSample>> {
-        let target = &state_of(&mut self.watched, member)?.target;
-        self.bits.tables.region(target, region)
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        self.bits.tables.read_region(target, region)
     }
 
-    fn still_eligible(
+    fn is_still_eligible(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
         calls: &mut TargetCalls,
     ) -> Result<bool> {
-        let target = &state_of(&mut self.watched, member)?.target;
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
         let found = match self.bits.tables.mapping_at(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
-                let mappings = mappings_now(member, target, calls)?;
+                let mappings = list_mappings(member, target, calls)?;
                 mappings.into_iter().find(|m| m.range.contains(&start))
             }
             found => found?,
         };
-        Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
+        Ok(found.is_some_and(|m| mappings::check_region_eligible(&[m], region).is_ok()))
     }
 
-    fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64> {
-        let watched = state_of(&mut self.watched, member)?;
-        let new = || RegionWalk::new(member.eligible.ranges.clone(), WalkDetail::HugeOnly);
+    fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64> {
+        let watched = sampling_state_of(&mut self.watched, slice.member)?;
+        let new = || RegionWalk::new(slice.member.eligible.ranges.clone(), WalkDetail::HugeOnly);
         let mut walk = watched.measuring.take().unwrap_or_else(new);
-        let tables = &mut self.bits.tables;
-        if tables.walk_until(&watched.target, &mut walk, Some(deadline), |_| {})? {
-            return Ok(SliceProgress::Done(own_huge_bytes(&walk.found)));
+        let (tables, deadline) = (&mut self.bits.tables, Some(slice.deadline));
+        if tables.walk_until(&watched.target, &mut walk, deadline, |_| {})? {
+            return Ok(SliceProgress::Done(sum_huge_bytes(&walk.found)));
         }
         watched.measuring = Some(walk);
         Ok(SliceProgress::Unfinished(Duration::ZERO))
     }
 
-    fn huge_pages(
-        &mut self,
-        member: &mut SampledProcess,
-        turn: &mut SliceContext,
-    ) -> SliceResult<Vec<RegionSample>> {
-        let watched = state_of(&mut self.watched, member)?;
+    fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>> {
+        let watched = sampling_state_of(&mut self.watched, slice.member)?;
         let walk = match watched.listing.take() {
             Some(walk) => walk,
-            None => start_walk(member, &watched.target, turn.calls, WalkDetail::HugeOnly)?,
+            None => start_walk(slice, &watched.target, WalkDetail::HugeOnly)?,
         };
         let (target, listing) = (&watched.target, &mut watched.listing);
-        let found = continue_walk(&mut self.bits.tables, target, walk, listing, turn)?;
-        Ok(found.map(|found| member.unlocked_huge_pages(found)))
+        let found = continue_walk(&mut self.bits.tables, target, walk, listing, slice)?;
+        Ok(found.map(|found| slice.member.unlocked_huge_pages(found)))
     }
 
-    fn zero_pages(
+    fn count_zero_pages(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
     ) -> Result<Option<u16>> {
-        let target = &state_of(&mut self.watched, member)?.target;
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.scan_zeros(target, region, enough);
         calls.time_own_call(scan)
     }
@@ -378,57 +378,43 @@ impl Sampler for AccessBitsSampler {
 
 /// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
 /// Fails if the cost of page walks was never measured.
-pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<OverheadEstimate> {
-    let member = SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?;
+pub fn estimate_overhead(
+    bits: &mut AccessBitBackend,
+    pid: u32,
+    seed: u64,
+) -> Result<OverheadEstimate> {
+    let (identity, rules) = (ProcessIdentity::default(), ProcessRules::default());
+    let mut member = SampledProcess::open(pid, identity, rules)?;
     let target = bits.tables.bind(pid)?;
-    let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
+    let ranges = mappings::eligible_ranges(&bits.tables.list_mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
     tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
-    probe_once(bits, &member, &target, &regions, seed)
+    probe_one_window(bits, &mut member, &target, &regions, seed)
 }
 
-/// Probes these regions of a process for one window, and waits for it. Fails like [`estimate`].
-pub fn probe_once(
+/// Probes these regions of a process for one window, and waits for it. Fails like
+/// [`estimate_overhead`].
+pub fn probe_one_window(
     bits: &mut AccessBitBackend,
-    member: &SampledProcess,
+    member: &mut SampledProcess,
     target: &BoundTarget,
     regions: &[RegionSample],
     seed: u64,
 ) -> Result<OverheadEstimate> {
     let settings = RegionProbeSettings::for_first_touch(bits.first_touch_cost);
     let mut probing = ProcessProbeRun::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
-    let mut calls = TargetCalls::default();
-    while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls, None)? {
+    let mut slice = ProcessSlice {
+        member,
+        calls: &mut TargetCalls::default(),
+        // Probing ends long before.
+        deadline: Instant::now() + Duration::from_secs(3600),
+    };
+    while let Some(wait) = probing.continue_until_wait(&mut bits.tables, target, &mut slice)? {
         std::thread::sleep(wait);
     }
-    let costs = bits.walk_costs.as_ref().ok_or_else(|| {
-        LinuxError::Bpf("the cost of page walks on this machine was not measured".into())
-    })?;
-    Ok(probing.finish(costs.get()))
-}
-
-/// Clears access bits until the slice ends; returns whether all are cleared.
-///
-/// It uses `MADV_COLD` in small slices, which holds `mmap_lock` for reading. `clear_refs` would
-/// hold it for writing while it walks all anonymous memory of the process, including memory that
-/// can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
-/// `clear_refs_write`).
-fn clear(
-    member: &SampledProcess,
-    start: &mut WindowOpening,
-    turn: &mut SliceContext,
-) -> Result<bool> {
-    while let Some(rest) = start.walk.found.get(start.cleared..) {
-        if rest.is_empty() {
-            break;
-        }
-        if Instant::now() >= turn.deadline {
-            return Ok(false);
-        }
-        let slice = rest.iter().take(CLEARED_PER_CALL).map(|r| r.region);
-        let slice: Vec<RegionAddr> = slice.collect();
-        start.cleared += turn.calls.clear_accessed(&member.handle, &slice)?.passed;
-    }
-    Ok(true)
+    let unknown = "the cost of page walks on this machine was not measured";
+    let costs = bits.walk_costs.as_ref();
+    let costs = costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?;
+    Ok(probing.finish_estimate(costs.get()))
 }

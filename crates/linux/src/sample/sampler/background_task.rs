@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two polls, in which the loop does other work.
-pub(super) const ASK_AGAIN: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(super) struct BackgroundTask<T> {
@@ -16,7 +16,7 @@ pub(super) struct BackgroundTask<T> {
 }
 
 impl<T: Send + 'static> BackgroundTask<T> {
-    pub(super) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
+    pub(super) fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, answer) = sync_channel(1);
         thread::spawn(move || {
             // The receiver may be gone by then.

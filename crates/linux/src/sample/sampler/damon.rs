@@ -21,13 +21,13 @@
 mod error;
 mod kdamond;
 mod session;
-mod session_queue;
+mod sessions;
 mod sysfs;
 #[cfg(test)]
 mod tests;
 
 pub use error::DamonError;
-pub(super) use session_queue::DamonSessions;
+pub(super) use sessions::DamonSessions;
 
 use error::DamonResult;
 use hawkeye_policy::RegionAddr;
@@ -78,10 +78,9 @@ impl Damon {
 
     fn kdamonds(&self) -> DamonResult<SysfsDir> {
         let path = self.admin.join("kdamonds");
-        if path.is_dir() {
-            Ok(SysfsDir(path))
-        } else {
-            Err(DamonError::Absent(path))
+        match path.is_dir() {
+            true => Ok(SysfsDir(path)),
+            false => Err(DamonError::Absent(path)),
         }
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
 
-use super::background_task::{ASK_AGAIN, BackgroundTask};
+use super::background_task::{BackgroundTask, POLL_INTERVAL};
 use super::damon::DamonSessions;
-use super::{SampledProcess, Sampler, SliceContext, SliceResult, is_own_huge_page, own_huge_bytes};
+use super::{ProcessSlice, SampledProcess, Sampler, SliceResult, is_own_huge_page, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::promote::target_call::TargetCalls;
@@ -15,43 +15,43 @@ use hawkeye_policy::{
     CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A process that was not read within this time is skipped for now.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
-pub(super) type PopulationReading = (EligibleRanges, Vec<RegionSample>);
+pub(super) type PopulationReading = Result<(EligibleRanges, Vec<RegionSample>)>;
 
 #[derive(Default)]
 pub(super) struct PopulationSampler {
-    pub(super) readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
+    pub(super) readings: HashMap<ProcessId, BackgroundTask<PopulationReading>>,
     /// Estimates accesses, if it is used.
     pub(super) damon: Option<DamonSessions>,
 }
 
-fn read(pid: u32) -> Result<PopulationReading> {
-    let eligible = mappings::eligible(&pagemap::mappings(pid)?);
-    let regions = pagemap::population(pid, &eligible.ranges)?;
+fn read_population(pid: u32) -> PopulationReading {
+    let eligible = mappings::eligible_ranges(&pagemap::read_mappings(pid)?);
+    let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
 }
 
 impl PopulationSampler {
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
-    fn regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
+    fn poll_regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
         if member.thp_disabled {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || BackgroundTask::begin(move || read(process.pid));
+        let begin = || BackgroundTask::spawn(move || read_population(process.pid));
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
             self.readings.remove(&process);
         }
         let Some(read) = read? else {
-            return Ok(SliceProgress::Unfinished(ASK_AGAIN));
+            return Ok(SliceProgress::Unfinished(POLL_INTERVAL));
         };
         let (eligible, regions) = read?;
         member.eligible = eligible;
@@ -67,42 +67,33 @@ impl Sampler for PopulationSampler {
         }
     }
 
-    fn mappings(
+    fn list_mappings(
         &mut self,
         member: &SampledProcess,
         _calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>> {
-        pagemap::mappings(member.handle.id.pid)
+        pagemap::read_mappings(member.handle.id.pid)
     }
 
-    fn start_window(
-        &mut self,
-        member: &mut SampledProcess,
-        _needs: SampleKinds,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<()> {
+    fn start_window(&mut self, slice: &mut ProcessSlice, _needs: SampleKinds) -> SliceResult<()> {
         match &mut self.damon {
-            Some(damon) if !member.thp_disabled => damon.start_window(member.handle.id),
+            Some(damon) if !slice.member.thp_disabled => damon.start_window(slice.member.handle.id),
             _ => Ok(SliceProgress::Done(())),
         }
     }
 
-    fn sample(
-        &mut self,
-        member: &mut SampledProcess,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<ProcessSample> {
-        let process = member.handle.id;
+    fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample> {
+        let process = slice.member.handle.id;
         if let Some(damon) = &mut self.damon {
             if let SliceProgress::Unfinished(wait) = damon.end_window(process)? {
                 return Ok(SliceProgress::Unfinished(wait));
             }
         }
-        let regions = self.regions(member)?;
+        let regions = self.poll_regions(slice.member)?;
         Ok(regions.map(|regions| {
-            let mut sample = member.population(regions);
+            let mut sample = slice.member.population_sample(regions);
             let damon = self.damon.as_mut();
-            if damon.is_some_and(|damon| damon.apply(process, &mut sample.regions)) {
+            if damon.is_some_and(|damon| damon.apply_estimates(process, &mut sample.regions)) {
                 sample.source = CoverageSource::Estimated;
             }
             sample
@@ -115,25 +106,20 @@ impl Sampler for PopulationSampler {
         region: RegionAddr,
     ) -> Result<Option<RegionSample>> {
         let range = region.start()..region.end();
-        Ok(pagemap::population(member.handle.id.pid, &[range])?.pop())
+        Ok(pagemap::read_population(member.handle.id.pid, &[range])?.pop())
     }
 
-    fn huge_bytes(&mut self, member: &mut SampledProcess, _deadline: Instant) -> SliceResult<u64> {
-        Ok(self
-            .regions(member)?
-            .map(|regions| own_huge_bytes(&regions)))
+    fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64> {
+        let regions = self.poll_regions(slice.member)?;
+        Ok(regions.map(|regions| sum_huge_bytes(&regions)))
     }
 
-    fn huge_pages(
-        &mut self,
-        member: &mut SampledProcess,
-        _turn: &mut SliceContext,
-    ) -> SliceResult<Vec<RegionSample>> {
-        let regions = self.regions(member)?;
-        Ok(regions.map(|regions| member.unlocked_huge_pages(regions)))
+    fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>> {
+        let regions = self.poll_regions(slice.member)?;
+        Ok(regions.map(|regions| slice.member.unlocked_huge_pages(regions)))
     }
 
-    fn zero_pages(
+    fn count_zero_pages(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
@@ -145,7 +131,7 @@ impl Sampler for PopulationSampler {
         if !found.is_some_and(|found| is_own_huge_page(&found)) {
             return Ok(None);
         }
-        let zero = calls.zero_pages(&member.handle, region, enough)?;
+        let zero = calls.find_zero_pages(&member.handle, region, enough)?;
         Ok(Some(u16::try_from(zero.len()).unwrap_or(u16::MAX)))
     }
 }

@@ -1,7 +1,7 @@
 //! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
 //! several times within milliseconds, and continues with the next few.
 
-use super::SampledProcess;
+use super::{ProcessSlice, SampledProcess};
 use crate::error::Result;
 use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// Shorter waits are slept through; during longer ones the manager does something else.
-const SHORT: Duration = Duration::from_millis(2);
+const MAX_SLEEP: Duration = Duration::from_millis(2);
 
 /// The probing of one process in one window.
 pub struct ProcessProbeRun {
@@ -46,7 +46,7 @@ impl SharedRegionCount {
         self.shared += u64::from(shared);
     }
 
-    fn share(self) -> f64 {
+    fn shared_fraction(self) -> f64 {
         self.shared as f64 / self.all.max(1) as f64
     }
 }
@@ -90,20 +90,18 @@ const GROWN: usize = 8;
 impl WalkHistory {
     /// Seed for the order of the next window's regions: another one each time.
     pub fn next_seed(&self) -> u64 {
-        self.windows
-            .wrapping_add(1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        (self.windows + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Whether the process has used enough CPU to probe it since the last call (true the first
     /// time).
     pub fn has_run_enough(&mut self, pid: u32) -> Result<bool> {
-        let (now, used) = (monotonic(), process::cpu_time(pid)?);
+        let (now, used) = (monotonic_now(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
         };
-        let cores = (used.saturating_sub(before)).as_secs_f64()
-            / now.saturating_sub(then).as_secs_f64().max(1e-3);
+        let elapsed_s = now.saturating_sub(then).as_secs_f64().max(1e-3);
+        let cores = used.saturating_sub(before).as_secs_f64() / elapsed_s;
         if cores < WORTH_CORES {
             self.overhead = None;
             self.cpu_cores = Some(cores);
@@ -117,7 +115,7 @@ impl WalkHistory {
             return false;
         };
         let (all, shared) = (probing.regions, probing.shared.clone());
-        let estimate = probing.finish(costs);
+        let estimate = probing.finish_estimate(costs);
         self.windows += 1;
         let window = self.windows;
         let looked_at = estimate.walks.len() + shared.len();
@@ -130,15 +128,16 @@ impl WalkHistory {
             self.regions.retain(|_, (walks, _)| *walks > 0);
         }
         self.probed_of = all;
+        let is_recent = |seen: u64| seen + remembered > window;
         self.regions
-            .retain(|region, (_, seen)| *seen + remembered > window && !shared.contains(region));
-        self.shared.retain(|_, seen| *seen + remembered > window);
+            .retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
+        self.shared.retain(|_, seen| is_recent(*seen));
         self.shared
             .extend(shared.iter().map(|region| (*region, window)));
         for walks in estimate.walks {
             self.shared.remove(&walks.region);
-            let seen = (walks.expected_per_s, window);
-            self.regions.insert(walks.region, seen);
+            self.regions
+                .insert(walks.region, (walks.expected_per_s, window));
         }
         true
     }
@@ -152,7 +151,7 @@ impl WalkHistory {
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
-    pub fn apply(&mut self, regions: &mut [RegionSample]) -> AppliedRegionWalks {
+    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> AppliedRegionWalks {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
@@ -167,26 +166,26 @@ impl WalkHistory {
                 if sample.accessed == 0 {
                     *walks = 0;
                 }
-                first_touches += first_touches_of(sample);
+                first_touches += first_touches_of_region(sample);
             }
             sample.walks_per_s = *walks;
         }
         AppliedRegionWalks {
             first_touches,
-            seen: match seen {
-                0 => 1.0,
-                _ => seen as f64 / base as f64,
+            seen: if seen == 0 {
+                1.0
+            } else {
+                seen as f64 / base as f64
             },
         }
     }
 }
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
-pub fn first_touches_of(sample: &RegionSample) -> u64 {
-    if sample.is_huge() {
-        u64::from(sample.accessed > 0)
-    } else {
-        u64::from(sample.accessed)
+pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
+    match sample.is_huge() {
+        true => u64::from(sample.accessed > 0),
+        false => u64::from(sample.accessed),
     }
 }
 
@@ -222,10 +221,9 @@ impl RunningProbeRound {
         let regions = std::mem::take(&mut self.regions);
         for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
             if let Some(it) = &marks {
-                let shared = if it.write_protected == 0 {
-                    Some(PageBitmap::default())
-                } else {
-                    calls.shared_pages(process, region).ok()
+                let shared = match it.write_protected {
+                    0 => Some(PageBitmap::default()),
+                    _ => calls.find_shared_pages(process, region).ok(),
                 };
                 // Where the sharing cannot be read, all write-protected pages count as shared.
                 let pages = shared.map_or(it.write_protected, |pages| pages.count());
@@ -245,7 +243,7 @@ impl RunningProbeRound {
     }
 
     /// Touched pages without those that could not be cleared.
-    fn touched(&self, region: RegionAddr, marks: &AccessBitmap) -> PageBitmap {
+    fn touched_pages(&self, region: RegionAddr, marks: &AccessBitmap) -> PageBitmap {
         let mut touched = marks.accessed;
         if let Some(shared) = self.shared.get(&region) {
             for (word, shared) in touched.0.iter_mut().zip(shared.0) {
@@ -275,12 +273,9 @@ impl ProcessProbeRun {
             true => u64::MAX,
             false => seen(region),
         };
+        let (base_regions, huge_regions) = ((all.len() - huge.len()) as u64, huge.len() as u64);
         Self {
-            estimator: OverheadEstimator::new(
-                (all.len() - huge.len()) as u64,
-                huge.len() as u64,
-                first_touch,
-            ),
+            estimator: OverheadEstimator::new(base_regions, huge_regions, first_touch),
             regions: all.len(),
             probe: RegionProbePlan::new(all, settings, seed, seen),
             round: None,
@@ -290,20 +285,18 @@ impl ProcessProbeRun {
         }
     }
 
-    /// Does what is due, until `deadline`. Returns the time until the next call, or `None` when the
-    /// window's probing is over.
-    pub(crate) fn step(
+    /// Does what is due, until the slice ends. Returns the time until the next call, or `None` when
+    /// the window's probing is over.
+    pub(crate) fn continue_until_wait(
         &mut self,
         tables: &mut PageTableReader,
-        member: &SampledProcess,
         target: &BoundTarget,
-        calls: &mut TargetCalls,
-        deadline: Option<Instant>,
+        slice: &mut ProcessSlice,
     ) -> Result<Option<Duration>> {
+        let calls = &mut *slice.calls;
         loop {
             // A round that has begun is read when it is due; a later read would show too much.
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if late && self.round.is_none() {
+            if Instant::now() >= slice.deadline && self.round.is_none() {
                 return Ok(Some(Duration::ZERO));
             }
             let Some(round) = &mut self.round else {
@@ -314,19 +307,19 @@ impl ProcessProbeRun {
                 if !plan.for_rate && self.estimator.uses_little_cpu() {
                     return Ok(None);
                 }
-                self.round = clear(&plan, member, calls)?;
+                self.round = clear_regions(&plan, slice.member, calls)?;
                 continue;
             };
             let due = round.cleared + READS_AFTER[round.reads];
-            let wait = due.saturating_sub(monotonic());
-            if wait > SHORT {
+            let wait = due.saturating_sub(monotonic_now());
+            if wait > MAX_SLEEP {
                 return Ok(Some(wait));
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
             let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
-            let id = member.handle.id;
-            let (at, cpu) = time_and_cpu(id.pid)?;
+            let id = slice.member.handle.id;
+            let (at, cpu) = read_time_and_cpu(id.pid)?;
             let wall = at.saturating_sub(round.begun);
             let cpu = cpu.saturating_sub(round.cpu_before);
             if round.reads == 0 {
@@ -340,55 +333,55 @@ impl ProcessProbeRun {
                     }
                 });
             }
-            let marks: Vec<RegionAccessBits> = round
+            let marks = round
                 .regions
                 .iter()
                 .zip(found)
-                .filter_map(|((region, cleared), marks)| {
-                    let marks = marks?;
+                .filter_map(|(region, marks)| {
+                    let ((region, cleared), marks) = (*region, marks?);
                     Some(RegionAccessBits {
-                        region: *region,
+                        region,
                         huge: marks.huge,
-                        exposed: marks.at.saturating_sub(*cleared),
-                        touched: round.touched(*region, &marks),
+                        exposed: marks.at.saturating_sub(cleared),
+                        touched: round.touched_pages(region, &marks),
                     })
-                })
-                .collect();
+                });
+            let marks: Vec<RegionAccessBits> = marks.collect();
             let touched = self.estimator.read(&marks, cpu, wall);
-            if RegionProbePlan::round_has_enough_touches(round.reads, touched, round.regions.len())
-            {
-                let for_rate = round.for_rate;
-                let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
-                if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
-                    self.probe
-                        .repeat_round(ProbeRoundPlan { regions, for_rate });
-                }
-                self.round = None;
-            } else {
+            let probed = round.regions.len();
+            if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
                 round.reads += 1;
+                continue;
             }
+            let for_rate = round.for_rate;
+            let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+            if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
+                self.probe
+                    .repeat_round(ProbeRoundPlan { regions, for_rate });
+            }
+            self.round = None;
         }
     }
 
-    /// The estimate from this window.
-    pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
-        let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
+    pub fn finish_estimate(mut self, costs: &WalkCosts) -> OverheadEstimate {
+        let base = self.shared_base.shared_fraction();
+        let huge = self.shared_huge.shared_fraction();
         self.estimator.leave_out_unprobed_regions(base, huge);
         self.estimator.finish(costs)
     }
 }
 
 /// Clears the regions, except those that cannot be cleared. `None` if none could be.
-fn clear(
+fn clear_regions(
     plan: &ProbeRoundPlan,
     member: &SampledProcess,
     calls: &mut TargetCalls,
 ) -> Result<Option<RunningProbeRound>> {
-    let (begun, cpu_before) = time_and_cpu(member.handle.id.pid)?;
+    let (begun, cpu_before) = read_time_and_cpu(member.handle.id.pid)?;
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
-        let found = with_sched_fifo(|| calls.clear_accessed(&member.handle, rest))?;
+        let found = with_sched_fifo(|| calls.clear_access_bits(&member.handle, rest))?;
         if let Some(answer) = found.answer {
             for (n, region) in rest.iter().take(found.done).enumerate() {
                 let part = (n as f64 + 0.5) / found.done.max(1) as f64;
@@ -404,7 +397,7 @@ fn clear(
         regions: cleared,
         begun,
         cpu_before,
-        cleared: monotonic(),
+        cleared: monotonic_now(),
         reads: 0,
         for_rate: plan.for_rate,
         shared: HashMap::new(),
@@ -413,22 +406,22 @@ fn clear(
 
 /// The time, and the CPU time of a process at this time. Where this thread lost the processor
 /// between both, it reads them again.
-fn time_and_cpu(pid: u32) -> Result<(Duration, Duration)> {
+fn read_time_and_cpu(pid: u32) -> Result<(Duration, Duration)> {
     /// Far more than both take, and far less than a time slice.
-    const TOGETHER: Duration = Duration::from_micros(100);
+    const MAX_APART: Duration = Duration::from_micros(100);
     const TRIES: usize = 4;
     for _ in 1..TRIES {
-        let before = monotonic();
+        let before = monotonic_now();
         let cpu = process::cpu_time(pid)?;
-        if monotonic().saturating_sub(before) <= TOGETHER {
+        if monotonic_now().saturating_sub(before) <= MAX_APART {
             return Ok((before, cpu));
         }
     }
-    Ok((monotonic(), process::cpu_time(pid)?))
+    Ok((monotonic_now(), process::cpu_time(pid)?))
 }
 
 /// The clock that BPF reads too.
-fn monotonic() -> Duration {
+fn monotonic_now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
@@ -456,7 +449,7 @@ mod tests {
         let of = |walks: &mut WalkHistory, touched: [u16; 4]| {
             let samples = (1..5).zip(touched);
             let mut samples: Vec<_> = samples.map(|(n, it)| sample(n, it)).collect();
-            let applied = walks.apply(&mut samples);
+            let applied = walks.apply_to_regions(&mut samples);
             let known: Vec<u32> = samples.iter().map(|sample| sample.walks_per_s).collect();
             (known, applied)
         };
@@ -477,7 +470,7 @@ mod tests {
             ..WalkHistory::default()
         };
         let mut samples = [1, 2, 3].map(|n| sample(n, 20));
-        let applied = walks.apply(&mut samples);
+        let applied = walks.apply_to_regions(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
         assert_eq!(
@@ -506,7 +499,7 @@ mod tests {
             huge: false,
         };
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
-        assert_eq!(round.touched(region(1), &marks), touched);
-        assert_eq!(round.touched(region(2), &marks), marks.accessed);
+        assert_eq!(round.touched_pages(region(1), &marks), touched);
+        assert_eq!(round.touched_pages(region(2), &marks), marks.accessed);
     }
 }

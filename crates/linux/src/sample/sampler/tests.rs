@@ -17,7 +17,7 @@ fn locked_memory_is_not_taken_for_hot() {
     }
     let tables = PageTableReader::load().expect("the BPF programs load");
     let mut calls = TargetCalls::default();
-    calls.prepare().expect("a helper starts");
+    calls.start_idle_helper().expect("a helper starts");
     let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
     let memory = memory.expect("memory can be mapped");
     let skipped = (memory.start().as_ptr()).align_offset(HUGE_PAGE_BYTES as usize);
@@ -54,14 +54,15 @@ fn locked_memory_is_not_taken_for_hot() {
     let mut member = member.expect("this process can be managed");
     let bound = sampler.bind(member.handle.id);
     bound.expect("the programs bind to the process");
-    let mut turn = SliceContext {
+    let mut slice = ProcessSlice {
+        member: &mut member,
         calls: &mut calls,
         deadline: Instant::now() + Duration::from_secs(60),
     };
-    let started = sampler.start_window(&mut member, SampleKinds::COVERAGE, &mut turn);
+    let started = sampler.start_window(&mut slice, SampleKinds::COVERAGE);
     assert!(matches!(started, Ok(SliceProgress::Done(()))));
     write(0..1);
-    let Ok(SliceProgress::Done(sample)) = sampler.sample(&mut member, &mut turn) else {
+    let Ok(SliceProgress::Done(sample)) = sampler.read_sample(&mut slice) else {
         panic!("the window must end with a sample");
     };
     let found = |index: u64| {

@@ -5,7 +5,7 @@ use crate::live::programs::launch::{is_manager, process_name};
 use crate::live::programs::packages::product_program;
 use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder, without_streams};
 use crate::live::systems::KhugepagedPace;
-use hawkeye_linux::processes::process::{cpu_time, descendants};
+use hawkeye_linux::processes::process::{cpu_time, process_and_descendants};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
@@ -125,15 +125,17 @@ impl RunningDaemon {
 
 /// CPU time of a process and its helpers.
 pub(super) fn cpu_of_family(manager: u32) -> Duration {
-    let family = descendants(manager).filter(|pid| is_manager(*pid));
+    let family = process_and_descendants(manager).filter(|pid| is_manager(*pid));
     family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
 /// descendants.
 pub(super) fn manager_of(pid: u32) -> Option<u32> {
-    let mut ours = descendants(std::process::id());
-    ours.find(|ours| process_name(*ours) == "hawkeye" && descendants(*ours).any(|it| it == pid))
+    let mut ours = process_and_descendants(std::process::id());
+    ours.find(|ours| {
+        process_name(*ours) == "hawkeye" && process_and_descendants(*ours).any(|it| it == pid)
+    })
 }
 
 /// Ends a program by its `hawkeye run`, which passes the signal on and restores settings.

@@ -29,7 +29,7 @@ impl RecentlyUsedMemory {
     pub(super) fn sample_process(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
         let tables = PageTableReader::load()?;
         let target = tables.bind(program.pid())?;
-        let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut in_use = Self {
             tables,
             target,
@@ -37,7 +37,7 @@ impl RecentlyUsedMemory {
             touched: BTreeMap::new(),
         };
         for _ in 0..TURNS {
-            clear_refs::clear(program.pid())?;
+            clear_refs::clear_access_bits(program.pid())?;
             measure_turn(program, WITHIN)?;
             let regions = in_use.walk_used_memory(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {

@@ -121,7 +121,8 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let asleep = std::thread::spawn(move || {
             let thread = nix::unistd::gettid().to_string();
-            while hawkeye_linux::processes::process::thread_cpu() < Duration::from_millis(40) {}
+            while hawkeye_linux::processes::process::thread_cpu_time() < Duration::from_millis(40) {
+            }
             sender.send(thread).expect("is received");
             std::thread::park();
         });

@@ -63,9 +63,9 @@ pub fn huge_percent(pid: u32) -> BenchResult<f64> {
 }
 
 fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
-    let eligible = mappings::eligible(&pagemap::mappings(pid)?);
-    let mut regions = pagemap::population(pid, &eligible.ranges)?;
-    regions.extend(pagemap::population(pid, &shared_ranges_of(pid)?)?);
+    let eligible = mappings::eligible_ranges(&pagemap::read_mappings(pid)?);
+    let mut regions = pagemap::read_population(pid, &eligible.ranges)?;
+    regions.extend(pagemap::read_population(pid, &shared_ranges_of(pid)?)?);
     Ok(regions)
 }
 
@@ -90,7 +90,7 @@ fn shared_regions(line: &str) -> Option<Range<u64>> {
         flags: 0,
         file_backed: true,
     };
-    Some(mapping.regions()).filter(|regions| !regions.is_empty())
+    Some(mapping.whole_regions()).filter(|regions| !regions.is_empty())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_linux::sample::counters::events::choose;
+use hawkeye_linux::sample::counters::events::choose_events;
 use hawkeye_policy::OverheadSource;
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ const XEON: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n
 const EPYC: &str =
     "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7763\n";
 
-fn events(cpuinfo: &str) -> EventSet {
-    let cpu = CpuIdentity::parse(cpuinfo);
-    choose(&cpu, CounterEvents::default()).expect("the processor is in the table")
+fn events(cpuinfo: &str) -> WalkEventSet {
+    let cpu = CpuIdentity::from_cpuinfo(cpuinfo);
+    choose_events(&cpu, CounterEventCodes::default()).expect("the processor is in the table")
 }
 
 /// Readings by name, with CPU time of which `user_share` is in user mode.

@@ -26,8 +26,8 @@ fn set(guard: &mut KernelSettingsGuard, knob: &Path, value: &str) {
 }
 
 fn restored(folder: &TestFolder) -> Vec<RestoredKernelSetting> {
-    let done = restore_file(
-        &saved_settings::file_in(&folder.0),
+    let done = restore_saved_settings(
+        &saved_settings::settings_file_in(&folder.0),
         &WritableSettingFiles::under(&folder.0),
     );
     done.expect("the state folder can be written").0
@@ -45,7 +45,7 @@ fn dropping_the_guard_puts_the_first_value_back() {
     assert_eq!(text(&knob), "30");
     drop(guard);
     assert_eq!(text(&knob), "10");
-    assert!(!saved_settings::file_in(&folder.0).exists());
+    assert!(!saved_settings::settings_file_in(&folder.0).exists());
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_value_changed_by_another_program_stays_at_the_end() {
     let (folder, both, guard) = changed_by_another("others-end");
     drop(guard);
     assert_eq!(both.map(|knob| text(&knob)), ["10", "77"]);
-    assert!(!saved_settings::file_in(&folder.0).exists());
+    assert!(!saved_settings::settings_file_in(&folder.0).exists());
 }
 
 #[test]
@@ -125,8 +125,11 @@ fn a_kill_between_two_changes_restores_the_first_value() {
         let set = vec!["20".to_owned(), "30".to_owned()];
         let found = "10".to_owned();
         let changes = SettingChanges::from([(knob.clone(), SettingChange { found, set })]);
-        saved_settings::write(&saved_settings::file_in(&folder.0), &changes)
-            .expect("the record can be written");
+        saved_settings::write_saved_settings(
+            &saved_settings::settings_file_in(&folder.0),
+            &changes,
+        )
+        .expect("the record can be written");
         fs::write(&knob, left).expect("the file can be written");
         restored(&folder);
         assert_eq!(text(&knob), "10");
@@ -144,27 +147,27 @@ fn unwritable_settings_are_kept_and_the_others_restored() {
         set: vec!["20".into()],
     };
     let changes = SettingChanges::from([(bad.clone(), change()), (good.clone(), change())]);
-    saved_settings::write(&saved_settings::file_in(&folder.0), &changes)
+    saved_settings::write_saved_settings(&saved_settings::settings_file_in(&folder.0), &changes)
         .expect("the record can be written");
     let mut guard = folder.guard();
     assert_eq!(text(&good), "10");
     set(&mut guard, &good, "30");
     drop(guard);
     assert_eq!(text(&good), "10");
-    let kept = text(&saved_settings::file_in(&folder.0));
+    let kept = text(&saved_settings::settings_file_in(&folder.0));
     assert!(kept.contains("bad") && !kept.contains("good"), "{kept}");
     fs::remove_dir(&bad).expect("the folder can be removed");
     fs::write(&bad, "20").expect("the file can be written");
     drop(folder.guard());
     assert_eq!(text(&bad), "10");
-    assert!(!saved_settings::file_in(&folder.0).exists());
+    assert!(!saved_settings::settings_file_in(&folder.0).exists());
 }
 
 #[test]
 fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
     let folder = TestFolder::new("damaged");
     let knob = folder.file("knob", "10");
-    let file = saved_settings::file_in(&folder.0);
+    let file = saved_settings::settings_file_in(&folder.0);
     type PutFile = fn(&Path) -> io::Result<()>;
     let all: [(&str, PutFile); 5] = [
         ("half", |file| fs::write(file, "{\"/sys/x\": ")),

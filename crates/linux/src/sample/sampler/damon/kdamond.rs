@@ -46,42 +46,41 @@ impl Kdamond {
             kdamonds: kdamonds.clone(),
             released: false,
         };
-        kdamond.dir().write("contexts/nr_contexts", 1)?;
+        kdamond.kdamond_dir().write("contexts/nr_contexts", 1)?;
         let mark = OWNER_MARK | u64::from(std::process::id());
         kdamond.kdamonds.write(MARKED_FILE, mark)?;
         Ok(kdamond)
     }
 
-    fn dir(&self) -> SysfsDir {
-        self.kdamonds.sub("0")
+    fn kdamond_dir(&self) -> SysfsDir {
+        self.kdamonds.subdir("0")
     }
 
-    fn context(&self) -> SysfsDir {
-        self.dir().sub("contexts/0")
+    fn context_dir(&self) -> SysfsDir {
+        self.kdamond_dir().subdir("contexts/0")
     }
 
-    fn results(&self) -> SysfsDir {
-        self.context().sub("schemes/0/tried_regions")
+    fn results_dir(&self) -> SysfsDir {
+        self.context_dir().subdir("schemes/0/tried_regions")
     }
 
     /// Whether the kdamond monitors: it stops by itself when its target exits.
     fn is_running(&self) -> DamonResult<bool> {
-        Ok(self.dir().read("state")? != "off")
+        Ok(self.kdamond_dir().read("state")? != "off")
     }
 
     /// Whether the kernel's DAMON can do what a session needs.
     pub(super) fn check_features(&self) -> DamonResult<()> {
-        let offered = self.context().read("avail_operations")?;
+        let offered = self.context_dir().read("avail_operations")?;
         if !offered.split_whitespace().any(|name| name == OPERATIONS) {
-            let path = self.context().path("avail_operations");
+            let path = self.context_dir().path("avail_operations");
             return Err(DamonError::NoVirtualAddresses { path, offered });
         }
-        self.context().write("schemes/nr_schemes", 1)?;
-        let results = self.results().0;
-        if results.is_dir() {
-            Ok(())
-        } else {
-            Err(DamonError::NoResults(results))
+        self.context_dir().write("schemes/nr_schemes", 1)?;
+        let results = self.results_dir().0;
+        match results.is_dir() {
+            true => Ok(()),
+            false => Err(DamonError::NoResults(results)),
         }
     }
 
@@ -92,57 +91,43 @@ impl Kdamond {
         sampling: Duration,
     ) -> DamonResult<()> {
         let pieces = monitored_ranges(regions);
-        self.context().write("operations", OPERATIONS)?;
-        let attributes = self.context().sub("monitoring_attrs");
+        self.context_dir().write("operations", OPERATIONS)?;
+        let attributes = self.context_dir().subdir("monitoring_attrs");
         // The kernel counts whole microseconds.
         let sample_us = sampling.as_micros();
         attributes.write("intervals/sample_us", sample_us)?;
         attributes.write("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
         attributes.write("nr_regions/min", pieces.len())?;
         attributes.write("nr_regions/max", pieces.len())?;
-        self.set_target(pid, &pieces)?;
-        self.set_scheme()
-    }
-
-    fn set_target(&self, pid: u32, pieces: &[Range<u64>]) -> DamonResult<()> {
-        let targets = self.context().sub("targets");
+        let targets = self.context_dir().subdir("targets");
         targets.write("nr_targets", 1)?;
         targets.write("0/pid_target", pid)?;
-        let regions = targets.sub("0/regions");
+        let regions = targets.subdir("0/regions");
         regions.write("nr_regions", pieces.len())?;
         for (index, piece) in pieces.iter().enumerate() {
-            let region = regions.sub(&index.to_string());
-            region.write("start", piece.start)?;
-            region.write("end", piece.end)?;
+            regions.write(&format!("{index}/start"), piece.start)?;
+            regions.write(&format!("{index}/end"), piece.end)?;
         }
-        Ok(())
-    }
-
-    /// Configures one scheme that only lists every region: without one, sysfs shows no counts.
-    fn set_scheme(&self) -> DamonResult<()> {
-        let scheme = self.context().sub("schemes/0");
+        // One scheme that only lists every region: without one, sysfs shows no counts.
+        let scheme = self.context_dir().subdir("schemes/0");
         scheme.write("action", "stat")?;
-        let pattern = scheme.sub("access_pattern");
-        for (what, max) in [
-            ("sz", u64::MAX),
-            ("nr_accesses", u32::MAX.into()),
-            ("age", u32::MAX.into()),
-        ] {
-            pattern.write(&format!("{what}/min"), 0)?;
-            pattern.write(&format!("{what}/max"), max)?;
+        let most = u64::from(u32::MAX);
+        for (what, max) in [("sz", u64::MAX), ("nr_accesses", most), ("age", most)] {
+            scheme.write(&format!("access_pattern/{what}/min"), 0)?;
+            scheme.write(&format!("access_pattern/{what}/max"), max)?;
         }
         Ok(())
     }
 
     pub(super) fn start(&self, pid: u32) -> DamonResult<()> {
-        let on = self.dir().write("state", "on");
+        let on = self.kdamond_dir().write("state", "on");
         on.map_err(|error| match error {
             DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
                 DamonError::Exclusive(path)
             }
             // The kernel accepted the configuration before, so it is the pid that is invalid.
             DamonError::Io { source, .. }
-                if source.kind() == ErrorKind::InvalidInput && !is_alive(pid) =>
+                if source.kind() == ErrorKind::InvalidInput && !process_exists(pid) =>
             {
                 DamonError::Stopped(pid)
             }
@@ -151,17 +136,14 @@ impl Kdamond {
     }
 
     /// Requests the regions of the window that ends next, waits for its end, and reads them.
-    pub(super) fn results_at_end(&self, pid: u32) -> DamonResult<Vec<RangeHits>> {
-        let requested = self.dir().write("state", "update_schemes_tried_regions");
+    pub(super) fn read_results_at_window_end(&self, pid: u32) -> DamonResult<Vec<RangeHits>> {
+        let dir = self.kdamond_dir();
+        let requested = dir.write("state", "update_schemes_tried_regions");
         if !self.is_running()? {
             return Err(DamonError::Stopped(pid));
         }
         requested?;
-        self.tried_regions()
-    }
-
-    fn tried_regions(&self) -> DamonResult<Vec<RangeHits>> {
-        let dir = self.results();
+        let dir = self.results_dir();
         let failed = |source| DamonError::Io {
             action: "list",
             path: dir.0.clone(),
@@ -184,19 +166,18 @@ impl Kdamond {
     /// Takes over the kdamond of a dead manager, if there is one.
     pub(super) fn take_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
         let count: u32 = kdamonds.read_number("nr_kdamonds")?;
-        let abandoned = count == 1 && owner(kdamonds).is_some_and(|pid| !is_alive(pid));
+        let abandoned = count == 1 && owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
         Ok(abandoned.then(|| Self {
             kdamonds: kdamonds.clone(),
             released: false,
         }))
     }
 
-    /// Stops and removes the kdamond.
     pub(super) fn release(&mut self) -> DamonResult<()> {
         self.released = true;
         if self.is_running()? {
             // It may stop by itself, with its target, before this write arrives.
-            let stopped = self.dir().write("state", "off");
+            let stopped = self.kdamond_dir().write("state", "off");
             if self.is_running()? {
                 stopped?;
             }
@@ -224,18 +205,18 @@ fn monitored_ranges(regions: &[RegionAddr]) -> Vec<Range<u64>> {
     let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
     let size = HUGE_PAGE_BYTES / parts;
     let piece = |start: u64| start..start + size;
-    regions
+    let starts = regions
         .iter()
-        .flat_map(|region| (0..parts).map(move |part| piece(region.start() + part * size)))
-        .collect()
+        .flat_map(|r| (0..parts).map(|part| r.start() + part * size));
+    starts.map(piece).collect()
 }
 
-pub(super) fn is_alive(pid: u32) -> bool {
+pub(super) fn process_exists(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Pid of the manager that configured the first kdamond, if a session did.
-fn owner(kdamonds: &SysfsDir) -> Option<u32> {
+fn owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
     let update_us: u64 = kdamonds.read_number(MARKED_FILE).ok()?;
     u32::try_from(update_us ^ OWNER_MARK).ok()
 }

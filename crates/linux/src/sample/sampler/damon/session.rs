@@ -63,7 +63,7 @@ impl DamonSession {
         // window only if that interval is still part of it.
         let due = self.started + self.sampling * (SAMPLES - 2);
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        let hits = self.kdamond.results_at_end(self.pid);
+        let hits = self.kdamond.read_results_at_window_end(self.pid);
         self.kdamond.release()?;
         let hits = hits?;
         if hits.is_empty() {
@@ -72,7 +72,7 @@ impl DamonSession {
                 regions: self.regions.len(),
             });
         }
-        Ok(estimate(&self.regions, &hits))
+        Ok(estimate_touched_pages(&self.regions, &hits))
     }
 }
 
@@ -84,7 +84,7 @@ fn sampling_interval(length: Duration) -> Duration {
 /// Estimated base pages touched in one sampling interval, for each of `regions` that DAMON reported
 /// (unknown is not untouched). A region that it reported in parts gets their mean, weighted by
 /// size.
-fn estimate(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(RegionAddr, u16)> {
+fn estimate_touched_pages(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(RegionAddr, u16)> {
     // Of each region: the bytes reported, and these times the samples that found them accessed.
     let mut shares: BTreeMap<RegionAddr, (u64, u64)> =
         regions.iter().map(|&region| (region, (0, 0))).collect();
@@ -107,9 +107,8 @@ fn estimate(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(RegionAddr, u16)
         u16_of((share * f64::from(PAGES_PER_REGION)).round())
     };
     let reported = shares.into_iter().filter(|(_, share)| share.0 > 0);
-    reported
-        .map(|(region, share)| (region, pages(share)))
-        .collect()
+    let estimates = reported.map(|(region, share)| (region, pages(share)));
+    estimates.collect()
 }
 
 #[cfg(test)]
@@ -128,7 +127,7 @@ mod tests {
     #[test]
     fn parts_are_weighted_by_size_and_silence_is_not_zero() {
         let hits = |range, count| RangeHits { range, count };
-        let estimates = estimate(
+        let estimates = estimate_touched_pages(
             &[1, 2, 3, 5].map(region),
             &[
                 hits(R..R + R / 4, 20),

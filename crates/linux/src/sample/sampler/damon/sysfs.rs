@@ -23,7 +23,7 @@ impl SysfsDir {
         self.0.join(name)
     }
 
-    pub(super) fn sub(&self, name: &str) -> Self {
+    pub(super) fn subdir(&self, name: &str) -> Self {
         Self(self.path(name))
     }
 
@@ -34,7 +34,6 @@ impl SysfsDir {
         Ok(content.trim().to_owned())
     }
 
-    /// The value of a file that holds a number.
     pub(super) fn read_number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
         let content = self.read(name)?;
         content.parse().map_err(|_| DamonError::NotANumber {
@@ -45,10 +44,9 @@ impl SysfsDir {
 
     pub(super) fn write(&self, name: &str, value: impl Display) -> DamonResult<()> {
         let path = self.path(name);
-        let value = value.to_string();
         retry_while_busy("write", &path, || {
             let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
-            file.write_all(value.as_bytes())
+            file.write_all(value.to_string().as_bytes())
         })
     }
 }

@@ -21,8 +21,8 @@ pub(super) struct LockHolder {
 }
 
 impl LockHolder {
-    fn of(pid: u32) -> Option<Self> {
-        let status = process::read(pid, Process::status).ok()?;
+    fn of_pid(pid: u32) -> Option<Self> {
+        let status = process::read_proc_entry(pid, Process::status).ok()?;
         Some(Self {
             pid,
             uid: status.ruid,
@@ -42,32 +42,32 @@ impl std::fmt::Display for LockHolder {
 }
 
 /// Processes that hold a lock on the manager's lock file with this inode.
-pub(super) fn of_file(inode: u64) -> Vec<LockHolder> {
+pub(super) fn holders_of_inode(inode: u64) -> Vec<LockHolder> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| holds(*pid, |of| of == inode))
-        .filter_map(LockHolder::of)
+        .filter(|pid| holds_manager_lock(*pid, |of| of == inode))
+        .filter_map(LockHolder::of_pid)
         .collect()
 }
 
 /// The pid of another manager of root's in this pid namespace, in a container with its own `/run`
 /// for example. Excludes this process, its ancestors and the holders of `own` inodes.
 /// Only root's processes match: the real user, the program and the lock's name are checked.
-pub(super) fn another_manager(own: &[u64]) -> Option<u32> {
+pub(super) fn find_other_manager(own: &[u64]) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let holders: BTreeSet<u32> = locks.lines().filter_map(flock_holder).collect();
-    let family = ancestors(std::process::id());
+    let holders: BTreeSet<u32> = locks.lines().filter_map(flock_holder_pid).collect();
+    let family = process_and_ancestors(std::process::id());
     holders
         .into_iter()
         .filter(|pid| !family.contains(pid))
-        .filter(|pid| LockHolder::of(*pid).is_some_and(|holder| holder.uid == 0))
+        .filter(|pid| LockHolder::of_pid(*pid).is_some_and(|holder| holder.uid == 0))
         .filter(|pid| runs_hawkeye(*pid))
-        .find(|pid| holds(*pid, |inode| !own.contains(&inode)))
+        .find(|pid| holds_manager_lock(*pid, |inode| !own.contains(&inode)))
 }
 
 /// The pid in a line of `/proc/locks` such as `1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
-fn flock_holder(line: &str) -> Option<u32> {
+fn flock_holder_pid(line: &str) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     (words.next() == Some("FLOCK")).then_some(())?;
     words.nth(2)?.parse().ok()
@@ -80,10 +80,10 @@ fn runs_hawkeye(pid: u32) -> bool {
 }
 
 /// Whether a process has a manager's lock file open and holds a lock on it.
-fn holds(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
+fn holds_manager_lock(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors.into_iter().flatten().flatten().any(|entry| {
-        let names_lock = fs::read_link(entry.path()).is_ok_and(|file| is_lock(&file));
+        let names_lock = fs::read_link(entry.path()).is_ok_and(|file| is_manager_lock_file(&file));
         names_lock && {
             let number = entry.file_name();
             let info = format!("/proc/{pid}/fdinfo/{}", number.to_string_lossy());
@@ -93,7 +93,7 @@ fn holds(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
     })
 }
 
-fn is_lock(file: &Path) -> bool {
+fn is_manager_lock_file(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix(" (deleted)").unwrap_or(&name) == LOCK
 }
@@ -107,9 +107,9 @@ fn locked_inode(line: &str) -> Option<u64> {
 }
 
 /// A process, its parent, and all further ancestors.
-pub(super) fn ancestors(pid: u32) -> BTreeSet<u32> {
+pub(super) fn process_and_ancestors(pid: u32) -> BTreeSet<u32> {
     let parent = |pid: &u32| {
-        let parent = process::read(*pid, Process::stat).ok()?.ppid;
+        let parent = process::read_proc_entry(*pid, Process::stat).ok()?.ppid;
         u32::try_from(parent).ok().filter(|parent| *parent != 0)
     };
     std::iter::successors(Some(pid), parent).collect()
@@ -122,17 +122,17 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_understood() {
         let line = "1: FLOCK  ADVISORY  WRITE 21372 fe:00:9978002 0 EOF";
-        assert_eq!(flock_holder(line), Some(21372));
+        assert_eq!(flock_holder_pid(line), Some(21372));
         assert_eq!(locked_inode(&format!("lock:\t{line}")), Some(9_978_002));
         let posix = "2: POSIX  ADVISORY  READ 5 08:01:7 0 EOF";
-        assert_eq!(flock_holder(posix), None);
+        assert_eq!(flock_holder_pid(posix), None);
         assert_eq!(locked_inode(&format!("lock:\t{posix}")), None);
         assert_eq!(locked_inode("ino:\t7"), None);
     }
 
     #[test]
     fn a_process_descends_from_its_parent() {
-        let family = ancestors(std::process::id());
+        let family = process_and_ancestors(std::process::id());
         assert!(family.contains(&std::os::unix::process::parent_id()));
         assert!(!family.contains(&0));
     }

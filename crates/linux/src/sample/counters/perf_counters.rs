@@ -1,8 +1,8 @@
 //! Counts hardware events of other processes: `perf_event_open`.
 
-use super::overhead::{EventCounts, ThreadCounts};
+use super::overhead_meter::{EventCounts, ThreadCounts};
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{pid_t, read};
+use crate::processes::process::{pid_t, read_proc_entry};
 use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
@@ -30,15 +30,15 @@ pub struct PerfEvent {
 /// An inherited counter cannot be read in a group, so each read looks for new threads. Their events
 /// before that are lost.
 #[derive(Debug)]
-pub struct PerfSource {
+pub struct PerfCounters {
     pid: u32,
     events: Vec<PerfEvent>,
-    threads: BTreeMap<u32, EventGroup>,
+    threads: BTreeMap<u32, ThreadEventGroup>,
 }
 
 /// The first event leads the group and is the one that is read.
 #[derive(Debug)]
-struct EventGroup {
+struct ThreadEventGroup {
     leader: File,
     _others: Vec<OwnedFd>,
 }
@@ -47,7 +47,7 @@ struct EventGroup {
 /// threads are assumed to be like these.
 const MOST_THREADS: usize = 64;
 
-impl PerfSource {
+impl PerfCounters {
     /// Prepares to count `events` of process `pid`, in user mode only. Fails if not even one thread
     /// can be counted: the event does not exist here, a privilege is missing, or the process is
     /// gone.
@@ -57,24 +57,24 @@ impl PerfSource {
             events,
             threads: BTreeMap::new(),
         };
-        source.find_threads()?;
+        source.open_new_threads()?;
         Ok(source)
     }
 
     /// Counts of all threads. The events are loads, stores if they are counted separately, and
     /// cycles.
-    pub fn read(&mut self) -> Result<ThreadCounts> {
-        self.find_threads()?;
+    pub fn read_counts(&mut self) -> Result<ThreadCounts> {
+        self.open_new_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
             let mut bytes = [0u8; 8 * 8];
             let length = group.leader.read(&mut bytes).ok()?;
-            Some((*thread, group_counts(&bytes[..length])?))
+            Some((*thread, parse_group_read(&bytes[..length])?))
         });
         Ok(read.collect())
     }
 
-    fn find_threads(&mut self) -> Result<()> {
-        let tasks = read(self.pid, Process::tasks)?.flatten();
+    fn open_new_threads(&mut self) -> Result<()> {
+        let tasks = read_proc_entry(self.pid, Process::tasks)?.flatten();
         let there: Vec<u32> = tasks.map(|task| task.tid.unsigned_abs()).collect();
         self.threads.retain(|thread, _| there.contains(thread));
         let mut refused = None;
@@ -99,25 +99,18 @@ impl PerfSource {
         }
     }
 
-    fn open_group(&self, thread: u32) -> Result<EventGroup, Errno> {
-        let mut leader: Option<OwnedFd> = None;
-        let mut others = Vec::new();
-        for event in &self.events {
-            let group = leader.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let fd = open(*event, thread, group)?;
-            match leader {
-                None => leader = Some(fd),
-                Some(_) => others.push(fd),
-            }
-        }
-        Ok(EventGroup {
-            leader: leader.ok_or(Errno::EINVAL)?.into(),
-            _others: others,
+    fn open_group(&self, thread: u32) -> Result<ThreadEventGroup, Errno> {
+        let (first, others) = self.events.split_first().ok_or(Errno::EINVAL)?;
+        let leader = open_event(*first, thread, -1)?;
+        let follow = |event: &PerfEvent| open_event(*event, thread, leader.as_raw_fd());
+        Ok(ThreadEventGroup {
+            _others: others.iter().map(follow).collect::<Result<_, _>>()?,
+            leader: leader.into(),
         })
     }
 }
 
-fn open(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
+fn open_event(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr {
         type_: event.kind,
         size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),
@@ -131,20 +124,17 @@ fn open(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
     attributes.set_exclude_hv(1);
     const CLOSE_ON_EXEC: u64 = 8;
     // SAFETY: `attributes` outlives the call, which only reads it.
-    let fd = unsafe {
+    let fd = Errno::result(unsafe {
         let (thread, flags) = (pid_t(thread), CLOSE_ON_EXEC as _);
         perf_event_open_sys::perf_event_open(&raw mut attributes, thread, -1, group, flags)
-    };
-    if fd < 0 {
-        return Err(Errno::last());
-    }
+    })?;
     // SAFETY: the call just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Counts from a read of a group of two or three events. `None`: the read was cut short, or has
 /// another number of events.
-fn group_counts(read: &[u8]) -> Option<EventCounts> {
+fn parse_group_read(read: &[u8]) -> Option<EventCounts> {
     let words: Vec<u64> = decode_u64s(read).collect();
     // struct read_format of a group: nr, time_enabled, time_running, values.
     let (&[_, enabled_ns, running_ns], values) = words.split_first_chunk()?;
@@ -180,14 +170,14 @@ mod tests {
     /// Test machines may lack hardware counters; the kernel counts its events by the same calls.
     #[test]
     fn threads_are_counted_as_they_come() {
-        let mut source = match PerfSource::open(std::process::id(), clocks(3)) {
+        let mut source = match PerfCounters::open(std::process::id(), clocks(3)) {
             Ok(source) => source,
             Err(error) => {
                 let why = format!("without hardware counters: {error}");
                 return this_test!().skip(&why);
             }
         };
-        let before = source.read().expect("this process exists").len();
+        let before = source.read_counts().expect("this process exists").len();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -195,12 +185,12 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            while source.read().expect("this process exists").len() <= before {
+            while source.read_counts().expect("this process exists").len() <= before {
                 std::thread::yield_now();
             }
-            let first = source.read().expect("this process exists");
+            let first = source.read_counts().expect("this process exists");
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let second = source.read().expect("this process exists");
+            let second = source.read_counts().expect("this process exists");
             stop.store(true, Ordering::Relaxed);
             let ran = |counts: &ThreadCounts| counts.values().map(|c| c.cycles).sum::<u64>();
             assert!(ran(&second) > ran(&first));
@@ -210,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_missing_process_is_reported_as_ended() {
-        let gone = PerfSource::open(u32::MAX / 2, clocks(2)).map(drop);
+        let gone = PerfCounters::open(u32::MAX / 2, clocks(2)).map(drop);
         assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }
 }

@@ -23,11 +23,17 @@ pub struct TargetCalls {
     wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
-    longest: Duration,
-    last: Duration,
+    pub(crate) statistics: CallStatistics,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallStatistics {
+    pub(crate) longest: Duration,
+    pub(crate) last: Duration,
     /// Number of calls that took longer than `SLOW`.
-    slow: u64,
-    cpu: Duration,
+    pub(crate) slow: u64,
+    /// CPU time that the helpers have used.
+    pub(crate) helper_cpu: Duration,
 }
 
 #[derive(Debug)]
@@ -39,7 +45,7 @@ struct UnansweredCall {
 
 /// A call that was answered after the manager had stopped waiting for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FinishedCall {
+pub struct LateCall {
     /// Target of the call.
     pub process: ProcessId,
     /// Name of the call.
@@ -63,15 +69,12 @@ impl TargetCalls {
             wait,
             idle: Vec::new(),
             waiting: BTreeMap::new(),
-            longest: Duration::ZERO,
-            last: Duration::ZERO,
-            slow: 0,
-            cpu: Duration::ZERO,
+            statistics: CallStatistics::default(),
         }
     }
 
     /// Starts helpers before the program has threads.
-    pub fn prepare(&mut self) -> Result<()> {
+    pub fn start_idle_helper(&mut self) -> Result<()> {
         if self.idle.is_empty() {
             self.idle.push(CallHelper::start()?);
         }
@@ -119,7 +122,7 @@ impl TargetCalls {
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.return_helper(caller);
-        self.count(&answer);
+        self.record_answer(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
             Err(errno) => Err(LinuxError::call(call)(errno)),
@@ -127,7 +130,7 @@ impl TargetCalls {
     }
 
     /// Calls that were answered late since this was last called.
-    pub fn take_finished(&mut self) -> Vec<FinishedCall> {
+    pub fn take_late_calls(&mut self) -> Vec<LateCall> {
         let mut finished = Vec::new();
         for (process, mut waiting) in std::mem::take(&mut self.waiting) {
             let answer = match waiting.caller.wait_for_result(Duration::ZERO) {
@@ -139,9 +142,9 @@ impl TargetCalls {
             };
             if let Some(answer) = &answer {
                 self.return_helper(waiting.caller);
-                self.count(answer);
+                self.record_answer(answer);
             }
-            finished.push(FinishedCall {
+            finished.push(LateCall {
                 process,
                 call: waiting.call,
                 answer,
@@ -152,12 +155,12 @@ impl TargetCalls {
     }
 
     /// The helper that made the last call that was answered.
-    pub(crate) fn idle_helper(&self) -> Option<u32> {
-        self.idle.last().map(CallHelper::helper)
+    pub(crate) fn idle_helper_pid(&self) -> Option<u32> {
+        self.idle.last().map(CallHelper::helper_pid)
     }
 
     /// Targets that have not answered yet.
-    pub fn unanswered(&self) -> impl Iterator<Item = UnresponsiveProcess> {
+    pub fn unanswered_calls(&self) -> impl Iterator<Item = UnresponsiveProcess> {
         let waiting = self.waiting.iter();
         waiting.map(|(process, waiting)| UnresponsiveProcess {
             process: *process,
@@ -167,15 +170,15 @@ impl TargetCalls {
     }
 
     /// Whether a target has not answered an earlier call.
-    pub fn is_unanswered(&self, process: ProcessId) -> bool {
+    pub fn has_unanswered_call(&self, process: ProcessId) -> bool {
         self.waiting.contains_key(&process)
     }
 
     /// Records the duration of a call that was made elsewhere.
     pub fn record_duration(&mut self, took: Duration) {
-        self.longest = self.longest.max(took);
-        self.last = took;
-        self.slow += u64::from(took > SLOW);
+        self.statistics.longest = self.statistics.longest.max(took);
+        self.statistics.last = took;
+        self.statistics.slow += u64::from(took > SLOW);
     }
 
     /// Runs and records a call that takes no lock of a target's.
@@ -186,28 +189,9 @@ impl TargetCalls {
         result
     }
 
-    /// Duration of the longest call so far.
-    pub fn longest_call(&self) -> Duration {
-        self.longest
-    }
-
-    pub(crate) fn last_call(&self) -> Duration {
-        self.last
-    }
-
-    /// Number of calls that took longer than 30 ms.
-    pub fn slow_calls(&self) -> u64 {
-        self.slow
-    }
-
-    /// CPU time that the helpers have used.
-    pub fn helper_cpu_time(&self) -> Duration {
-        self.cpu
-    }
-
-    fn count(&mut self, answer: &CallResult) {
+    fn record_answer(&mut self, answer: &CallResult) {
         self.record_duration(answer.took);
-        self.cpu += answer.cpu;
+        self.statistics.helper_cpu += answer.cpu;
     }
 
     fn return_helper(&mut self, caller: CallHelper) {

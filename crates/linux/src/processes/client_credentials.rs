@@ -6,16 +6,16 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use procfs::process::Process;
 use std::fs;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// A client of a Unix socket, as the kernel recorded it when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credentials {
+pub struct ClientCredentials {
     /// Effective user.
     pub uid: u32,
     /// Effective group.
@@ -27,17 +27,17 @@ pub struct Credentials {
 /// A namespace: the device and inode of its file.
 pub type Namespace = (u64, u64);
 
-impl Credentials {
+impl ClientCredentials {
     /// The credentials of the process that connected to this Unix socket.
     pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self> {
         let failed = LinuxError::call("getsockopt(SO_PEERCRED)");
         let peer = getsockopt(&socket, PeerCredentials).map_err(failed)?;
-        let namespace = u32::try_from(peer.pid()).ok().and_then(user_namespace);
+        let namespace = u32::try_from(peer.pid()).ok().and_then(user_namespace_of);
         Ok(Self {
             uid: peer.uid(),
             gid: peer.gid(),
             // If the client has ended, another process may have its pid by now.
-            user_namespace: namespace.filter(|_| !has_ended(socket)),
+            user_namespace: namespace.filter(|_| !client_has_ended(socket)),
         })
     }
 
@@ -67,7 +67,7 @@ struct TargetCredentials {
 impl TargetCredentials {
     /// None of these reads takes the process's `mmap_lock`.
     fn read(pid: u32) -> Option<Self> {
-        let status = process::read(pid, Process::status).ok()?;
+        let status = process::read_proc_entry(pid, Process::status).ok()?;
         // The owner of a file shows whether it is dumpable; that of the folder /proc/PID does not.
         let owner = fs::metadata(format!("/proc/{pid}/maps")).ok()?.uid();
         Some(Self {
@@ -75,11 +75,11 @@ impl TargetCredentials {
             groups: [status.rgid, status.egid, status.sgid],
             owner,
             permitted_capabilities: status.capprm,
-            user_namespace: user_namespace(pid),
+            user_namespace: user_namespace_of(pid),
         })
     }
 
-    fn allows(&self, client: &Credentials) -> bool {
+    fn allows(&self, client: &ClientCredentials) -> bool {
         self.users == [client.uid; 3]
             && self.groups == [client.gid; 3]
             && self.owner == client.uid
@@ -88,34 +88,21 @@ impl TargetCredentials {
     }
 }
 
-fn user_namespace(pid: u32) -> Option<Namespace> {
+fn user_namespace_of(pid: u32) -> Option<Namespace> {
     let file = fs::metadata(format!("/proc/{pid}/ns/user")).ok()?;
     Some((file.dev(), file.ino()))
 }
 
 /// Whether the client of a socket has ended. Kernels before Linux 6.5 cannot report that; there the
 /// answer is no.
-fn has_ended(socket: BorrowedFd<'_>) -> bool {
-    let mut fd: libc::c_int = -1;
-    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or_default();
-    // SAFETY: both pointers are of variables that outlive the call, and `length` is the size of the
-    // first.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERPIDFD,
-            (&raw mut fd).cast(),
-            &raw mut length,
-        )
-    };
-    if done != 0 || fd < 0 {
-        return !matches!(Errno::last(), Errno::ENOPROTOOPT);
+fn client_has_ended(socket: BorrowedFd<'_>) -> bool {
+    match getsockopt(&socket, PeerPidfd) {
+        Ok(pidfd) => {
+            let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+            !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
+        }
+        Err(errno) => errno != Errno::ENOPROTOOPT,
     }
-    // SAFETY: the call just made this descriptor, and nothing else knows it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
-    !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
 }
 
 #[cfg(test)]
@@ -124,7 +111,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     const OWN: Option<Namespace> = Some((4, 1));
-    const CLIENT: Credentials = Credentials {
+    const CLIENT: ClientCredentials = ClientCredentials {
         uid: 1000,
         gid: 100,
         user_namespace: OWN,
@@ -162,9 +149,9 @@ mod tests {
     #[test]
     fn the_client_of_a_socket_is_known() {
         let (one, _other) = UnixStream::pair().expect("a socket pair can be created");
-        let peer = Credentials::of_peer(one.as_fd()).expect("the socket has a peer");
+        let peer = ClientCredentials::of_peer(one.as_fd()).expect("the socket has a peer");
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
-        assert_eq!(peer.user_namespace, user_namespace(std::process::id()));
+        assert_eq!(peer.user_namespace, user_namespace_of(std::process::id()));
         assert!(peer.user_namespace.is_some());
         let of_ended = peer.may_see_addresses(u32::MAX / 2);
         assert!(!of_ended, "an ended process shows no addresses");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The record that the program for started programs sends to the manager. */
-#ifndef HAWKEYE_EXECS_H
-#define HAWKEYE_EXECS_H
+#ifndef HAWKEYE_EXEC_TRACER_H
+#define HAWKEYE_EXEC_TRACER_H
 
 #define COMMAND_BYTES	16	/* TASK_COMM_LEN */
 

@@ -17,13 +17,12 @@ struct FaultReportSuppression {
 }
 
 impl SuppressedProcesses {
-    /// Whether the reports of a process are suppressed at the moment.
     pub(super) fn contains(&self, now: Duration, process: ProcessId) -> bool {
         let silence = self.0.get(&process);
         silence.is_some_and(|silence| now < silence.until)
     }
 
-    pub(super) fn add(&mut self, now: Duration, process: ProcessId) {
+    pub(super) fn suppress(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
         let silence = FaultReportSuppression {
@@ -64,21 +63,21 @@ mod tests {
         let process = process(1);
         let (s, there) = (Duration::from_secs, |_| true);
         let mut muted = SuppressedProcesses::default();
-        muted.add(s(10), process);
+        muted.suppress(s(10), process);
         assert!(muted.contains(s(10), process));
         assert_eq!(muted.take_released(s(10), there), []);
         assert_eq!(muted.take_released(s(11), there), [process]);
         assert!(!muted.contains(s(11), process));
         let again = muted.take_released(s(12), there);
         assert_eq!(again, [], "each process is returned once");
-        muted.add(s(20), process);
+        muted.suppress(s(20), process);
         assert_eq!(muted.take_released(s(21), there), []);
         assert_eq!(muted.take_released(s(22), there), [process]);
-        muted.add(s(30), process);
+        muted.suppress(s(30), process);
         let ended = muted.take_released(s(31), |_| false);
         assert_eq!(ended, [process], "an ended process is returned");
         // An ended process starts again from the shortest time.
-        muted.add(s(40), process);
+        muted.suppress(s(40), process);
         assert_eq!(muted.take_released(s(41), there), [process]);
     }
 }

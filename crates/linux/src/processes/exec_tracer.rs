@@ -1,19 +1,15 @@
 //! Reports programs within a millisecond of their start. A warm start cannot wait for the next
-//! sweep.
+//! scan.
 
-use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
+use crate::bpf::exec_tracer::{ExecTracerSkel, ExecTracerSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use std::fmt;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 
-/// A program that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedProgram {
-    /// Its process.
     pub pid: u32,
     /// Its command name, at most 15 bytes.
     pub command: String,
@@ -22,14 +18,8 @@ pub struct StartedProgram {
 /// Reports every program that is started, until it is dropped.
 pub struct ExecTracer {
     // Declared before the program that writes to it, so that it is dropped first.
-    reports: RingBufferReader<StartedProgram>,
-    _skel: ExecsSkel<'static>,
-}
-
-impl fmt::Debug for ExecTracer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Execs")
-    }
+    pub(crate) reports: RingBufferReader<StartedProgram>,
+    _skel: ExecTracerSkel<'static>,
 }
 
 impl ExecTracer {
@@ -40,32 +30,24 @@ impl ExecTracer {
         };
         // Never freed; this happens only as often as the rules change.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
-        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
-            told.pidns_dev = own.dev;
-            told.pidns_ino = own.ino;
+        let mut open = ExecTracerSkelBuilder::default()
+            .open(storage)
+            .map_err(failed)?;
+        if let (Some(own), Some(rodata)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+            rodata.pidns_dev = own.dev;
+            rodata.pidns_ino = own.ino;
         }
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;
         Ok(Self {
-            reports: RingBufferReader::of(&skel.maps.started, parse).map_err(failed)?,
+            reports: RingBufferReader::for_map(&skel.maps.started, parse_report).map_err(failed)?,
             _skel: skel,
         })
-    }
-
-    /// Readable when there is a report.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.reports.fd()
-    }
-
-    /// The reports since the last call.
-    pub fn take_reports(&self) -> Vec<StartedProgram> {
-        self.reports.take()
     }
 }
 
 /// One `struct started_program`.
-fn parse(bytes: &[u8]) -> Option<StartedProgram> {
+fn parse_report(bytes: &[u8]) -> Option<StartedProgram> {
     let pid = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let command = bytes.get(4..)?.split(|byte| *byte == 0).next()?;
     Some(StartedProgram {
@@ -86,7 +68,7 @@ mod tests {
             pid: 7,
             command: "java".into(),
         };
-        assert_eq!(parse(&bytes), Some(java));
-        assert_eq!(parse(b"abc"), None);
+        assert_eq!(parse_report(&bytes), Some(java));
+        assert_eq!(parse_report(b"abc"), None);
     }
 }

@@ -5,7 +5,7 @@
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "frontier.h"
+#include "fault_trace.h"
 #include "pidns.h"
 
 /* Linux 6.1 refuses loops that clang enters in the middle. */

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 /// Other programs want the core if the thread waited for more than this share of the time in which
 /// it wanted to run.
-const LONGEST_WAIT: f64 = 0.2;
+const MAX_WAIT_SHARE: f64 = 0.2;
 /// Least time to judge by: a thread that just woke may share a core until the scheduler moves it.
-const LEAST: Duration = Duration::from_millis(20);
+const MIN_JUDGED_TIME: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 
@@ -17,12 +17,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 /// are judged again without it.
 #[derive(Debug)]
 pub(super) struct SpareCores {
-    threads: Vec<WorkerCore>,
+    threads: Vec<ThreadCoreState>,
     pauses: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct WorkerCore {
+struct ThreadCoreState {
     /// Counts of its last report, and those when it was last judged.
     scheduled: SchedStat,
     judged: SchedStat,
@@ -30,9 +30,9 @@ struct WorkerCore {
     pause: Duration,
 }
 
-impl WorkerCore {
+impl ThreadCoreState {
     /// How long to do nothing at all: even reading reports takes the core from another program.
-    fn pause(&self, now: Duration) -> Duration {
+    fn pause_left(&self, now: Duration) -> Duration {
         self.paused_until.saturating_sub(now)
     }
 
@@ -40,50 +40,46 @@ impl WorkerCore {
     fn got_core_when_wanted(&mut self) -> Option<bool> {
         let SchedStat { ran, waited } = self.scheduled - self.judged;
         let wanted = ran + waited;
-        if wanted < LEAST {
+        if wanted < MIN_JUDGED_TIME {
             return None;
         }
         self.judged = self.scheduled;
-        Some(waited.as_secs_f64() <= LONGEST_WAIT * wanted.as_secs_f64())
+        Some(waited.as_secs_f64() <= MAX_WAIT_SHARE * wanted.as_secs_f64())
     }
 }
 
 impl SpareCores {
-    pub(super) fn of(threads: usize) -> Self {
+    pub(super) fn for_threads(threads: usize) -> Self {
         Self {
-            threads: vec![WorkerCore::default(); threads],
+            threads: vec![ThreadCoreState::default(); threads],
             pauses: 0,
         }
     }
 
-    /// Pauses so far, of all threads.
-    pub(super) fn pauses(&self) -> u64 {
+    pub(super) fn pause_count(&self) -> u64 {
         self.pauses
     }
 
-    /// How long a thread should do nothing.
-    pub(super) fn pause(&self, thread: usize, now: Duration) -> Duration {
+    pub(super) fn pause_left(&self, thread: usize, now: Duration) -> Duration {
         let turn = self.threads.get(thread);
-        turn.map_or(Duration::ZERO, |turn| turn.pause(now))
+        turn.map_or(Duration::ZERO, |turn| turn.pause_left(now))
     }
 
     /// Takes the counts of a thread that has just worked, or is about to.
-    pub(super) fn update(&mut self, thread: usize, now: Duration, scheduled: SchedStat) {
+    pub(super) fn update_thread(&mut self, thread: usize, now: Duration, scheduled: SchedStat) {
         let Some(turn) = self.threads.get_mut(thread) else {
             return;
         };
         turn.scheduled = scheduled;
-        if !turn.pause(now).is_zero() {
+        if !turn.pause_left(now).is_zero() {
             return;
         }
         match turn.got_core_when_wanted() {
             None => {}
             Some(true) => turn.pause = Duration::ZERO,
             Some(false) => {
-                let working = self
-                    .threads
-                    .iter_mut()
-                    .filter(|turn| turn.pause(now).is_zero());
+                let all = self.threads.iter_mut();
+                let working = all.filter(|turn| turn.pause_left(now).is_zero());
                 if let Some(last) = working.max_by_key(|turn| turn.paused_until) {
                     last.pause = (last.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                     last.paused_until = now + last.pause;
@@ -112,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_thread_without_a_core_pauses_ever_longer() {
-        let mut cores = SpareCores::of(1);
+        let mut cores = SpareCores::for_threads(1);
         for (now, ran, waited, there) in [
             (100, 100, 0, true),
             // Too short to judge.
@@ -130,37 +126,38 @@ mod tests {
             (500, 320, 180, false),
             (520, 320, 180, true),
         ] {
-            cores.update(0, MS * now, scheduled(ran, waited));
-            assert_eq!(cores.pause(0, MS * now).is_zero(), there, "{now}");
+            cores.update_thread(0, MS * now, scheduled(ran, waited));
+            assert_eq!(cores.pause_left(0, MS * now).is_zero(), there, "{now}");
             if now == 200 {
-                assert_eq!(cores.pause(0, MS * 205), MS * 15);
+                assert_eq!(cores.pause_left(0, MS * 205), MS * 15);
             }
         }
     }
 
     #[test]
     fn of_several_waiting_threads_the_newest_pauses() {
-        let mut cores = SpareCores::of(2);
-        let pauses =
-            |cores: &SpareCores, now| [0, 1].map(|thread| cores.pause(thread, now).as_millis());
+        let mut cores = SpareCores::for_threads(2);
+        let pauses = |cores: &SpareCores, now| {
+            [0, 1].map(|thread| cores.pause_left(thread, now).as_millis())
+        };
         let now = MS * 100;
-        cores.update(1, now, scheduled(10, 5));
-        cores.update(0, now, scheduled(20, 10));
+        cores.update_thread(1, now, scheduled(10, 5));
+        cores.update_thread(0, now, scheduled(20, 10));
         assert_eq!(pauses(&cores, now), [0, 20]);
         // The other thread goes on, however long it waited before.
-        cores.update(1, now, scheduled(11, 25));
-        cores.update(0, MS * 118, scheduled(38, 11));
+        cores.update_thread(1, now, scheduled(11, 25));
+        cores.update_thread(0, MS * 118, scheduled(38, 11));
         assert_eq!(pauses(&cores, MS * 118), [0, 2]);
         // The first thread works again and takes the other's core; the other reports it first.
-        cores.update(0, MS * 150, scheduled(50, 20));
+        cores.update_thread(0, MS * 150, scheduled(50, 20));
         assert_eq!(pauses(&cores, MS * 150), [0, 40]);
         // The other is alone now, and still waits.
-        cores.update(0, MS * 180, scheduled(60, 40));
+        cores.update_thread(0, MS * 180, scheduled(60, 40));
         assert_eq!(pauses(&cores, MS * 180), [20, 10]);
         // Both have a core.
-        cores.update(0, MS * 260, scheduled(90, 40));
-        cores.update(1, MS * 260, scheduled(50, 25));
+        cores.update_thread(0, MS * 260, scheduled(90, 40));
+        cores.update_thread(1, MS * 260, scheduled(50, 25));
         assert_eq!(pauses(&cores, MS * 260), [0, 0]);
-        assert_eq!(cores.pauses(), 3);
+        assert_eq!(cores.pause_count(), 3);
     }
 }

@@ -35,13 +35,10 @@ pub fn state_dir() -> PathBuf {
     std::env::var_os("HAWKEYE_STATE_DIR").map_or_else(|| MACHINE_DIR.into(), PathBuf::from)
 }
 
-/// Held while this process manages the machine.
+/// Held while this process manages the machine: the lock of the state folder and the machine's,
+/// unless that is the same, or held by the process that started this one.
 #[derive(Debug)]
-pub struct ManagerLock {
-    lock: Flock<File>,
-    /// `None`: it is the same lock, or the process that started this one holds it.
-    machine: Option<Flock<File>>,
-}
+pub struct ManagerLock(Vec<Flock<File>>);
 
 impl ManagerLock {
     /// Becomes the machine's manager. `purpose` describes it to other managers. A process that a
@@ -51,11 +48,10 @@ impl ManagerLock {
     /// - Another manager is running, or another process holds its lock. The error names it.
     /// - The state folder cannot be created, or other users can change it.
     pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self> {
-        let own = Self::claim_at(state_dir, Path::new(MACHINE_DIR), purpose)?;
-        let locks = [Some(&own.lock), own.machine.as_ref()];
-        let inodes = locks.into_iter().flatten().map(|lock| lock.metadata());
-        let inodes: Vec<u64> = inodes.flatten().map(|found| found.ino()).collect();
-        match holders::another_manager(&inodes) {
+        let own = Self::claim_in_folders(state_dir, Path::new(MACHINE_DIR), purpose)?;
+        let inodes = own.0.iter().flat_map(|lock| lock.metadata());
+        let inodes: Vec<u64> = inodes.map(|found| found.ino()).collect();
+        match holders::find_other_manager(&inodes) {
             Some(pid) => {
                 let other = format!("process {pid} (its lock is in another folder)");
                 Err(LinuxError::AlreadyManaged(other))
@@ -64,38 +60,34 @@ impl ManagerLock {
         }
     }
 
-    fn claim_at(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
-        let lock = lock_in(state_dir, purpose)?.map_err(ForeignManagerLock::into_error)?;
-        let machine = if state_dir == machine_dir {
-            None
-        } else {
-            match lock_in(machine_dir, purpose) {
-                Ok(Ok(machine)) => Some(machine),
-                Ok(Err(held)) if held.is_held_by_ancestor() => None,
+    fn claim_in_folders(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
+        let lock = take_lock_in(state_dir, purpose)?.map_err(ForeignManagerLock::into_error)?;
+        let mut locks = vec![lock];
+        if state_dir != machine_dir {
+            match take_lock_in(machine_dir, purpose) {
+                Ok(Ok(machine)) => locks.push(machine),
+                Ok(Err(held)) if held.is_held_by_ancestor() => {}
                 Ok(Err(held)) => return Err(held.into_error()),
                 // /run is read-only, or this manager is not root.
-                Err(error) => {
-                    tracing::warn!(
-                        "a manager with another state folder cannot be detected: {error}"
-                    );
-                    None
-                }
+                Err(error) => tracing::warn!(
+                    "a manager with another state folder cannot be detected: {error}"
+                ),
             }
-        };
-        Ok(Self { lock, machine })
+        }
+        Ok(Self(locks))
     }
 
     /// The machine's manager, by its own description; `None` if there is none. It takes no lock for
     /// longer than the check.
     pub fn holder(state_dir: &Path) -> Result<Option<String>> {
-        match holder_in(state_dir)? {
-            None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),
+        match lock_holder_in(state_dir)? {
+            None if state_dir != Path::new(MACHINE_DIR) => lock_holder_in(Path::new(MACHINE_DIR)),
             holder => Ok(holder),
         }
     }
 }
 
-fn holder_in(folder: &Path) -> Result<Option<String>> {
+fn lock_holder_in(folder: &Path) -> Result<Option<String>> {
     let path = folder.join(LOCK);
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW);
@@ -104,7 +96,7 @@ fn holder_in(folder: &Path) -> Result<Option<String>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(LinuxError::file("opening", &path)(error)),
     };
-    let holder = read_holder(&mut file, &path)?;
+    let holder = read_holder_text(&mut file, &path)?;
     // If the lock is free, this releases it at once.
     let free = Flock::lock(file, FlockArg::LockSharedNonblock).is_ok();
     Ok((!free).then_some(holder))
@@ -122,7 +114,7 @@ struct ForeignManagerLock {
 
 impl ForeignManagerLock {
     /// The manager that holds it, if the text in the file names it.
-    fn manager(&self) -> Option<&LockHolder> {
+    fn recorded_manager(&self) -> Option<&LockHolder> {
         let says_so = |holder: &&LockHolder| {
             let words = format!("process {} ", holder.pid);
             self.recorded.starts_with(&words)
@@ -131,13 +123,13 @@ impl ForeignManagerLock {
     }
 
     fn is_held_by_ancestor(&self) -> bool {
-        let family = holders::ancestors(std::process::id());
-        self.manager()
+        let family = holders::process_and_ancestors(std::process::id());
+        self.recorded_manager()
             .is_some_and(|holder| holder.pid != std::process::id() && family.contains(&holder.pid))
     }
 
     fn into_error(self) -> LinuxError {
-        if self.manager().is_some() {
+        if self.recorded_manager().is_some() {
             return LinuxError::AlreadyManaged(self.recorded);
         }
         let holder = match self.holders.first() {
@@ -155,18 +147,19 @@ impl ForeignManagerLock {
 }
 
 /// Takes the lock in a folder, and creates the folder if it is missing.
-fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignManagerLock>> {
-    own_files::make_folder(folder, 0o755)?;
+fn take_lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignManagerLock>> {
+    own_files::create_trusted_folder(folder, 0o755)?;
     let path = folder.join(LOCK);
     let mut held = None;
     for _ in 0..TRIES {
-        let mut file = open(&path).map_err(LinuxError::file("opening", &path))?;
+        let mut file = open_lock_file(&path).map_err(LinuxError::file("opening", &path))?;
         let found = (file.metadata()).map_err(LinuxError::file("reading", &path))?;
-        let recorded = read_holder(&mut file, &path)?;
+        let recorded = read_holder_text(&mut file, &path)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) if !lock_file_is_at(&path, &found) => drop(lock),
             Ok(mut lock) if is_private(&found) => {
-                write_holder(&mut lock, purpose).map_err(LinuxError::file("writing", &path))?;
+                write_holder_text(&mut lock, purpose)
+                    .map_err(LinuxError::file("writing", &path))?;
                 return Ok(Ok(lock));
             }
             // Other users may have it open and lock it later. Keep this lock until the new file is
@@ -176,7 +169,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignMa
                 drop(lock);
             }
             Err((_, Errno::EWOULDBLOCK)) => {
-                let holders = holders::of_file(found.ino());
+                let holders = holders::holders_of_inode(found.ino());
                 let strangers =
                     !holders.is_empty() && holders.iter().all(|h| !own_files::is_trusted(h.uid));
                 if strangers {
@@ -188,17 +181,18 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignMa
                     replace_lock_file(&path, &found, purpose)?;
                     continue;
                 }
-                // A process that only calls `holder` has the lock for a moment.
-                let seen = !holders.is_empty();
-                held = Some(ForeignManagerLock {
+                let foreign = ForeignManagerLock {
                     path: path.clone(),
                     holders,
                     recorded,
                     inode: found.ino(),
-                });
-                if seen && held.as_ref().is_some_and(|held| held.manager().is_some()) {
+                };
+                let is_manager = foreign.recorded_manager().is_some();
+                held = Some(foreign);
+                if is_manager {
                     break;
                 }
+                // A process that only calls `holder` has the lock for a moment.
                 std::thread::sleep(BETWEEN_TRIES);
             }
             Err((_, errno)) => {
@@ -212,7 +206,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignMa
     })
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
+fn open_lock_file(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);
     options
@@ -221,7 +215,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 /// The text that the holder has written into its lock file.
-fn read_holder(file: &mut File, path: &Path) -> Result<String> {
+fn read_holder_text(file: &mut File, path: &Path) -> Result<String> {
     let mut text = Vec::new();
     file.take(LONGEST_PURPOSE)
         .read_to_end(&mut text)
@@ -229,7 +223,7 @@ fn read_holder(file: &mut File, path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
-fn write_holder(file: &mut File, purpose: &str) -> std::io::Result<()> {
+fn write_holder_text(file: &mut File, purpose: &str) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "process {} ({purpose})", std::process::id())?;
@@ -251,12 +245,13 @@ fn lock_file_is_at(path: &Path, found: &Metadata) -> bool {
 /// Managers that start at the same time take turns, by a lock that other users could never open.
 fn replace_lock_file(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
     let turn = path.with_extension("replacing");
-    let file = open(&turn).map_err(LinuxError::file("opening", &turn))?;
+    let file = open_lock_file(&turn).map_err(LinuxError::file("opening", &turn))?;
     let _turn = Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| LinuxError::file("locking", &turn)(errno.into()))?;
     if lock_file_is_at(path, found) {
         let text = format!("process {} ({purpose})\n", std::process::id());
-        own_files::replace(path, text.as_bytes()).map_err(LinuxError::file("writing", path))?;
+        own_files::replace_file(path, text.as_bytes())
+            .map_err(LinuxError::file("writing", path))?;
     }
     Ok(())
 }
@@ -268,7 +263,7 @@ mod tests {
 
     fn claim(folder: &TestFolder, state: &str) -> Result<ManagerLock> {
         let at = |name| folder.0.join(name);
-        ManagerLock::claim_at(&at(state), &at("machine"), "a test")
+        ManagerLock::claim_in_folders(&at(state), &at("machine"), "a test")
     }
 
     fn mode(path: &Path) -> u32 {
@@ -279,13 +274,13 @@ mod tests {
     fn the_manager_is_found_without_disturbing_it() {
         let folder = TestFolder::new("instance");
         let state = folder.0.join("state");
-        assert_eq!(holder_in(&state).expect("the lock can be read"), None);
+        assert_eq!(lock_holder_in(&state).expect("the lock can be read"), None);
         assert!(!state.exists(), "a look creates no folder");
         let instance = claim(&folder, "state").expect("no other manager runs");
-        let holder = holder_in(&state).expect("the lock can be read");
+        let holder = lock_holder_in(&state).expect("the lock can be read");
         assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
         drop(instance);
-        assert_eq!(holder_in(&state).expect("the lock can be read"), None);
+        assert_eq!(lock_holder_in(&state).expect("the lock can be read"), None);
         assert!(claim(&folder, "state").is_ok());
     }
 

@@ -11,7 +11,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mappings;
 use crate::sample::pagemap;
 use crate::sample::sampler::SliceResult;
-use crate::sample::sampler::background_task::{ASK_AGAIN, BackgroundTask};
+use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
@@ -39,13 +39,12 @@ impl AccessEstimates {
     }
 
     /// Puts the estimates into a population, and drops those of regions that are not in it.
-    fn apply(&mut self, regions: &mut [RegionSample]) {
+    fn apply_to_regions(&mut self, regions: &mut [RegionSample]) {
         let before = std::mem::take(&mut self.touched);
         for sample in regions {
-            let estimate = before.get(&sample.region).copied();
-            self.touched
-                .extend(estimate.map(|pages| (sample.region, pages)));
-            let pages = estimate.unwrap_or(0);
+            let known = before.get_key_value(&sample.region);
+            self.touched.extend(known);
+            let pages = known.map_or(0, |(_, pages)| *pages);
             sample.accessed = match (sample.is_huge(), pages) {
                 (true, 1..) => PAGES_PER_REGION,
                 _ => pages.min(sample.present),
@@ -56,7 +55,6 @@ impl AccessEstimates {
     }
 }
 
-/// Order of the processes' turns.
 #[derive(Debug, Default)]
 struct DamonTurnQueue {
     /// `None`: the process that asks first.
@@ -134,11 +132,14 @@ impl DamonSessions {
     }
 
     /// Puts the estimates for a process into its population; returns whether there were any.
-    pub(crate) fn apply(&mut self, process: ProcessId, regions: &mut [RegionSample]) -> bool {
+    pub(crate) fn apply_estimates(
+        &mut self,
+        process: ProcessId,
+        regions: &mut [RegionSample],
+    ) -> bool {
         let estimates = self.estimates.get_mut(&process);
-        estimates
-            .map(|estimates| estimates.apply(regions))
-            .is_some()
+        let applied = estimates.map(|estimates| estimates.apply_to_regions(regions));
+        applied.is_some()
     }
 
     /// Starts a window for a process, if it is its turn. An error means that the process is gone:
@@ -150,8 +151,8 @@ impl DamonSessions {
         }
         match &self.session {
             None if self.turns.request_turn(process) => {
-                let list = BackgroundTask::begin(move || populated_regions(process.pid));
-                self.wait(process, SessionState::Listing(list))
+                let list = BackgroundTask::spawn(move || populated_regions(process.pid));
+                self.keep_waiting(process, SessionState::Listing(list))
             }
             None => Ok(SliceProgress::Done(())),
             Some((with, _)) if *with == process => self.continue_start(process),
@@ -162,16 +163,16 @@ impl DamonSessions {
         }
     }
 
-    fn wait(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
+    fn keep_waiting(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
         self.session = Some((process, state));
-        Ok(SliceProgress::Unfinished(ASK_AGAIN))
+        Ok(SliceProgress::Unfinished(POLL_INTERVAL))
     }
 
     fn continue_start(&mut self, process: ProcessId) -> SliceResult<()> {
         match self.session.take() {
             Some((_, SessionState::Listing(mut task))) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
-                    return self.wait(process, SessionState::Listing(task));
+                    return self.keep_waiting(process, SessionState::Listing(task));
                 };
                 let estimates = self.estimates.entry(process).or_default();
                 let page = estimates.next_page(&regions?, MAX_REGIONS).to_vec();
@@ -184,19 +185,17 @@ impl DamonSessions {
                 let length = self.length * 5 / 4;
                 let damon = self.damon.clone();
                 let start = move || damon.start(process.pid, &page, length);
-                self.wait(
-                    process,
-                    SessionState::Starting(BackgroundTask::begin(start)),
-                )
+                let task = BackgroundTask::spawn(start);
+                self.keep_waiting(process, SessionState::Starting(task))
             }
             Some((_, SessionState::Starting(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
-                    None => self.wait(process, SessionState::Starting(task)),
+                    None => self.keep_waiting(process, SessionState::Starting(task)),
                     Some(Ok(session)) => {
                         self.session = Some((process, SessionState::Open(session)));
                         Ok(SliceProgress::Done(()))
                     }
-                    Some(Err(error)) => error_if_ended(error, process).map(SliceProgress::Done),
+                    Some(Err(error)) => log_unless_ended(error, process).map(SliceProgress::Done),
                 }
             }
             other => {
@@ -222,17 +221,17 @@ impl DamonSessions {
         match self.session.take() {
             Some((_, SessionState::Open(session))) => {
                 self.length = session.started.elapsed();
-                let task = BackgroundTask::begin(move || session.finish());
-                self.wait(process, SessionState::Finishing(task))
+                let task = BackgroundTask::spawn(move || session.finish());
+                self.keep_waiting(process, SessionState::Finishing(task))
             }
             Some((_, SessionState::Finishing(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
-                    None => return self.wait(process, SessionState::Finishing(task)),
+                    None => return self.keep_waiting(process, SessionState::Finishing(task)),
                     Some(Ok(found)) => {
                         let estimates = self.estimates.entry(process).or_default();
                         estimates.touched.extend(found);
                     }
-                    Some(Err(error)) => error_if_ended(error, process)?,
+                    Some(Err(error)) => log_unless_ended(error, process)?,
                 }
                 Ok(SliceProgress::Done(()))
             }
@@ -243,15 +242,15 @@ impl DamonSessions {
 }
 
 fn populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
-    let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
-    let found = pagemap::population(pid, &ranges)?;
+    let ranges = mappings::eligible_ranges(&pagemap::read_mappings(pid)?).ranges;
+    let found = pagemap::read_population(pid, &ranges)?;
     let populated = found.iter().filter(|sample| sample.present > 0);
     Ok(populated.map(|sample| sample.region).collect())
 }
 
 /// Only the end of the process is an error: any other failure may be gone in the next window.
-fn error_if_ended(error: DamonError, process: ProcessId) -> Result<()> {
-    if super::kdamond::is_alive(process.pid) {
+fn log_unless_ended(error: DamonError, process: ProcessId) -> Result<()> {
+    if super::kdamond::process_exists(process.pid) {
         tracing::warn!("coverage of process {process} was not updated: {error}");
         Ok(())
     } else {
@@ -335,7 +334,7 @@ mod tests {
             sample(4, 512, true),
             sample(5, 512, false),
         ];
-        estimates.apply(&mut regions);
+        estimates.apply_to_regions(&mut regions);
         let accessed: Vec<_> = regions.iter().map(|r| (r.accessed, r.runs)).collect();
         assert_eq!(accessed, [(300, 1), (100, 1), (512, 1), (0, 0), (0, 0)]);
         // The ninth is gone, the fifth is unknown.

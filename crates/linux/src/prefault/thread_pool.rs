@@ -2,9 +2,9 @@
 
 use super::prefault_calls::PrefaultCalls;
 use super::prefault_method::{PrefaultMethod, prefault_region};
-use super::spare_core::SpareCores;
+use super::spare_cores::SpareCores;
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{ProcessHandle, thread_cpu};
+use crate::processes::process::{ProcessHandle, thread_cpu_time};
 use crate::processes::schedstat::SchedStat;
 use crate::stop::Waker;
 use hawkeye_policy::prefault::{PrefaultTask, PrefaultThreads};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Most jobs handed to a worker at a time. With two it goes on while its last report is read.
-const AT_ONCE: usize = 2;
+const JOBS_PER_WORKER: usize = 2;
 
 /// A region to fill that was empty a moment ago.
 pub(super) struct PrefaultJob {
@@ -40,21 +40,16 @@ impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
     fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
         let begun = Instant::now();
-        let result = if self.handle.is_alive() {
-            let calls = calls.next_call();
-            prefault_region(calls, &self.handle, self.task.region, self.method)
-        } else {
-            Err(LinuxError::NoSuchProcess(self.handle.id.pid))
+        let (task, handle) = (self.task, self.handle);
+        let result = match handle.is_alive() {
+            true => prefault_region(calls.prepare_call(), &handle, task.region, self.method),
+            false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
-        PrefaultOutcome {
-            task: self.task,
-            result,
-            took: begun.elapsed(),
-        }
+        let took = begun.elapsed();
+        PrefaultOutcome { task, result, took }
     }
 }
 
-/// What a worker reports after each job.
 struct WorkerReport {
     worker: usize,
     outcome: PrefaultOutcome,
@@ -97,17 +92,17 @@ impl PrefaultThreadPool {
             here: VecDeque::new(),
             waker: Waker::new()?,
             stop: Arc::default(),
-            spare_cores: SpareCores::of(threads.get()),
+            spare_cores: SpareCores::for_threads(threads.get()),
         };
         if threads.get() > 1 {
             for worker in 0..threads.get() {
-                pool.add(worker, report.clone())?;
+                pool.start_worker(worker, report.clone())?;
             }
         }
         Ok(pool)
     }
 
-    fn add(&mut self, worker: usize, reports: Sender<WorkerReport>) -> Result<()> {
+    fn start_worker(&mut self, worker: usize, reports: Sender<WorkerReport>) -> Result<()> {
         let (hand_over, jobs) = mpsc::channel::<PrefaultJob>();
         let (waker, stop) = (self.waker.clone(), Arc::clone(&self.stop));
         let work = move || {
@@ -121,9 +116,9 @@ impl PrefaultThreadPool {
                 let report = WorkerReport {
                     worker,
                     outcome: job.run(&mut calls),
-                    cpu: thread_cpu(),
+                    cpu: thread_cpu_time(),
                     helper_cpu: calls.helper_cpu_time(),
-                    scheduled: calls.scheduled(),
+                    scheduled: calls.sched_stat(),
                 };
                 if reports.send(report).is_err() {
                     return;
@@ -150,45 +145,45 @@ impl PrefaultThreadPool {
     }
 
     /// How long to pause, because other programs want all the cores.
-    pub(super) fn pause(&self) -> Duration {
+    pub(super) fn pause_left(&self) -> Duration {
         let now = self.began.elapsed();
         let all = 0..self.workers.len().max(1);
-        let pauses = all.map(|worker| self.spare_cores.pause(worker, now));
+        let pauses = all.map(|worker| self.spare_cores.pause_left(worker, now));
         pauses.min().unwrap_or_default()
     }
 
     /// Whether a thread can take another job and has a core. `calls` are the calling thread's.
-    pub(super) fn is_ready(&mut self, calls: &mut PrefaultCalls) -> bool {
+    pub(super) fn has_ready_thread(&mut self, calls: &mut PrefaultCalls) -> bool {
         if self.has_workers() {
-            return self.least_loaded().is_some();
+            return self.least_loaded_worker().is_some();
         }
         let now = self.began.elapsed();
-        let Some(scheduled) = calls.scheduled() else {
+        let Some(scheduled) = calls.sched_stat() else {
             return true;
         };
-        self.spare_cores.update(0, now, scheduled);
-        self.spare_cores.pause(0, now).is_zero()
+        self.spare_cores.update_thread(0, now, scheduled);
+        self.spare_cores.pause_left(0, now).is_zero()
     }
 
-    fn least_loaded(&mut self) -> Option<&mut WorkerHandle> {
+    fn least_loaded_worker(&mut self) -> Option<&mut WorkerHandle> {
         let (now, spare) = (self.began.elapsed(), &self.spare_cores);
-        let rested = |worker: usize| spare.pause(worker, now).is_zero();
+        let rested = |worker: usize| spare.pause_left(worker, now).is_zero();
         let all = self.workers.iter_mut().enumerate();
-        let may = all.filter(|(n, worker)| worker.under_way < AT_ONCE && rested(*n));
+        let may = all.filter(|(n, worker)| worker.under_way < JOBS_PER_WORKER && rested(*n));
         may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
     }
 
     /// Hands a job to a worker, or does it with `calls` where there are no workers.
-    /// [`Self::outcome`] returns the result.
-    pub(super) fn assign(&mut self, job: PrefaultJob, calls: &mut PrefaultCalls) {
-        let refused = match self.least_loaded() {
+    /// [`Self::next_outcome`] returns the result.
+    pub(super) fn assign_job(&mut self, job: PrefaultJob, calls: &mut PrefaultCalls) {
+        let refused = match self.least_loaded_worker() {
             None => Some(job),
             Some(worker) => {
                 worker.under_way += 1;
                 let sent = worker.jobs.send(job);
                 // The worker's thread has ended by a panic. It gets no further jobs.
                 sent.err().map(|SendError(job)| {
-                    worker.under_way = AT_ONCE;
+                    worker.under_way = JOBS_PER_WORKER;
                     job
                 })
             }
@@ -196,7 +191,6 @@ impl PrefaultThreadPool {
         self.here.extend(refused.map(|job| job.run(calls)));
     }
 
-    /// The next outcome of a job that has ended, if there is one.
     pub(super) fn next_outcome(&mut self) -> Option<PrefaultOutcome> {
         if let Some(outcome) = self.here.pop_front() {
             return Some(outcome);
@@ -209,14 +203,15 @@ impl PrefaultThreadPool {
         }
         if let Some(scheduled) = report.scheduled {
             let now = self.began.elapsed();
-            self.spare_cores.update(report.worker, now, scheduled);
+            self.spare_cores
+                .update_thread(report.worker, now, scheduled);
         }
         Some(report.outcome)
     }
 
     /// Waits at most `most` for an outcome, or until `other` can be read. The wait is in whole
     /// milliseconds; a shorter one returns at once.
-    pub(super) fn wait(&self, other: BorrowedFd<'_>, most: Duration) {
+    pub(super) fn wait_for_outcome(&self, other: BorrowedFd<'_>, most: Duration) {
         if most.is_zero() {
             return;
         }
@@ -230,14 +225,14 @@ impl PrefaultThreadPool {
     }
 
     /// CPU time of the workers, and of their helpers.
-    pub(super) fn cpu_times(&self) -> (Duration, Duration) {
+    pub(super) fn worker_cpu_times(&self) -> (Duration, Duration) {
         let workers = || self.workers.iter();
         let helpers = workers().map(|worker| worker.helper_cpu);
         (workers().map(|worker| worker.cpu).sum(), helpers.sum())
     }
 
-    pub(super) fn pauses(&self) -> u64 {
-        self.spare_cores.pauses()
+    pub(super) fn pause_count(&self) -> u64 {
+        self.spare_cores.pause_count()
     }
 }
 
@@ -259,6 +254,7 @@ mod tests {
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     const REGIONS: u64 = 16;
 
@@ -304,14 +300,20 @@ mod tests {
         // A second descriptor that never becomes readable.
         let other = Waker::new().expect("an eventfd can be created");
         while outcomes.len() < count && Instant::now() < deadline {
-            while pool.is_ready(&mut calls) {
+            while pool.has_ready_thread(&mut calls) {
                 let Some(job) = left.next() else { break };
-                pool.assign(job, &mut calls);
+                pool.assign_job(job, &mut calls);
             }
             outcomes.extend(pool.next_outcome());
-            pool.wait(other.fd().as_fd(), Duration::from_millis(1));
+            pool.wait_for_outcome(other.fd().as_fd(), Duration::from_millis(1));
         }
         outcomes
+    }
+
+    /// Workers are counted over the whole process, so tests that start some take turns.
+    fn alone() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn workers() -> usize {
@@ -328,9 +330,10 @@ mod tests {
 
     #[test]
     fn fills_run_here_or_in_workers_that_end_with_the_pool() {
+        let _alone = alone();
         let process = own();
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let memory = OwnMemory::protected(length, ProtFlags::PROT_READ);
+        let memory = OwnMemory::map_with_protection(length, ProtFlags::PROT_READ);
         let memory = memory.expect("memory can be mapped");
         let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));
@@ -345,10 +348,10 @@ mod tests {
             assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
-            assert_eq!(pool.cpu_times().0.is_zero(), expected == 0);
+            assert_eq!(pool.worker_cpu_times().0.is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
-                pool.assign(job, &mut PrefaultCalls::default());
+                pool.assign_job(job, &mut PrefaultCalls::default());
             }
             let begun = Instant::now();
             drop(pool);
@@ -394,6 +397,7 @@ mod tests {
 
     #[test]
     fn a_target_that_holds_its_lock_stops_neither_other_fills_nor_the_end() {
+        let _alone = alone();
         for count in [1, 3] {
             // It requires root and FUSE.
             let Some(stuck) = StuckTarget::start() else {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Data shared by the program that watches first touches and the manager. */
-#ifndef HAWKEYE_FRONTIER_H
-#define HAWKEYE_FRONTIER_H
+#ifndef HAWKEYE_FAULT_TRACE_H
+#define HAWKEYE_FAULT_TRACE_H
 
 typedef unsigned char u8;
 typedef unsigned int u32;

@@ -1,12 +1,11 @@
 //! Cached mappings of the processes that are filled ahead of: a read walks over all mappings.
 
 use super::prefault_method::PrefaultMethod;
-use crate::error::Result;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
-use crate::processes::mapping_records::mappings_of;
+use crate::processes::mapping_records::parse_mapping_records;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{BoundTarget, PageTableReader};
-use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -29,8 +28,7 @@ impl CachedMappings {
         self.mapped.iter().map(|(range, _)| range.clone()).collect()
     }
 
-    /// The mapping with a region, and how it is filled.
-    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
+    pub(super) fn find_mapping(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
         let mut mapped = self.mapped.iter();
         mapped.find(|(range, _)| range.contains(&region.start()))
     }
@@ -38,7 +36,7 @@ impl CachedMappings {
 
 /// Returns what is known of a process. It reads the mappings again if they are too old, do not
 /// cover `region`, or no region is given.
-pub(super) fn refresh<'a>(
+pub(super) fn refresh_mappings<'a>(
     all: &'a mut HashMap<ProcessId, CachedMappings>,
     tables: &PageTableReader,
     calls: &mut TargetCalls,
@@ -49,14 +47,14 @@ pub(super) fn refresh<'a>(
     let recent = |at: Duration| now < at + MAPPINGS_AGE;
     let fresh = |known: &CachedMappings| {
         let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
-        let covers = |region| known.mapping_of(region).is_some() || outside(region);
+        let covers = |region| known.find_mapping(region).is_some() || outside(region);
         recent(known.at) && region.is_some_and(covers)
     };
     if !all.get(&process).is_some_and(fresh) {
-        if calls.is_unanswered(process) {
+        if calls.has_unanswered_call(process) {
             return None;
         }
-        let known = match all.remove(&process) {
+        let mut known = match all.remove(&process) {
             Some(known) => known,
             None => CachedMappings {
                 target: tables.bind(process.pid).ok()?,
@@ -67,36 +65,21 @@ pub(super) fn refresh<'a>(
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
-        let records = calls.list_mappings(process, known.target.read_records());
-        let records = records.ok()?;
-        let mappings = mappings_of(&records);
+        let records = calls.list_mappings(process, known.target.mapping_list_link());
+        let mappings = parse_mapping_records(&records.ok()?);
         let mapped = mappings.iter().filter_map(|mapping| {
-            let method = PrefaultMethod::of(mapping.flags, &enabled, zero_page)?;
-            Some((mapping.eligible().ok()?, method))
+            let method = PrefaultMethod::for_mapping(mapping.flags, &enabled, zero_page)?;
+            Some((mapping.eligible_range().ok()?, method))
         });
-        let mut known = CachedMappings {
-            mapped: mapped.collect(),
-            at: now,
-            ..known
-        };
+        known.mapped = mapped.collect();
+        known.at = now;
         known.outside.retain(|_, at| recent(*at));
-        if let Some(region) = region.filter(|region| known.mapping_of(*region).is_none()) {
+        if let Some(region) = region.filter(|region| known.find_mapping(*region).is_none()) {
             known.outside.insert(region, now);
         }
         all.insert(process, known);
     }
     all.get(&process)
-}
-
-/// What is in a region; `None` if it is empty.
-pub(super) fn read_region(
-    tables: &mut PageTableReader,
-    target: &BoundTarget,
-    region: RegionAddr,
-) -> Result<Option<RegionSample>> {
-    // A refused fill leaves one zero page.
-    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
-    Ok(tables.region(target, region)?.filter(something))
 }
 
 #[cfg(test)]
@@ -128,7 +111,7 @@ mod tests {
             let own = own.expect("this process exists").id;
             let mut is_known = |process| {
                 let now = Duration::ZERO;
-                refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
+                refresh_mappings(&mut all, &tables, &mut calls, process, None, now).is_some()
             };
             let _ = tell.send([process, own, process].map(&mut is_known));
         });

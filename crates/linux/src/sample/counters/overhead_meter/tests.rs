@@ -1,12 +1,12 @@
 use super::*;
-use crate::sample::counters::events::{CounterEvents, CpuIdentity, choose};
+use crate::sample::counters::events::{CounterEventCodes, CpuIdentity, choose_events};
 use proptest::prelude::*;
 
-fn events(cpu: &CpuIdentity) -> EventSet {
-    choose(cpu, CounterEvents::default()).expect("the processor is in the table")
+fn events(cpu: &CpuIdentity) -> WalkEventSet {
+    choose_events(cpu, CounterEventCodes::default()).expect("the processor is in the table")
 }
 
-fn intel(model: u32) -> EventSet {
+fn intel(model: u32) -> WalkEventSet {
     events(&CpuIdentity::Intel { family: 6, model })
 }
 
@@ -25,7 +25,7 @@ fn percent(overhead: Option<Overhead>) -> Option<f64> {
 }
 
 /// The lower bound, the overhead and the upper bound of a first reading.
-fn bounds<const N: usize>(threads: [(u32, EventCounts); N], events: &EventSet) -> [f64; 3] {
+fn bounds<const N: usize>(threads: [(u32, EventCounts); N], events: &WalkEventSet) -> [f64; 3] {
     let overhead = OverheadMeter::default().update(threads.into(), events);
     let overhead = overhead.expect("the overhead was measured");
     [

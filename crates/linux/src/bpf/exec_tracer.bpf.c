@@ -2,7 +2,7 @@
 /* Reports programs when they start, for prefault from their very start. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "execs.h"
+#include "exec_tracer.h"
 #include "pidns.h"
 
 char LICENSE[] SEC("license") = "GPL";

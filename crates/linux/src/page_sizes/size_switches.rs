@@ -1,6 +1,6 @@
 //! Switches page sizes on while a managed process should get them.
 
-use super::{ThpMode, setting_file, size_setting};
+use super::{ThpMode, read_size_setting, size_setting_file};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::thp_settings::KernelSettingsHandle;
 use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
@@ -25,29 +25,26 @@ pub struct SizeSwitches {
 impl SizeSwitches {
     /// Starts with no size switched on. `thp`: the folder of the settings. `available`: sizes that
     /// were seen to work. `given_to`: the memory for which sizes are switched on; with
-    /// `ThpMode::Nobody` no setting is ever changed.
+    /// `ThpMode::Never` no setting is ever changed.
     pub fn new(
         thp: PathBuf,
         settings: KernelSettingsHandle,
         given_to: ThpMode,
         available: PageOrders,
     ) -> Self {
+        let none = given_to == ThpMode::Never;
         Self {
             thp,
             settings,
             given_to,
-            available: if given_to == ThpMode::Nobody {
-                PageOrders::NONE
-            } else {
-                available
-            },
+            available: if none { PageOrders::NONE } else { available },
             wanted: BTreeMap::new(),
             on: PageOrders::NONE,
         }
     }
 
     /// Sizes that may be chosen.
-    pub fn available(&self) -> PageOrders {
+    pub fn available_sizes(&self) -> PageOrders {
         self.available
     }
 
@@ -61,16 +58,16 @@ impl SizeSwitches {
     /// change.
     pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
-        self.apply()
+        self.apply_requests()
     }
 
     /// Drops all processes except these. Fails if a setting cannot be changed.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<()> {
         self.wanted.retain(|process, _| there(*process));
-        self.apply()
+        self.apply_requests()
     }
 
-    fn apply(&mut self) -> Result<()> {
+    fn apply_requests(&mut self) -> Result<()> {
         let wanted = self.wanted.values().flat_map(|orders| orders.iter());
         let wanted: PageOrders = wanted.collect();
         for order in self.available.iter() {
@@ -85,7 +82,8 @@ impl SizeSwitches {
                     Err(error) => return Err(error),
                 },
                 (false, true) => {
-                    self.settings.put_back(&setting_file(&self.thp, order))?;
+                    self.settings
+                        .put_back(&size_setting_file(&self.thp, order))?;
                     self.on = self.on.iter().filter(|on| *on != order).collect();
                 }
                 _ => {}
@@ -96,11 +94,11 @@ impl SizeSwitches {
 
     /// Switches a size on unless it is on already; never for less memory than was found.
     fn switch_on(&self, order: PageOrder) -> Result<()> {
-        let found = size_setting(&self.thp, order).and_then(|state| state.given_to);
+        let found = read_size_setting(&self.thp, order).and_then(|state| state.given_to);
         if found.is_some_and(|found| found >= self.given_to) {
             return Ok(());
         }
-        let file = setting_file(&self.thp, order);
+        let file = size_setting_file(&self.thp, order);
         self.settings.set(&file, self.given_to.into())
     }
 }
@@ -153,7 +151,7 @@ mod tests {
     #[test]
     fn a_size_is_on_while_any_process_wants_it() -> Result<()> {
         let machine = FakeSwitches::new("union", "madvise", ["never"; 3]);
-        let mut switches = machine.switches(ThpMode::Everybody);
+        let mut switches = machine.switches(ThpMode::Always);
         switches.request_fault_sizes(process(1), orders(&[64]))?;
         switches.request_fault_sizes(process(2), orders(&[64, 128]))?;
         assert_eq!(machine.set(), ["never", "always", "always"]);
@@ -175,8 +173,8 @@ mod tests {
             ["never", "inherit", "madvise"],
         ];
         for (given_to, found, set) in [
-            (ThpMode::Advised, found[0], ["always", "inherit", "madvise"]),
-            (ThpMode::Everybody, found[1], ["always"; 3]),
+            (ThpMode::Madvise, found[0], ["always", "inherit", "madvise"]),
+            (ThpMode::Always, found[1], ["always"; 3]),
         ] {
             let machine = FakeSwitches::new("stays", "madvise", found);
             let mut switches = machine.switches(given_to);
@@ -191,8 +189,8 @@ mod tests {
     #[test]
     fn without_consent_no_setting_is_changed() -> Result<()> {
         let machine = FakeSwitches::new("off", "madvise", ["never"; 3]);
-        let mut switches = machine.switches(ThpMode::Nobody);
-        assert!(switches.available().is_empty());
+        let mut switches = machine.switches(ThpMode::Never);
+        assert!(switches.available_sizes().is_empty());
         switches.request_fault_sizes(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())

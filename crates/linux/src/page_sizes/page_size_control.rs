@@ -4,7 +4,9 @@ use crate::error::Result;
 use crate::machine_lease::thp_settings::THP_DIR;
 use crate::memory::system_memory;
 use crate::page_sizes::tlb_sizes;
-use crate::page_sizes::{MappedSizeSampler, ObservedSizes, SizeSwitches, ThpMode, size_settings};
+use crate::page_sizes::{
+    MappedSizeSampler, ObservedSizes, SizeSwitches, ThpMode, read_size_settings,
+};
 use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
@@ -16,47 +18,52 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The sizes on offer, their switches, and the pages that result.
-pub(crate) struct SizeChoice {
+pub(crate) struct PageSizeControl {
     pub(crate) shape: MachineShape,
     switches: Option<SizeSwitches>,
     /// Set where any process may get pages other than base and huge pages.
-    pub(crate) looks: Option<MappedSizeSampler>,
+    pub(crate) mapped_sizes: Option<MappedSizeSampler>,
 }
 
-impl SizeChoice {
+impl PageSizeControl {
     /// No size may be chosen. Page sizes are looked at only if some are switched on already.
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let thp = Path::new(THP_DIR);
-        let given = size_settings(thp)
+        let given = read_size_settings(thp)
             .iter()
-            .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(ThpMode::Nobody));
+            .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(ThpMode::Never));
         Self {
             shape: MachineShape {
                 tlb: tlb_sizes::of_this_machine(),
                 cores: cores as f64,
-                memory_bytes: system_memory::machine_use().map_or(0, |memory| memory.total_bytes),
+                memory_bytes: system_memory::machine_memory_use()
+                    .map_or(0, |memory| memory.total_bytes),
                 ..MachineShape::default()
             },
             switches: None,
-            looks: given.then(|| MappedSizeSampler::new(thp.into())),
+            mapped_sizes: given.then(|| MappedSizeSampler::new(thp.into())),
         }
     }
 
-    pub(crate) fn enable(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
-        self.shape.at_faults = switches.available();
+    pub(crate) fn enable_switches(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
+        self.shape.at_faults = switches.available_sizes();
         if let Some(costs) = costs {
             self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
             self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
         }
-        self.looks
+        self.mapped_sizes
             .get_or_insert_with(|| MappedSizeSampler::new(THP_DIR.into()));
         self.switches = Some(switches);
     }
 
     /// Switches on the sizes that a process should get, and off those that no process needs.
     /// Fails if a setting cannot be changed.
-    pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+    pub(crate) fn request_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+    ) -> Result<()> {
         match &mut self.switches {
             Some(switches) => switches.request_fault_sizes(process, orders),
             None => Ok(()),
@@ -64,7 +71,7 @@ impl SizeChoice {
     }
 
     pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool + Copy) {
-        if let Some(looks) = &mut self.looks {
+        if let Some(looks) = &mut self.mapped_sizes {
             looks.retain(there);
         }
         if let Some(switches) = &mut self.switches {
@@ -77,18 +84,21 @@ impl SizeChoice {
     /// Adds to a sample the data for the choice among sizes. Where sizes are switched on for
     /// advised memory only, only such memory counts. Its share of the memory that is resident
     /// outside of regions is assumed to be its share of the mapped memory there.
-    pub(crate) fn complete_sample(&self, sample: &mut ProcessSample, eligible: &EligibleRanges) {
+    pub(crate) fn add_page_sizes_to_sample(
+        &self,
+        sample: &mut ProcessSample,
+        eligible: &EligibleRanges,
+    ) {
         let Some(switches) = &self.switches else {
             return;
         };
-        sample.faults = process::resource_use(sample.process.pid)
-            .ok()
-            .map(|used| used.minor_faults);
+        let used = process::resource_use(sample.process.pid).ok();
+        sample.faults = used.map(|used| used.minor_faults);
         let outside = &eligible.outside;
         let mapped_bytes = match switches.thp_mode() {
-            ThpMode::Everybody => outside.mapped_bytes,
-            ThpMode::Advised => outside.advised_bytes,
-            ThpMode::Nobody => return,
+            ThpMode::Always => outside.mapped_bytes,
+            ThpMode::Madvise => outside.advised_bytes,
+            ThpMode::Never => return,
         };
         let sum = |bytes: &[u64; 9]| bytes.iter().sum::<u64>();
         let (all, ours) = (sum(&outside.mapped_bytes), sum(&mapped_bytes));
@@ -100,16 +110,16 @@ impl SizeChoice {
             mapped_bytes,
             resident_bytes: u64_of(resident as f64 * ours as f64 / all.max(1) as f64),
         };
-        if let Some(looks) = &self.looks {
+        if let Some(looks) = &self.mapped_sizes {
             for region in sample.regions.iter_mut().filter(|r| !r.is_huge()) {
-                let seen = looks.order_of(sample.process, region.region);
+                let seen = looks.dominant_order(sample.process, region.region);
                 let smaller = seen.filter(|order| *order < PageOrder::HUGE);
                 region.order = smaller.unwrap_or(PageOrder::BASE);
             }
         }
     }
 
-    pub(crate) fn observed(&self, now: Duration) -> Option<ObservedSizes> {
-        Some(self.looks.as_ref()?.observed(now))
+    pub(crate) fn observed_sizes(&self, now: Duration) -> Option<ObservedSizes> {
+        Some(self.mapped_sizes.as_ref()?.observed_sizes(now))
     }
 }

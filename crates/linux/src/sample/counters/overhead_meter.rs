@@ -1,6 +1,6 @@
 //! Overhead from counts: (walk cycles of loads + of stores) over cycles (paper, Table 4).
 
-use super::events::EventSet;
+use super::events::WalkEventSet;
 use hawkeye_policy::{Overhead, OverheadSource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,14 +35,12 @@ pub struct OverheadMeter {
 impl OverheadMeter {
     /// The overhead since the last call; `None` if nothing was counted. Threads that ended since
     /// then are lost from it; new threads count from their start.
-    pub fn update(&mut self, now: ThreadCounts, events: &EventSet) -> Option<Overhead> {
+    pub fn update(&mut self, now: ThreadCounts, events: &WalkEventSet) -> Option<Overhead> {
         let (mut walks, mut cycles, mut enabled, mut running) = (0.0, 0.0, 0.0, 0.0);
         for (thread, counts) in &now {
             // Counters that went back belong to a new thread with a reused id.
-            let known = self
-                .before
-                .get(thread)
-                .filter(|b| b.enabled_ns <= counts.enabled_ns);
+            let known = self.before.get(thread);
+            let known = known.filter(|before| before.enabled_ns <= counts.enabled_ns);
             let before = known.copied().unwrap_or_default();
             let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
             let enabled_ns = since(counts.enabled_ns, before.enabled_ns);
