@@ -3,21 +3,24 @@
 //! `packaging/hawkeye.toml` explains every key.
 //!
 //! ```text
-//!  TOML text --> section: a table, asked key by key --> read (in this file) --> Config
-//!                  |   value: how each kind is written       rules: [[rule]]
+//!  TOML text --> config_table: asked key by key --> read_config (in this file) --> Config
+//!                  |   config_value: how each kind is written   rules: [[rule]]
 //!                  `-> error: ConfigProblems, with line and key, all at once
 //! ```
-//! A section notes which keys were read. All other keys in the file are unknown, and are reported.
+//! A table notes which keys were read. All other keys in the file are unknown, and are reported.
 
+mod config_table;
+mod config_value;
 mod error;
 mod rules;
-mod section;
-mod value;
 
 pub use error::{ConfigError, ConfigProblems};
 
 use crate::daemon::journal_writer::JournalSettings;
 use crate::recording::RecordingTarget;
+use config_table::ConfigTable;
+pub use config_value::KeywordValue;
+use config_value::MemorySize;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_linux::sample::counters::CounterEvents;
@@ -31,28 +34,23 @@ use hawkeye_policy::{
     MemoryGuard, ProcessRules, ProcessSelection, Profile, Rate, ReserveLimit, Rules, SamplingPace,
     UnmatchedAction, Watermarks,
 };
-use section::ConfigTable;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub use value::KeywordValue;
-use value::MemorySize;
 
 /// The daemon's settings. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
     pub profile: Profile,
-    /// The policy, for all processes that may be promoted.
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
     pub settings: Settings,
     /// Watermarks of each cgroup with a memory limit.
     pub group_watermarks: Watermarks,
-    /// Conditions on the size of managed processes.
     pub selection: ProcessSelection,
     pub rules: Rules,
     pub khugepaged: KhugepagedMode,
@@ -66,7 +64,6 @@ pub struct Config {
     pub journal: Option<JournalSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
-    /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
     pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
@@ -85,7 +82,6 @@ impl KeywordValue for ThpMode {
     ];
 }
 
-/// Whether memory is prefaulted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrefaultMode {
     /// `run` and `attach` fail where it is impossible.
@@ -162,7 +158,7 @@ const LONGEST_FILE_BYTES: u64 = 1 << 20;
 
 impl Default for Config {
     fn default() -> Self {
-        section::parse_config_text("", "", read).0
+        config_table::parse_config_text("", "", read_config).0
     }
 }
 
@@ -189,14 +185,14 @@ impl Config {
 
     /// Reads a text; errors call it `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigProblems> {
-        let (config, _, verdict) = section::parse_config_text(name, text, read);
+        let (config, _, verdict) = config_table::parse_config_text(name, text, read_config);
         verdict.map(|()| config)
     }
 }
 
 /// Reads everything. A default replaces each wrong value, but a configuration with mistakes is
 /// never used.
-fn read(top: &mut ConfigTable<'_, '_>) -> Config {
+fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let profile = top.or_default("profile", Profile::default());
     let policy: Option<String> = top.optional("policy");
     if let Some(name) = &policy {
@@ -213,24 +209,24 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
     let small_pages = top.or_default("small_pages", ThpMode::default());
     let learn = top.or_default("learn", false);
     let mut settings = Settings::default();
-    top.section("sampling", |s| sampling(s, &mut settings));
-    top.section("limits", |s| limits(s, &mut settings));
-    let group_watermarks = top.section("memory", |s| memory(s, &mut settings));
-    let linux = top.section("linux", |s| linux(s, &settings));
-    let ingens = top.section("ingens", ingens);
+    top.read_table("sampling", |s| read_sampling(s, &mut settings));
+    top.read_table("limits", |s| read_limits(s, &mut settings));
+    let group_watermarks = top.read_table("memory", |s| read_memory_limits(s, &mut settings));
+    let linux = top.read_table("linux", |s| read_linux_settings(s, &settings));
+    let ingens = top.read_table("ingens", read_ingens_settings);
     let mut unmatched = UnmatchedAction::default();
-    let selection = top.section("selection", |s| selection(s, &mut unmatched));
-    let (mode, mut fill) = top.section("fault_ahead", prefault);
+    let selection = top.read_table("selection", |s| read_selection(s, &mut unmatched));
+    let (mode, mut fill) = top.read_table("fault_ahead", read_prefault_settings);
     // A key of its own overrides the profile.
     let default_rules = ProcessRules {
         promotes: policy.is_some() || profile.promotes(),
         prefaults: mode.is_some() || profile.huge_first_touch(),
         ..ProcessRules::default()
     };
-    let rules = Rules::new(rules::read(top, default_rules), unmatched);
+    let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
     let rules = rules.with_default_rules(default_rules);
-    let policy = policy.unwrap_or_else(|| implied_policy(&rules).to_owned());
-    fill.mode = mode.unwrap_or_else(|| implied_prefault(&rules));
+    let policy = policy.unwrap_or_else(|| default_policy_for_rules(&rules).to_owned());
+    fill.mode = mode.unwrap_or_else(|| default_prefault_mode_for_rules(&rules));
     if rules.want_warm_starts() && fill.mode == PrefaultMode::Off {
         let why = "uses `warm`, for which mode under [fault_ahead] must not be \"off\"";
         top.report_problem("rule", why.into());
@@ -250,40 +246,42 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
         khugepaged,
         kernel_split,
         socket,
-        metrics: top.section("metrics", metrics),
-        journal: top.section("journal", journal),
-        recording: top.section("recording", recording),
-        counters: top.section("counters", counters),
+        metrics: top.read_table("metrics", read_metrics_address),
+        journal: top.read_table("journal", read_journal_settings),
+        recording: top.read_table("recording", read_recording_target),
+        counters: top.read_table("counters", read_counter_events),
         fill,
-        prezeroing: top.section("prezeroing", prezeroing),
+        prezeroing: top.read_table("prezeroing", read_prezeroing_settings),
         small_pages,
         learn,
     }
 }
 
 /// The policy for processes of several profiles. Rules keep those of `guard` from it.
-fn implied_policy(rules: &Rules) -> &'static str {
+fn default_policy_for_rules(rules: &Rules) -> &'static str {
     match rules.process_rules().any(|rules| rules.promotes) {
         true => Profile::Balanced.policy(),
         false => Profile::Guard.policy(),
     }
 }
 
-fn implied_prefault(rules: &Rules) -> PrefaultMode {
+fn default_prefault_mode_for_rules(rules: &Rules) -> PrefaultMode {
     match rules.process_rules().any(|rules| rules.prefaults) {
         true => PrefaultMode::Auto,
         false => PrefaultMode::Off,
     }
 }
 
-fn sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+fn read_sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     let wanted = Settings {
         period: s.or_default("period", settings.period),
         window: s.or_default("window", settings.window),
         ..*settings
     };
     let keys = [("window (s)", "window"), ("period (s)", "period")];
-    *settings = s.unwrap_setting(wanted.check(), &keys).unwrap_or(*settings);
+    *settings = s
+        .value_or_report(wanted.check(), &keys)
+        .unwrap_or(*settings);
     settings.average = s.or_default("newest_weight", settings.average);
     let usual = SamplingPace::default();
     let pace = SamplingPace::new(
@@ -297,10 +295,10 @@ fn sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
             "cpu_share_percent",
         ),
     ];
-    settings.pace = s.unwrap_setting(pace, &keys).unwrap_or_default();
+    settings.pace = s.value_or_report(pace, &keys).unwrap_or_default();
 }
 
-fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+fn read_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.cpu = s.or_default("cpu_percent", settings.cpu);
     settings.promotion_return = s.or_default("promotion_return_percent", settings.promotion_return);
     settings.max_promotions = s.optional("max_promotions");
@@ -308,23 +306,23 @@ fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     let usual = settings.reserve.bytes();
     let MemorySize(bytes) = s.or_default("reserve", MemorySize(usual));
     let keys = [("reserve (bytes)", "reserve")];
-    let reserve = s.unwrap_setting(ReserveLimit::from_bytes(bytes), &keys);
+    let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes), &keys);
     settings.reserve = reserve.unwrap_or_default();
 }
 
-fn memory(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
-    settings.watermarks = watermarks(s);
+fn read_memory_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
+    settings.watermarks = read_watermarks(s);
     let limit = s.or_default("pressure_limit_percent", settings.pressure_limit_percent);
     let guard = MemoryGuard::new(settings.watermarks, limit);
     let keys = [("memory pressure limit (%)", "pressure_limit_percent")];
-    if s.unwrap_setting(guard, &keys).is_some() {
+    if s.value_or_report(guard, &keys).is_some() {
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.or_default("bloat_pages", settings.bloat);
-    s.section("cgroup", watermarks)
+    s.read_table("cgroup", read_watermarks)
 }
 
-fn watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
+fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let usual = Watermarks::default();
     let high = s.or_default("high_percent", usual.high_percent());
     let low = s.or_default("low_percent", usual.low_percent());
@@ -332,11 +330,11 @@ fn watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
         ("high watermark (%)", "high_percent"),
         ("low watermark (%)", "low_percent"),
     ];
-    s.unwrap_setting(Watermarks::new(high, low), &keys)
+    s.value_or_report(Watermarks::new(high, low), &keys)
         .unwrap_or_default()
 }
 
-fn ingens(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
+fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
     let utilisation = s.or_default(
         "utilisation_percent",
         IngensSettings::DEFAULT_UTILISATION_PERCENT,
@@ -349,10 +347,10 @@ fn ingens(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
         ("utilisation (%)", "utilisation_percent"),
         ("fragmentation index", "fmfi_switch"),
     ];
-    s.unwrap_setting(wanted, &keys).unwrap_or_default()
+    s.value_or_report(wanted, &keys).unwrap_or_default()
 }
 
-fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
+fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     let usual = settings.linux();
     let max_ptes_none = s.or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
@@ -376,7 +374,10 @@ fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     }
 }
 
-fn selection(s: &mut ConfigTable<'_, '_>, unmatched: &mut UnmatchedAction) -> ProcessSelection {
+fn read_selection(
+    s: &mut ConfigTable<'_, '_>,
+    unmatched: &mut UnmatchedAction,
+) -> ProcessSelection {
     let usual = ProcessSelection::default();
     *unmatched = s.or_default("unmatched", *unmatched);
     let MemorySize(min_resident) = s.or_default("min_resident", MemorySize(usual.joins_at_bytes()));
@@ -390,10 +391,10 @@ fn selection(s: &mut ConfigTable<'_, '_>, unmatched: &mut UnmatchedAction) -> Pr
         (ProcessSelection::LOOK_EVERY, "look_every"),
         (ProcessSelection::MAX_PROCESSES, "max_processes"),
     ];
-    s.unwrap_setting(made, &keys).unwrap_or_default()
+    s.value_or_report(made, &keys).unwrap_or_default()
 }
 
-fn metrics(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
+fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     let listen: String = s.optional("listen")?;
     let address = listen.parse::<SocketAddr>().ok();
     let local = address.filter(|address| address.ip().is_loopback());
@@ -405,18 +406,19 @@ fn metrics(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     local
 }
 
-fn journal(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
-    let (path, most_bytes) = limited_path(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
+fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
+    let (path, most_bytes) =
+        read_path_and_max_size(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
     path.map(|path| JournalSettings { path, most_bytes })
 }
 
-fn recording(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
-    let (path, most_bytes) = limited_path(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
+fn read_recording_target(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
+    let (path, most_bytes) =
+        read_path_and_max_size(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
     path.map(|folder| RecordingTarget::Folder { folder, most_bytes })
 }
 
-/// A path, and the limit `max_size` in bytes.
-fn limited_path(
+fn read_path_and_max_size(
     s: &mut ConfigTable<'_, '_>,
     key: &'static str,
     usual_bytes: u64,
@@ -437,7 +439,7 @@ fn limited_path(
 }
 
 /// The settings, and their mode if it is set.
-fn prefault(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
+fn read_prefault_settings(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
     let usual = PrefaultSettings::default();
     let mode = s.optional("mode");
     let settings = PrefaultSettings {
@@ -449,7 +451,7 @@ fn prefault(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSetti
     (mode, settings)
 }
 
-fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEvents {
+fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> CounterEvents {
     CounterEvents {
         load_walk_cycles: s.optional("load_walk_cycles"),
         store_walk_cycles: s.optional("store_walk_cycles"),
@@ -457,7 +459,7 @@ fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEvents {
     }
 }
 
-fn prezeroing(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
+fn read_prezeroing_settings(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let usual = PrezeroingSettings::default();
     let pages = s.or_default("pages_per_s", usual.bounds.half_busy_rate());
     let most = s.or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
@@ -468,7 +470,7 @@ fn prezeroing(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     ];
     PrezeroingSettings {
         paced: s.or_default("mode", usual.paced),
-        bounds: s.unwrap_setting(bounds, &keys).unwrap_or_default(),
+        bounds: s.value_or_report(bounds, &keys).unwrap_or_default(),
         idle_only: s.or_default("idle_only", usual.idle_only),
     }
 }

@@ -51,7 +51,7 @@ impl ProgramUseMeter {
         }
     }
 
-    pub fn used(&self) -> ProgramUse {
+    pub fn used_so_far(&self) -> ProgramUse {
         let mut used = ProgramUse::default();
         for (first, last) in self.processes.values() {
             used.user_s += last.user_s - first.user_s;
@@ -64,7 +64,7 @@ impl ProgramUseMeter {
 
 /// Waits for a child process. Returns its status, and the resources that it and its own children
 /// used.
-pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
+pub fn wait_for_child(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage; the call below fills it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -91,7 +91,7 @@ pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
 }
 
 /// The exit code that passes a wait status on, as shells do: 128 + signal for a killed process.
-pub fn exit_code(status: i32) -> u8 {
+pub fn exit_code_of(status: i32) -> u8 {
     if libc::WIFEXITED(status) {
         libc::WEXITSTATUS(status) as u8
     } else {

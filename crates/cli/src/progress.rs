@@ -1,6 +1,6 @@
 //! Lines on a terminal that show the progress of a command.
 
-use crate::text_format;
+use crate::text_format::{clip_printable, format_bytes};
 use crate::view::BudgetWaitStatus;
 use hawkeye_manager::{Machine, Manager};
 use std::io::{IsTerminal, Write};
@@ -23,14 +23,14 @@ impl StatusLine {
     }
 
     pub fn show(&self, text: &str) {
-        self.write(&text_format::clipped(text, COLUMNS));
+        self.replace_line(&clip_printable(text, COLUMNS));
     }
 
     pub fn clear(&self) {
-        self.write("");
+        self.replace_line("");
     }
 
-    fn write(&self, text: &str) {
+    fn replace_line(&self, text: &str) {
         if self.terminal {
             // A closed terminal is no reason to stop.
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
@@ -52,8 +52,7 @@ impl ProgressLine {
         }
     }
 
-    /// Draws if the last drawing is at least a second old.
-    pub fn draw<M: Machine>(&mut self, manager: &Manager<M>) {
+    pub fn draw_if_due<M: Machine>(&mut self, manager: &Manager<M>) {
         let now = manager.machine().now();
         if !self.line.terminal || now < self.next {
             return;
@@ -70,8 +69,8 @@ impl ProgressLine {
         self.line.show(&format!(
             "hawkeye {:>4.0} s  {} resident, {} huge; promoted {}, split {}{held}",
             now.as_secs_f64(),
-            text_format::bytes(latest.rss_bytes),
-            text_format::bytes(latest.huge_bytes),
+            format_bytes(latest.rss_bytes),
+            format_bytes(latest.huge_bytes),
             totals.promoted,
             totals.split,
         ));

@@ -1,14 +1,14 @@
 //! The daemon's view of its manager for people and programs: plain data with units in the names.
 //! [`ManagerView`] derives it from the journal and from the last samples of each process.
 
+mod address_strip;
 mod explanation;
-mod status;
-mod strip;
+mod manager_view;
 
-pub use status::ManagerView;
-pub use strip::{AddressStrip, StripColumn, strip};
+pub use address_strip::{AddressStrip, StripColumn, address_strip};
+pub use manager_view::ManagerView;
 
-use crate::text_format;
+use crate::text_format::format_short_duration;
 use hawkeye_manager::{BudgetWait, ExhaustedBudget, JournalTotals, RecentRates};
 use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,12 @@ pub struct ManagerStatus {
     pub paused: bool,
     /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
     pub held: Option<String>,
-    /// Work that a budget holds back at the moment.
     #[serde(default)]
     pub budget_waits: Vec<BudgetWaitStatus>,
     pub memory: Option<MemoryStatus>,
     /// The manager's own CPU time over the last minute, in per cent of one core. In the first
     /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
-    /// The longest call into another process so far.
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
     #[serde(default)]
@@ -53,7 +51,6 @@ impl ManagerStatus {
     pub const MOST_PROCESSES: usize = 256;
     pub const MOST_DECISIONS: usize = 16;
 
-    /// How promotions wait for a budget at the moment, if they do.
     pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
         let mut waits = self.budget_waits.iter();
         waits.find(|wait| wait.work == WaitingWork::Promotion)
@@ -103,16 +100,14 @@ impl BudgetWaitStatus {
 impl fmt::Display for BudgetWaitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (work, budget) = (self.work, &self.budget);
-        let left = text_format::short_duration(self.continues_in_s);
+        let left = format_short_duration(self.continues_in_s);
         write!(f, "{budget}; {work} continues in {left}")
     }
 }
 
-/// The reserve of huge pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReserveStatus {
     pub held_bytes: u64,
-    /// Huge pages filled so far.
     pub filled: u64,
     /// Fills for which the kernel had no huge page.
     pub failed: u64,
@@ -219,16 +214,11 @@ pub struct ProcessStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "kebab-case")]
 pub enum Explanation {
-    NotManaged {
-        pid: u32,
-        /// The reason, as a sentence.
-        why: String,
-    },
+    NotManaged { pid: u32, why: String },
     Process(Box<ProcessExplanation>),
     Region(Box<RegionExplanation>),
 }
 
-/// Why the manager treats a process as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessExplanation {
     #[serde(flatten)]
@@ -262,7 +252,6 @@ pub struct SampleStatus {
     pub not_accessed: u64,
 }
 
-/// Why the manager treats a region as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegionExplanation {
     #[serde(flatten)]
@@ -299,31 +288,24 @@ pub struct RegionExplanation {
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RegionState {
     Huge,
-    /// It was accessed and may be promoted.
     Candidate,
-    /// The kernel refused it.
     CoolingDown {
         remaining_s: f64,
         /// Name of the error, if the journal still has it.
         #[serde(default)]
         errno: Option<String>,
     },
-    /// Other processes share its pages, which a promotion would copy.
     Shared {
         /// Number of shared base pages.
         pages: u16,
         /// Time until it is checked again.
         remaining_s: f64,
     },
-    /// Recovery split it.
     Recovered,
-    /// It was not accessed in the last window.
     NotAccessed,
-    /// Its mapping is not managed.
     Excluded {
         why: String,
     },
-    /// The last sample found nothing there.
     #[default]
     NotSampled,
 }
@@ -354,7 +336,6 @@ impl fmt::Display for RegionState {
     }
 }
 
-/// An entry of the journal, for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntryView {
     pub at_s: f64,

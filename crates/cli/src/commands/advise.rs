@@ -42,7 +42,7 @@ Exit status 0: the process was measured, whatever the result; 1: it could not
 be measured.")]
 pub struct AdviseOptions {
     /// Seconds to measure; more seconds rank regions better.
-    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_measuring_seconds)]
     seconds: f64,
 
     /// Print JSON.
@@ -50,11 +50,11 @@ pub struct AdviseOptions {
     json: bool,
 
     /// Process to measure.
-    #[arg(value_parser = options::pid)]
+    #[arg(value_parser = options::parse_pid)]
     pid: u32,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_measuring_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.trim().parse().ok();
     seconds
         .filter(|seconds| (1.0..=3600.0).contains(seconds))
@@ -80,20 +80,20 @@ struct AdviceReport<'a> {
 impl AdviseOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let line = StatusLine::new();
-        let facts = measurement::measure(self.pid, self.seconds, |so_far| {
+        let facts = measurement::measure_process(self.pid, self.seconds, |so_far| {
             line.show(&format!("measuring process {}: {so_far}", self.pid));
         });
         line.clear();
         let facts = facts?;
-        let advice = findings::advise(&facts);
-        let report = report(&facts, &advice);
-        client::print(self.json, &report, |_| text::text(&facts, &advice))?;
+        let advice = findings::recommend(&facts);
+        let report = advice_report(&facts, &advice);
+        client::print_text_or_json(self.json, &report, |_| text::advice_text(&facts, &advice))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn report<'a>(facts: &'a AdviceFacts, advice: &'a Recommendation) -> AdviceReport<'a> {
-    let sentence = |finding: &Finding| text::sentence(finding);
+fn advice_report<'a>(facts: &'a AdviceFacts, advice: &'a Recommendation) -> AdviceReport<'a> {
+    let sentence = |finding: &Finding| text::finding_sentence(finding);
     AdviceReport {
         sentences: advice.findings.iter().map(sentence).collect(),
         advice,

@@ -1,6 +1,6 @@
 //! `hawkeye doctor`: reports what a manager can do on this machine.
 
-use crate::output;
+use super::client::print_text_or_json;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
@@ -31,33 +31,26 @@ pub struct DoctorOptions {
 }
 
 #[derive(Serialize)]
-struct DoctorReport<'a> {
+struct DoctorReport {
     #[serde(flatten)]
-    decision: &'a KernelDecision,
-    facts: &'a KernelFacts,
+    decision: KernelDecision,
+    facts: KernelFacts,
 }
 
 impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let facts = gather_facts()?;
+        let facts = gather_kernel_facts()?;
         let mut decision = probe::decide(&facts);
         decision.notes.extend(kernel_split_note());
-        if self.json {
-            let report = DoctorReport {
-                decision: &decision,
-                facts: &facts,
-            };
-            output::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
-        } else {
-            output::print(&DoctorText(&decision, &facts).to_string())?;
-        }
-        Ok(ExitCode::from(u8::from(!decision.can_manage)))
+        let report = DoctorReport { decision, facts };
+        print_text_or_json(self.json, &report, DoctorReport::to_string)?;
+        Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
     }
 }
 
 /// Takes the machine over: one check changes a system-wide setting for a moment, and only the
 /// machine's manager may do that.
-fn gather_facts() -> Result<KernelFacts, LinuxError> {
+fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
@@ -69,7 +62,6 @@ fn gather_facts() -> Result<KernelFacts, LinuxError> {
     }
 }
 
-/// A note that the operator may let the kernel split huge pages itself, where the kernel can.
 fn kernel_split_note() -> Option<String> {
     let there = Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists();
     there.then(|| {
@@ -78,27 +70,19 @@ fn kernel_split_note() -> Option<String> {
     })
 }
 
-struct DoctorText<'a>(&'a KernelDecision, &'a KernelFacts);
-
-impl fmt::Display for DoctorText<'_> {
+impl fmt::Display for DoctorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(decision, facts) = self;
+        let Self { decision, facts } = self;
         writeln!(f, "{}", decision.verdict)?;
         let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
-        writeln!(
-            f,
-            "Linux {}, transparent huge pages: {enabled}\n",
-            facts.host.kernel
-        )?;
+        let kernel = &facts.host.kernel;
+        writeln!(f, "Linux {kernel}, transparent huge pages: {enabled}\n")?;
         let widths = decision.capabilities.iter().map(|c| c.name.len());
         let width = widths.max().unwrap_or(0);
         for capability in &decision.capabilities {
             let mark = if capability.available { "yes" } else { "no " };
-            writeln!(
-                f,
-                "{mark}  {:width$}  {}",
-                capability.name, capability.found
-            )?;
+            let (name, found) = (capability.name, &capability.found);
+            writeln!(f, "{mark}  {name:width$}  {found}")?;
             writeln!(f, "     {:width$}  checked by: {}", "", capability.how)?;
             if !capability.available {
                 let (lost, remedy) = (&capability.lost, &capability.remedy);
@@ -106,7 +90,7 @@ impl fmt::Display for DoctorText<'_> {
                 writeln!(f, "     {:width$}  to get it: {remedy}", "")?;
             }
         }
-        write_sizes(f, &facts.small_pages)?;
+        write_page_sizes(f, &facts.small_pages)?;
         for note in &decision.notes {
             writeln!(f, "\n{note}")?;
         }
@@ -114,8 +98,7 @@ impl fmt::Display for DoctorText<'_> {
     }
 }
 
-/// Writes each size that first touches can be given, and how it was checked.
-fn write_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
+fn write_page_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
     if sizes.is_empty() {
         return Ok(());
     }

@@ -12,17 +12,16 @@ struct PauseResult {
     changed: bool,
 }
 
-/// Pauses or resumes the daemon.
 pub fn set_paused(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
     let request = if paused {
         DaemonRequest::Pause
     } else {
         DaemonRequest::Resume
     };
-    let Reply::Done { changed } = options.request(request)? else {
+    let Reply::Done { changed } = options.send_request(request)? else {
         return Err(unexpected_reply());
     };
-    options.print(&PauseResult { paused, changed }, |outcome| {
+    options.print_answer(&PauseResult { paused, changed }, |outcome| {
         let sentence = match (outcome.paused, outcome.changed) {
             (true, true) => "Paused: every process is left alone until `hawkeye resume`.",
             (true, false) => "The daemon is paused already.",

@@ -25,7 +25,6 @@ pub struct PrefaultSession {
     spares_zero_page: Option<bool>,
 }
 
-/// Whether memory is prefaulted, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PrefaultChoice {
     pub on: bool,
@@ -33,7 +32,6 @@ pub struct PrefaultChoice {
     pub reason: String,
 }
 
-/// What `auto` depends on.
 struct HostConditions {
     /// CPUs that this process may use.
     cpus: usize,
@@ -42,29 +40,26 @@ struct HostConditions {
 }
 
 impl HostConditions {
-    fn read(wanted: &PrefaultSettings) -> Self {
+    fn read_from_host(wanted: &PrefaultSettings) -> Self {
         let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
         Self {
             cpus: available_parallelism().map_or(1, NonZero::get),
-            huge_at_every_fault: always && uses_huge_zero_page() && !avoids_zero_page(wanted),
+            huge_at_every_fault: always && uses_huge_zero_page() && !may_avoid_zero_page(wanted),
         }
     }
 
-    /// Why `auto` leaves prefault off, if so.
     fn obstacle(&self) -> Option<&'static str> {
-        if self.cpus < 2 {
-            Some("there is only one CPU, and the program needs it")
-        } else if self.huge_at_every_fault {
-            Some("the kernel gives every program huge pages at page faults")
-        } else {
-            None
+        match self.cpus {
+            ..2 => Some("there is only one CPU, and the program needs it"),
+            _ if !self.huge_at_every_fault => None,
+            _ => Some("the kernel gives every program huge pages at page faults"),
         }
     }
 }
 
 /// With the huge zero page, a remote read can't fill memory that gets huge pages at faults. The
 /// setting holds for the whole machine, so the user must have asked for a change.
-fn avoids_zero_page(wanted: &PrefaultSettings) -> bool {
+fn may_avoid_zero_page(wanted: &PrefaultSettings) -> bool {
     wanted.mode == PrefaultMode::On || wanted.huge_faults
 }
 
@@ -75,11 +70,13 @@ impl PrefaultSession {
         let obstacle = match wanted.mode {
             PrefaultMode::Off => return None,
             PrefaultMode::On => None,
-            PrefaultMode::Auto => HostConditions::read(wanted).obstacle(),
+            PrefaultMode::Auto => HostConditions::read_from_host(wanted).obstacle(),
         };
         Some(match obstacle {
             Some(obstacle) => Err(anyhow!(obstacle)),
-            None => Prefaulter::begin(wanted.rate, Some(threads(wanted))).map_err(Into::into),
+            None => {
+                Prefaulter::begin(wanted.rate, Some(prefault_threads(wanted))).map_err(Into::into)
+            }
         })
     }
 
@@ -96,16 +93,14 @@ impl PrefaultSession {
             ..Self::default()
         };
         if wanted.huge_faults {
-            let mut huge_faults = HugePageFaults::default();
-            huge_faults
-                .allow(true, settings)
-                .context("can't enable huge pages at page faults")?;
-            filling.huge_faults = Some(huge_faults);
+            let huge_faults = filling.huge_faults.insert(HugePageFaults::default());
+            let allowed = huge_faults.allow(true, settings);
+            allowed.context("can't enable huge pages at page faults")?;
         }
         let Some(starting) = prepared else {
             return Ok(filling);
         };
-        let avoid = avoids_zero_page(wanted);
+        let avoid = may_avoid_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_ready()?;
             if avoid {
@@ -117,42 +112,38 @@ impl PrefaultSession {
             Ok(fault_ahead) => {
                 filling.fault_ahead = Some(fault_ahead);
                 filling.spares_zero_page = avoid.then_some(true);
-                PrefaultChoice {
-                    on: true,
-                    reason: threads_text(threads(wanted).get()),
-                }
+                let (on, reason) = (true, threads_text(prefault_threads(wanted).get()));
+                PrefaultChoice { on, reason }
             }
-            Err(error) if required => {
-                return Err(error).context("can't prefault memory here");
-            }
+            Err(error) if required => return Err(error.context("can't prefault memory here")),
             Err(error) => {
                 match wanted.mode {
                     PrefaultMode::On => tracing::warn!("prefault is off: {error:#}"),
                     _ => tracing::info!("prefault is off: {error:#}"),
                 }
-                PrefaultChoice {
-                    on: false,
-                    reason: format!("{error:#}"),
-                }
+                let (on, reason) = (false, format!("{error:#}"));
+                PrefaultChoice { on, reason }
             }
         });
         Ok(filling)
     }
 
-    /// Whether memory is prefaulted, and why; `None` with the mode off.
     pub fn choice(&self) -> Option<&PrefaultChoice> {
         self.choice.as_ref()
     }
 
-    /// Hands the filler over to the machine.
-    pub fn attach(&mut self, machine: &mut LinuxMachine) {
+    pub fn attach_to_machine(&mut self, machine: &mut LinuxMachine) {
         if let Some(fault_ahead) = self.fault_ahead.take() {
             machine.enable_prefault(fault_ahead, self.warm_bytes);
         }
     }
 
     /// Called between steps. Settings that cost memory hold only while promotion goes on.
-    pub fn update(&mut self, manager: &Manager<LinuxMachine>, settings: &mut KernelSettingsGuard) {
+    pub fn switch_settings(
+        &mut self,
+        manager: &Manager<LinuxMachine>,
+        settings: &mut KernelSettingsGuard,
+    ) {
         let allowed = manager.promotion_held_by().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
             if let Err(error) = huge_faults.allow(allowed, settings) {
@@ -168,7 +159,7 @@ impl PrefaultSession {
     }
 }
 
-fn threads(wanted: &PrefaultSettings) -> PrefaultThreads {
+fn prefault_threads(wanted: &PrefaultSettings) -> PrefaultThreads {
     let cpus = available_parallelism().map_or(1, NonZero::get);
     let usual = || PrefaultThreads::beside_a_program(cpus);
     wanted.threads.unwrap_or_else(usual)
@@ -218,7 +209,7 @@ mod tests {
                 huge_faults,
                 ..PrefaultSettings::default()
             };
-            assert_eq!(avoids_zero_page(&wanted), avoids, "{mode:?}");
+            assert_eq!(may_avoid_zero_page(&wanted), avoids, "{mode:?}");
         }
     }
 }

@@ -1,9 +1,12 @@
 //! `hawkeye status`: shows the state of the daemon's management.
 
-use super::client::{ClientOptions, unexpected_reply};
-use crate::daemon::protocol::{DaemonRequest, DaemonStatus, PrezeroingStatus, Reply};
+use super::client::ClientOptions;
+use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus};
 use crate::summary::page_sizes_text;
-use crate::text_format;
+use crate::text_format::{
+    clip_printable, format_bytes, format_count, format_duration, format_errno_counts,
+    wrap_printable,
+};
 use crate::view::{MemoryStatus, ProcessStatus, ReserveStatus};
 use anyhow::Result;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
@@ -17,10 +20,9 @@ const WIDTH: usize = 80;
 const INDENT: usize = 12;
 
 pub fn execute(options: &ClientOptions) -> Result<ExitCode> {
-    let Reply::Status(status) = options.request(DaemonRequest::Status)? else {
-        return Err(unexpected_reply());
-    };
-    options.print(&*status, |status| StatusText(status).to_string())?;
+    options.print_answer(&*options.fetch_status()?, |status| {
+        StatusText(status).to_string()
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -30,7 +32,7 @@ impl fmt::Display for StatusText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = &self.0.manager;
         let (version, policy) = (&status.version, &status.policy);
-        let up = text_format::duration(status.uptime_s);
+        let up = format_duration(status.uptime_s);
         let paused = if status.paused { ", PAUSED" } else { "" };
         writeln!(f, "hawkeye {version}, policy {policy}, up {up}{paused}")?;
         let promotion = match (&status.held, status.paused) {
@@ -47,19 +49,19 @@ impl fmt::Display for StatusText<'_> {
         }
         let totals = &status.totals;
         let [promoted, split, samples] =
-            [totals.promoted, totals.split, totals.samples].map(text_format::count);
-        let recovered = text_format::bytes(totals.recovered_bytes);
+            [totals.promoted, totals.split, totals.samples].map(format_count);
+        let recovered = format_bytes(totals.recovered_bytes);
         let done =
             format!("promoted {promoted}, split {split}, recovered {recovered}, {samples} samples");
         write_row(f, "done", &done)?;
         if totals.shared > 0 {
-            let shared = text_format::count(totals.shared);
+            let shared = format_count(totals.shared);
             let text =
                 format!("a region was passed over {shared} times: other processes share its pages");
             write_row(f, "shared", &text)?;
         }
         if let Some(fill) = &self.0.fill {
-            let bytes = |regions: u64| text_format::bytes(regions * HUGE_PAGE_BYTES);
+            let bytes = |regions: u64| format_bytes(regions * HUGE_PAGE_BYTES);
             let [filled, ahead, unused] = [fill.filled, fill.ahead, fill.unused].map(bytes);
             let text = format!(
                 "{filled}, in {:.2} s of CPU time; at most {ahead} not touched yet, at most {unused} unused",
@@ -77,7 +79,7 @@ impl fmt::Display for StatusText<'_> {
             write_row(f, "sizes", &page_sizes_text(seen))?;
         }
         if !totals.errors.is_empty() {
-            write_row(f, "refused", &text_format::errors(&totals.errors))?;
+            write_row(f, "refused", &format_errno_counts(&totals.errors))?;
         }
         let (cpu, longest) = (status.manager_cpu_percent, status.longest_call_ms);
         let over = match status.uptime_s.ceil() {
@@ -97,7 +99,7 @@ impl fmt::Display for StatusText<'_> {
         if status.not_answering > 0 {
             let text = format!(
                 "{} of the managed processes; each is left alone until it answers (`hawkeye why PID`)",
-                text_format::count(status.not_answering as u64)
+                format_count(status.not_answering as u64)
             );
             write_row(f, "no answer", &text)?;
         }
@@ -107,7 +109,7 @@ impl fmt::Display for StatusText<'_> {
         if let Some(journal) = &self.0.journal {
             let mut text = journal.path.display().to_string();
             if journal.lost_entries > 0 {
-                let lost = text_format::count(journal.lost_entries);
+                let lost = format_count(journal.lost_entries);
                 write!(text, "; {lost} entries lost")?;
             }
             if let Some(trouble) = &journal.trouble {
@@ -119,10 +121,9 @@ impl fmt::Display for StatusText<'_> {
     }
 }
 
-/// The kernel's zeroing of free memory so far, and its rate.
 fn reserve_text(reserve: &ReserveStatus) -> String {
-    let held = text_format::bytes(reserve.held_bytes);
-    let [filled, served] = [reserve.filled, reserve.served].map(text_format::count);
+    let held = format_bytes(reserve.held_bytes);
+    let [filled, served] = [reserve.filled, reserve.served].map(format_count);
     let empty = match reserve.pays {
         Some(false) => "; empty: huge pages cost little here",
         _ => "",
@@ -134,14 +135,14 @@ fn reserve_text(reserve: &ReserveStatus) -> String {
 }
 
 fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
-    let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(text_format::bytes);
+    let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(format_bytes);
     let pages = [
         zeroing.served_pages,
         zeroing.passed_over_pages,
         zeroing.lost_pages,
     ];
     let [served, others, lost] =
-        pages.map(|pages| text_format::bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
+        pages.map(|pages| format_bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
     let pace = &zeroing.pace;
     format!(
         "{zeroed} of {free} free; {served} served to allocations of zeroed memory, {others} to others, {lost} lost; {pace}"
@@ -150,7 +151,7 @@ fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
 
 fn write_row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     let width = INDENT - 2;
-    let text = text_format::wrapped(&text_format::clipped(text, 1000), WIDTH - INDENT, 0);
+    let text = wrap_printable(&clip_printable(text, 1000), WIDTH - INDENT, 0);
     let text = text.replace('\n', &format!("\n{:INDENT$}", ""));
     writeln!(f, "  {name:width$}{text}")
 }
@@ -160,7 +161,7 @@ fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Resul
     let mut text = format!(
         "{:.1} % of {} in use; recovery starts over {} %, ends under {} %",
         percent(memory.used_bytes, memory.total_bytes),
-        text_format::bytes(memory.total_bytes),
+        format_bytes(memory.total_bytes),
         memory.high_percent,
         memory.low_percent,
     );
@@ -172,7 +173,7 @@ fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Resul
         let text = format!(
             "{:.1} % of {} in use by {}",
             percent(group.used_bytes, group.total_bytes),
-            text_format::bytes(group.total_bytes),
+            format_bytes(group.total_bytes),
             group.name
         );
         write_row(f, "  cgroup", &text)?;
@@ -208,9 +209,9 @@ fn write_processes(
             f,
             "{:>8}  {:15} {:>8} {:>8}  {overhead:>15} {:>7} {:>7}",
             process.pid,
-            text_format::clipped(&process.name, 15),
-            text_format::bytes(process.rss_bytes),
-            text_format::bytes(process.huge_bytes),
+            clip_printable(&process.name, 15),
+            format_bytes(process.rss_bytes),
+            format_bytes(process.huge_bytes),
             count(process.promoted),
             count(process.split),
         )?;

@@ -1,13 +1,13 @@
 //! `hawkeye why`: shows the reasons for what the daemon does or does not do.
 
-use super::client::{ClientOptions, unexpected_reply};
-use crate::daemon::protocol::{DaemonRequest, Reply};
+use super::client::ClientOptions;
 use crate::options;
-use crate::text_format;
-use crate::view::Explanation;
+use crate::text_format::{
+    clip_printable, format_bytes, format_count, format_duration, push_wrapped, wrap_printable,
+};
 use crate::view::{
-    JournalEntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState,
-    SampleStatus,
+    Explanation, JournalEntryView, ProcessExplanation, ProcessStatus, RegionExplanation,
+    RegionState, SampleStatus,
 };
 use anyhow::Result;
 use clap::Args;
@@ -30,27 +30,23 @@ pub struct WhyOptions {
     options: ClientOptions,
 
     /// Process to explain.
-    #[arg(value_parser = options::pid)]
+    #[arg(value_parser = options::parse_pid)]
     pid: u32,
 
     /// Any address in the region: decimal, or hexadecimal after 0x.
-    #[arg(value_parser = address)]
+    #[arg(value_parser = parse_address)]
     address: Option<u64>,
 }
 
 impl WhyOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let Self { pid, address, .. } = self;
-        let Reply::Explanation(why) = self.options.request(DaemonRequest::Why { pid, address })?
-        else {
-            return Err(unexpected_reply());
-        };
-        self.options.print(&why, text)?;
+        let why = self.options.fetch_explanation(self.pid, self.address)?;
+        self.options.print_answer(&why, explanation_text)?;
         Ok(ExitCode::from(u8::from(!why.is_managed())))
     }
 }
 
-fn address(text: &str) -> Result<u64, String> {
+fn parse_address(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
@@ -64,11 +60,11 @@ fn address(text: &str) -> Result<u64, String> {
         })
 }
 
-fn text(why: &Explanation) -> String {
+fn explanation_text(why: &Explanation) -> String {
     match why {
         Explanation::NotManaged { why, .. } => {
             let sentence = format!("{}.", why.trim_end_matches('.'));
-            text_format::wrapped(&sentence, 80, 0) + "\n"
+            wrap_printable(&sentence, 80, 0) + "\n"
         }
         Explanation::Process(process) => process_text(process),
         Explanation::Region(region) => region_text(region),
@@ -82,7 +78,7 @@ fn process_text(it: &ProcessExplanation) -> String {
         None => push_sentence(&mut out, "It has not been sampled yet."),
     }
     if it.process.refused_bytes > 0 {
-        let refused = text_format::bytes(it.process.refused_bytes);
+        let refused = format_bytes(it.process.refused_bytes);
         let said =
             format!("{refused} of it are left alone: the program excludes them (MADV_NOHUGEPAGE).");
         push_sentence(&mut out, &said);
@@ -104,7 +100,7 @@ fn region_text(it: &RegionExplanation) -> String {
     push_sentence(&mut out, &sampled);
     if let Some(waiting) = &it.waiting {
         let waits = "It waits for its turn";
-        let turn = match it.ahead.map(|ahead| (ahead, text_format::count(ahead))) {
+        let turn = match it.ahead.map(|ahead| (ahead, format_count(ahead))) {
             Some((0, _)) => "It is the next one of its process".to_owned(),
             Some((1, _)) => format!("{waits}, after another region of its process"),
             Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
@@ -133,15 +129,14 @@ fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> Strin
         found += &format!(" (bucket {bucket} of 0 to 9)");
     }
     if sample.walks_per_s > 0 {
-        let walks = text_format::count(u64::from(sample.walks_per_s));
+        let walks = format_count(u64::from(sample.walks_per_s));
         found += &format!(", causing about {walks} page walks a second");
     }
     found + "."
 }
 
-/// What the manager did to a region: the latest action first and in full.
 fn push_history(out: &mut String, it: &RegionExplanation) {
-    let ago = |at_s: f64| text_format::duration(it.uptime_s - at_s);
+    let ago = |at_s: f64| format_duration(it.uptime_s - at_s);
     match it.latest.split_last() {
         Some((last, earlier)) => {
             let sentence = format!("The last decision, {} ago: {}.", ago(last.at_s), last.text);
@@ -175,19 +170,19 @@ fn process_summary(process: &ProcessStatus) -> String {
         head += &format!(", cgroup {cgroup}");
     }
     let mut out = String::new();
-    push_sentence(&mut out, &text_format::clipped(&format!("{head}:"), 1000));
+    push_sentence(&mut out, &clip_printable(&format!("{head}:"), 1000));
     let [rss, huge, recovered] = [
         process.rss_bytes,
         process.huge_bytes,
         process.recovered_bytes,
     ]
-    .map(text_format::bytes);
-    let [promoted, split] = [process.promoted, process.split].map(text_format::count);
+    .map(format_bytes);
+    let [promoted, split] = [process.promoted, process.split].map(format_count);
     let done = format!(
         "{rss} resident, {huge} of it huge; promoted {promoted} regions, split {split}, recovered {recovered}."
     );
     push_sentence(&mut out, &done);
-    if let Some(rule) = rule(process) {
+    if let Some(rule) = rule_text(process) {
         push_sentence(&mut out, &rule);
     }
     let gain = process.gain_percent;
@@ -205,11 +200,10 @@ fn process_summary(process: &ProcessStatus) -> String {
     out
 }
 
-/// The rule that includes the process, and its terms.
-fn rule(process: &ProcessStatus) -> Option<String> {
-    let name = text_format::clipped(process.rule_name.as_ref()?, 60);
+fn rule_text(process: &ProcessStatus) -> Option<String> {
+    let name = clip_printable(process.rule_name.as_ref()?, 60);
     let terms = &process.terms;
-    let size = |bytes| text_format::bytes(bytes).replace(".0 ", " ");
+    let size = |bytes| format_bytes(bytes).replace(".0 ", " ");
     let mut text = format!("rule \"{name}\": weight {}", terms.weight);
     if let Some(bytes) = terms.max_huge_bytes {
         text += &format!(", at most {} huge", size(bytes));
@@ -274,17 +268,17 @@ fn push_latest(out: &mut String, entries: &[JournalEntryView]) {
         let region = entry
             .region
             .map_or_else(String::new, |r| format!("{r:#x} "));
-        let at = text_format::duration(entry.at_s);
+        let at = format_duration(entry.at_s);
         push_item(out, &format!("{at}: {region}{}", entry.text));
     }
 }
 
 fn push_sentence(out: &mut String, sentence: &str) {
-    text_format::push_wrapped(out, sentence, 0);
+    push_wrapped(out, sentence, 0);
 }
 
 fn push_item(out: &mut String, text: &str) {
-    text_format::push_wrapped(out, &format!("- {text}"), 2);
+    push_wrapped(out, &format!("- {text}"), 2);
 }
 
 #[cfg(test)]

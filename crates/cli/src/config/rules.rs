@@ -1,7 +1,7 @@
 //! The rules in the configuration: `[[rule]]`.
 
-use super::section::ConfigTable;
-use super::value::{KeywordValue, MemorySize};
+use super::config_table::ConfigTable;
+use super::config_value::{KeywordValue, MemorySize};
 use hawkeye_policy::{
     ProcessRules, Profile, QosClass, Rule, RuleAction, RuleConditions, UnmatchedAction,
 };
@@ -16,22 +16,22 @@ impl KeywordValue for QosClass {
 }
 
 /// Reads the rules. `usual` holds for a rule without a profile.
-pub(super) fn read(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
+pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
     let mut names = HashSet::new();
-    top.sections("rule", |s| {
-        let name = name(s);
+    top.read_table_array("rule", |s| {
+        let name = read_rule_name(s);
         if !name.is_empty() && !names.insert(name.clone()) {
             s.report_invalid("name", "a name that no earlier rule has");
         }
         Rule {
             name,
-            conditions: s.section("match", conditions),
-            action: action(s, usual),
+            conditions: s.read_table("match", read_rule_conditions),
+            action: read_rule_action(s, usual),
         }
     })
 }
 
-fn name(s: &mut ConfigTable<'_, '_>) -> String {
+fn read_rule_name(s: &mut ConfigTable<'_, '_>) -> String {
     let name = s.optional("name");
     if !s.is_set("name") {
         let why = "is missing: every rule needs a name (`hawkeye status` shows it)";
@@ -40,7 +40,7 @@ fn name(s: &mut ConfigTable<'_, '_>) -> String {
     name.unwrap_or_default()
 }
 
-fn conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
+fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     RuleConditions {
         command: s.optional("command"),
         user: s.optional("user"),
@@ -51,7 +51,6 @@ fn conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     }
 }
 
-/// Terms of a managed process, which a rule may set.
 const TERMS: [(&str, &str); 4] = [
     (ProcessRules::WEIGHT, "weight"),
     (ProcessRules::MIN_GAIN, "min_gain_percent"),
@@ -59,7 +58,7 @@ const TERMS: [(&str, &str); 4] = [
     (ProcessRules::WARM, "warm"),
 ];
 
-fn action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
+fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.or_default("action", UnmatchedAction::Include);
     let terms = ProcessRules {
@@ -76,7 +75,7 @@ fn action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
             ..terms
         },
     };
-    let terms = s.unwrap_setting(terms.check(), &TERMS).unwrap_or_default();
+    let terms = s.value_or_report(terms.check(), &TERMS).unwrap_or_default();
     if effect == UnmatchedAction::Include {
         return RuleAction::Include(terms);
     }

@@ -1,6 +1,6 @@
 //! Sends requests to the daemon.
 
-use super::deadline::DeadlineStream;
+use super::deadline_stream::DeadlineStream;
 use super::protocol::{self, DaemonRequest, MOST_REPLY_BYTES, Reply};
 use anyhow::{Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

@@ -21,22 +21,21 @@ pub struct JournalLines {
 
 /// An entry with the time of day, so that it can be compared with other logs.
 #[derive(Serialize)]
-struct JournalLine<T> {
+struct TimedLine<T> {
     time_unix_s: f64,
     #[serde(flatten)]
     what: T,
 }
 
-/// Stands for entries that could not be written.
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "lost")]
 struct LostEntries {
     entries: u64,
 }
 
-fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
+fn push_json_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let line = JournalLine {
+    let line = TimedLine {
         time_unix_s: since.unwrap_or_default().as_secs_f64(),
         what,
     };
@@ -55,7 +54,7 @@ impl JournalLines {
             clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
         };
         for entry in journal.entries_after(seen) {
-            match push_line(&mut lines.text, time(entry), entry) {
+            match push_json_line(&mut lines.text, time(entry), entry) {
                 Ok(()) => lines.entries += 1,
                 // No entry has such content; one that had would be missing.
                 Err(error) => tracing::debug!("journal entry not writable as JSON: {error}"),
@@ -88,7 +87,6 @@ struct OpenJournal {
 }
 
 impl JournalFile {
-    /// A file at `path` of at most `most_bytes`. It is opened at the first write.
     pub fn new(path: &Path, most_bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
@@ -107,10 +105,10 @@ impl JournalFile {
         let lost = self.lost + lines.missed;
         let written = (|| {
             if lost > 0 {
-                push_line(&mut text, SystemTime::now(), LostEntries { entries: lost })?;
+                push_json_line(&mut text, SystemTime::now(), LostEntries { entries: lost })?;
             }
             text.extend_from_slice(&lines.text);
-            self.write(&text)
+            self.append_or_truncate(&text)
         })();
         self.lost = match written {
             Ok(()) => 0,
@@ -119,7 +117,7 @@ impl JournalFile {
         written
     }
 
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+    fn append_or_truncate(&mut self, text: &[u8]) -> io::Result<()> {
         let most_bytes = self.most_bytes;
         let mut open = self.reopen_if_moved()?;
         if open
@@ -148,14 +146,14 @@ impl JournalFile {
         let still_open = self.open.take().filter(same);
         let open = match still_open {
             Some(open) => open,
-            None => OpenJournal::at(&self.path)?,
+            None => OpenJournal::open_if_trusted(&self.path)?,
         };
         Ok(self.open.insert(open))
     }
 }
 
 impl OpenJournal {
-    fn at(path: &Path) -> io::Result<Self> {
+    fn open_if_trusted(path: &Path) -> io::Result<Self> {
         // Through a link that another user owns, root would write into any file.
         if let Ok(link) = fs::symlink_metadata(path) {
             check_owner(&link)?;

@@ -23,7 +23,6 @@ pub struct JournalSettings {
     pub most_bytes: u64,
 }
 
-/// The manager's side of the thread that writes.
 pub struct JournalWriter {
     settings: JournalSettings,
     lines: Option<SyncSender<JournalLines>>,
@@ -57,7 +56,7 @@ impl JournalWriter {
                 let shared = Arc::clone(&shared);
                 let file = JournalFile::new(&settings.path, settings.most_bytes);
                 move || {
-                    write_all(file, &waiting, &shared);
+                    write_until_closed(file, &waiting, &shared);
                     let _ = end.send(());
                 }
             })?;
@@ -133,7 +132,7 @@ impl Drop for JournalWriter {
     }
 }
 
-fn write_all(
+fn write_until_closed(
     mut file: JournalFile,
     waiting: &Receiver<JournalLines>,
     shared: &Mutex<JournalWriterState>,

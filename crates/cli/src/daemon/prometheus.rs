@@ -12,13 +12,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// Content type of the answer to a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Processes (the largest) and cgroups that have series of their own. Each series costs the scraper
 /// memory, and those of a process are useless once it has ended.
 const MOST_LABELLED: usize = 64;
 
-pub fn render(status: DaemonStatus) -> Result<String, fmt::Error> {
+pub fn render_metrics(status: DaemonStatus) -> Result<String, fmt::Error> {
     // A new registry for each scrape, so that ended processes have no series.
     let mut registry = Registry::with_prefix("hawkeye");
     registry.register_collector(Box::new(StatusCollector(status)));
@@ -229,7 +228,7 @@ fn bool_value(so: bool) -> f64 {
 }
 
 /// A name without its unit, and the unit. The encoder appends the unit again.
-fn unit_of(name: &str) -> (&str, Option<Unit>) {
+fn split_unit(name: &str) -> (&str, Option<Unit>) {
     let units = [Unit::Seconds, Unit::Bytes, Unit::Other("ratio".to_owned())];
     let stem = |unit: &Unit| name.strip_suffix(unit.as_str())?.strip_suffix('_');
     let known = units
@@ -251,7 +250,7 @@ impl MetricEncoder<'_> {
     }
 
     fn encode_metric(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
-        let ((name, unit), kind) = (unit_of(name), metric.metric_type());
+        let ((name, unit), kind) = (split_unit(name), metric.metric_type());
         metric.encode(self.0.encode_descriptor(name, help, unit.as_ref(), kind)?)
     }
 
@@ -274,7 +273,7 @@ impl MetricEncoder<'_> {
         kind: MetricType,
         rows: impl Iterator<Item = MetricRow<'l, N, M>>,
     ) -> fmt::Result {
-        let (name, unit) = unit_of(name);
+        let (name, unit) = split_unit(name);
         let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, metric) in rows {
             metric.encode(family.encode_family(&labels)?)?;

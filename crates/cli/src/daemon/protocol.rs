@@ -28,10 +28,8 @@ pub enum DaemonRequest {
         #[serde(default)]
         address: Option<u64>,
     },
-    /// The address space of a process.
     Strip {
         pid: u32,
-        /// Number of columns at most.
         columns: u16,
     },
     Pause,
@@ -56,11 +54,9 @@ pub enum Reply {
     Strip(AddressStrip),
     /// To a request that changes something.
     Done {
-        /// Whether anything has changed.
         changed: bool,
     },
     Refused {
-        /// The reason, as a sentence.
         why: String,
     },
 }
@@ -94,7 +90,6 @@ pub struct DaemonStatus {
     #[serde(default)]
     pub slow_calls: u64,
     pub metrics: Option<SocketAddr>,
-    /// State of the journal's file.
     pub journal: Option<JournalStatus>,
 }
 
@@ -117,7 +112,6 @@ pub struct PrefaultStatus {
 pub struct PrezeroingStatus {
     /// Whether a module zeroes memory.
     pub active: bool,
-    /// Pages zeroed in advance.
     pub zeroed_pages: u64,
     /// Zeroed pages handed out to allocations that needed zeros.
     pub served_pages: u64,

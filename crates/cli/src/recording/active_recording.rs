@@ -1,6 +1,6 @@
 //! Writes a recording in a thread of its own, so that a hanging disk can't block the manager.
 
-use super::bloat::BloatEstimates;
+use super::bloat_estimates::BloatEstimates;
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Event, Machine, Manager};
 use hawkeye_recording::{Recorder, RecordingError, RecordingOrigin, RecordingRow, RowExtractor};
@@ -76,7 +76,7 @@ impl ActiveRecording {
             .name("hawkeye-record".into())
             .spawn({
                 let shared = Arc::clone(&shared);
-                move || write_all(recorder, &waiting, tries_again, &shared)
+                move || write_until_closed(recorder, &waiting, tries_again, &shared)
             })
             .context("can't start the recording's thread")?;
         Ok(Self {
@@ -96,7 +96,9 @@ impl ActiveRecording {
         self.report_failures(manager);
         self.bloat.sample_huge_pages(manager);
         let bloat = &self.bloat;
-        let rows = self.tap.new_rows(manager, |process| bloat.bytes(process));
+        let rows = self
+            .tap
+            .new_rows(manager, |process| bloat.estimated_bytes(process));
         if rows.is_empty() {
             return;
         }
@@ -171,7 +173,7 @@ fn recording_origin_now(policy: &str) -> RecordingOrigin {
 
 /// Writes until the end or until an error. If `tries_again`, an error leads to a new try after a
 /// minute.
-fn write_all(
+fn write_until_closed(
     mut recorder: Recorder,
     waiting: &Receiver<Vec<RecordingRow>>,
     tries_again: bool,

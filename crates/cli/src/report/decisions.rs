@@ -72,7 +72,7 @@ fn without_numbers(reason: &str) -> String {
 }
 
 impl DecisionCollector {
-    pub fn over(length_s: f64) -> Self {
+    pub fn for_length(length_s: f64) -> Self {
         Self {
             length_s: length_s.max(f64::MIN_POSITIVE),
             ..Self::default()
@@ -141,7 +141,6 @@ impl DecisionCollector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Decisions {
     pub total: u64,
-    /// Counts by kind, most frequent first.
     pub kinds: Vec<DecisionKind>,
     pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.

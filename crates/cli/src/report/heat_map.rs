@@ -1,6 +1,6 @@
 //! Coverage of a process over addresses and time, on a grid.
 
-use super::extent::AddressBlocks;
+use super::recording_extent::AddressBlocks;
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_recording::CoverageRow;
 use serde::Serialize;
@@ -59,7 +59,7 @@ pub struct HeatMap {
 
 impl HeatMapBuilder {
     pub fn new(windows: u32, addresses: &AddressBlocks) -> Self {
-        let (blocks, block_bytes) = addresses.blocks();
+        let (blocks, block_bytes) = addresses.block_starts_and_bytes();
         let rows = blocks.len().clamp(1, MOST_ROWS);
         let columns = (windows as usize).clamp(1, MOST_COLUMNS);
         Self {
@@ -74,12 +74,12 @@ impl HeatMapBuilder {
         }
     }
 
-    fn column(&self) -> usize {
+    fn current_column(&self) -> usize {
         let index = self.window.saturating_sub(1) as usize;
         (index * self.columns.len() / self.windows as usize).min(self.columns.len() - 1)
     }
 
-    pub fn row_of(&self, address: u64) -> Option<usize> {
+    pub fn row_of_address(&self, address: u64) -> Option<usize> {
         let after = self.blocks.partition_point(|start| *start <= address);
         let block = after.checked_sub(1)?;
         let held = address < self.blocks.get(block)? + self.block_bytes;
@@ -91,7 +91,7 @@ impl HeatMapBuilder {
             let began = self.last.unwrap_or(row.at.saturating_sub(row.window));
             self.last = Some(row.at);
             self.window += 1;
-            let place = self.column();
+            let place = self.current_column();
             if let Some(column) = self.columns.get_mut(place) {
                 if column.windows == 0 {
                     column.from_s = began.as_secs_f64();
@@ -100,10 +100,10 @@ impl HeatMapBuilder {
                 column.to_s = row.at.as_secs_f64();
             }
         }
-        let Some(place) = self.row_of(row.region.region.start()) else {
+        let Some(place) = self.row_of_address(row.region.region.start()) else {
             return;
         };
-        let cell = self.column() * self.rows + place;
+        let cell = self.current_column() * self.rows + place;
         if let Some(cell) = self.cells.get_mut(cell) {
             cell.samples += 1;
             cell.accessed += u64::from(row.region.accessed);
@@ -133,7 +133,7 @@ impl HeatMapBuilder {
                 .collect(),
             addresses: (0..self.rows)
                 .filter_map(|row| {
-                    // The first block of the row; the inverse of `row_of`.
+                    // The first block of the row; the inverse of `row_of_address`.
                     let block = (row * self.blocks.len()).div_ceil(self.rows);
                     self.blocks.get(block).copied()
                 })

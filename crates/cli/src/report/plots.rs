@@ -1,17 +1,17 @@
 //! A report as figures.
 
-use super::figures::{ProcessFigures, RecordingReport};
 use super::heat_map::HeatMap;
-use super::series::TimeSeries;
+use super::recording_report::{ProcessFigures, RecordingReport};
 use super::svg::{HeatPlot, PanelContent, SvgFigure, SvgLine, SvgPanel};
-use crate::text_format;
+use super::time_series::TimeSeries;
+use crate::text_format::clip_printable;
 use std::collections::BTreeMap;
 
 const MIB: f64 = (1 << 20) as f64;
 
 /// Figures with the names of their files, without extension. If several processes have the same id,
 /// a number follows the id of all except the first.
-pub fn figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
+pub fn svg_figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
     let shown = report.processes.iter().filter(|p| p.map.is_some());
     let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
     let named = shown.map(|process| {
@@ -22,19 +22,19 @@ pub fn figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
             1 => format!("process-{pid}"),
             number => format!("process-{pid}-{number}"),
         };
-        (name, of_process(process))
+        (name, process_figure(process))
     });
     let mut figures: Vec<_> = named.collect();
-    figures.push(("machine".to_owned(), of_machine(report)));
+    figures.push(("machine".to_owned(), machine_figure(report)));
     figures
 }
 
 /// A name chosen by users, with control characters replaced, because XML forbids them.
-fn name(chosen: &str) -> String {
-    text_format::clipped(chosen, 64)
+fn printable_name(chosen: &str) -> String {
+    clip_printable(chosen, 64)
 }
 
-fn line(name: &str, series: &TimeSeries, unit: f64) -> SvgLine {
+fn svg_line(name: &str, series: &TimeSeries, unit: f64) -> SvgLine {
     let points = series.points().map(|(at, value)| (at, value / unit));
     SvgLine {
         name: name.to_owned(),
@@ -51,7 +51,7 @@ fn line_panel(title: &str, y_label: &str, lines: Vec<SvgLine>) -> SvgPanel {
     }
 }
 
-fn of_process(process: &ProcessFigures) -> SvgFigure {
+fn process_figure(process: &ProcessFigures) -> SvgFigure {
     let mut panels = Vec::new();
     if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
         let coverage = "coverage (share of base pages accessed)";
@@ -62,33 +62,33 @@ fn of_process(process: &ProcessFigures) -> SvgFigure {
             &map.huge_percent,
         ));
     }
-    let overhead = vec![line("overhead", &process.overhead_percent, 1.0)];
+    let overhead = vec![svg_line("overhead", &process.overhead_percent, 1.0)];
     panels.push(line_panel(
         "overhead of address translation",
         "overhead (%)",
         overhead,
     ));
     let memory = vec![
-        line("resident", &process.rss_bytes, MIB),
-        line("huge pages", &process.huge_bytes, MIB),
-        line("bloat", &process.bloat_bytes, MIB),
+        svg_line("resident", &process.rss_bytes, MIB),
+        svg_line("huge pages", &process.huge_bytes, MIB),
+        svg_line("bloat", &process.bloat_bytes, MIB),
     ];
     panels.push(line_panel("memory", "memory (MiB)", memory));
     SvgFigure {
-        title: format!("{} ({})", name(&process.command), process.pid),
+        title: format!("{} ({})", printable_name(&process.command), process.pid),
         panels,
     }
 }
 
-fn of_machine(report: &RecordingReport) -> SvgFigure {
+fn machine_figure(report: &RecordingReport) -> SvgFigure {
     let machine = &report.machine;
-    let used = vec![line("in use", &machine.used_bytes, MIB)];
+    let used = vec![svg_line("in use", &machine.used_bytes, MIB)];
     let shares = vec![
-        line("tasks waiting", &machine.pressure_percent, 1.0),
-        line("manager's CPU", &machine.manager_cpu_percent, 1.0),
+        svg_line("tasks waiting", &machine.pressure_percent, 1.0),
+        svg_line("manager's CPU", &machine.manager_cpu_percent, 1.0),
     ];
     SvgFigure {
-        title: format!("memory of {}", name(&report.host)),
+        title: format!("memory of {}", printable_name(&report.host)),
         panels: vec![
             line_panel("memory in use", "memory (MiB)", used),
             line_panel("pressure and the manager", "share (%)", shares),

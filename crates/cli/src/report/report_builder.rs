@@ -1,10 +1,10 @@
 //! The second reading: sums all rows up on grids over the extent that the first reading found.
 
 use super::decisions::DecisionCollector;
-use super::extent::{MOST_MAPS, RecordingExtent};
-use super::figures::{MachineFigures, ProcessFigures, RecordingReport};
 use super::heat_map::HeatMapBuilder;
-use super::series::SeriesBuilder;
+use super::recording_extent::{MOST_MAPS, RecordingExtent};
+use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
+use super::time_series::SeriesBuilder;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{
     CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct ReportBuilder {
     length: Duration,
     maps: BTreeMap<ProcessId, HeatMapBuilder>,
-    processes: BTreeMap<ProcessId, ProcessBuilder>,
+    processes: BTreeMap<ProcessId, ProcessFiguresBuilder>,
     total_bytes: u64,
     used: SeriesBuilder,
     pressure: SeriesBuilder,
@@ -26,7 +26,7 @@ pub struct ReportBuilder {
 }
 
 #[derive(Debug, Default)]
-struct ProcessBuilder {
+struct ProcessFiguresBuilder {
     figures: ProcessFigures,
     last_window: Option<Duration>,
     accessed: u64,
@@ -38,9 +38,9 @@ struct ProcessBuilder {
     series: Option<Box<[SeriesBuilder; 4]>>,
 }
 
-impl ProcessBuilder {
+impl ProcessFiguresBuilder {
     fn new(id: ProcessId, command: &str, at: Duration, series: Option<Duration>) -> Self {
-        let over = |length| Box::new([(); 4].map(|()| SeriesBuilder::over(length)));
+        let over = |length| Box::new([(); 4].map(|()| SeriesBuilder::for_length(length)));
         Self {
             figures: ProcessFigures {
                 pid: id.pid,
@@ -105,7 +105,7 @@ impl ProcessBuilder {
 }
 
 impl ReportBuilder {
-    pub fn over(extent: RecordingExtent) -> Self {
+    pub fn for_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
         let maps = extent.processes_with_map().into_iter().map(filling);
@@ -114,11 +114,11 @@ impl ReportBuilder {
             maps: maps.collect(),
             processes: BTreeMap::new(),
             total_bytes: 0,
-            used: SeriesBuilder::over(length),
-            pressure: SeriesBuilder::over(length),
-            fmfi: SeriesBuilder::over(length),
-            manager_cpu: SeriesBuilder::over(length),
-            decisions: DecisionCollector::over(length.as_secs_f64()),
+            used: SeriesBuilder::for_length(length),
+            pressure: SeriesBuilder::for_length(length),
+            fmfi: SeriesBuilder::for_length(length),
+            manager_cpu: SeriesBuilder::for_length(length),
+            decisions: DecisionCollector::for_length(length.as_secs_f64()),
         }
     }
 
@@ -127,7 +127,7 @@ impl ReportBuilder {
         match row {
             RecordingRow::Region(row) => self.add_region(row),
             RecordingRow::Process(row) => {
-                let process = self.process(row.process, &row.command, row.at);
+                let process = self.process_builder(row.process, &row.command, row.at);
                 process.add_footprint(row);
             }
             RecordingRow::Memory(row) => self.add_memory(row),
@@ -135,20 +135,25 @@ impl ReportBuilder {
         }
     }
 
-    fn process(&mut self, id: ProcessId, command: &str, at: Duration) -> &mut ProcessBuilder {
+    fn process_builder(
+        &mut self,
+        id: ProcessId,
+        command: &str,
+        at: Duration,
+    ) -> &mut ProcessFiguresBuilder {
         // If nothing was sampled, the first processes get lines nevertheless.
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
         let series = shown.then_some(self.length);
         let process = self.processes.entry(id);
-        process.or_insert_with(|| ProcessBuilder::new(id, command, at, series))
+        process.or_insert_with(|| ProcessFiguresBuilder::new(id, command, at, series))
     }
 
     fn add_region(&mut self, row: &CoverageRow) {
         if let Some(map) = self.maps.get_mut(&row.process) {
             map.add(row);
         }
-        let process = self.process(row.process, &row.command, row.at);
+        let process = self.process_builder(row.process, &row.command, row.at);
         if process.last_window != Some(row.at) {
             process.add_window(row);
         }
@@ -175,7 +180,7 @@ impl ReportBuilder {
     fn add_decision(&mut self, row: &DecisionRow) {
         let mut place = None;
         if let Some((id, command)) = &row.process {
-            let process = &mut self.process(*id, command, row.at).figures;
+            let process = &mut self.process_builder(*id, command, row.at).figures;
             match &*row.event {
                 "promoted" => process.promoted += 1,
                 "recovered" => process.recovered += 1,
@@ -185,7 +190,7 @@ impl ReportBuilder {
             let map = self.maps.get(id);
             place = map
                 .zip(row.region)
-                .and_then(|(map, region)| map.row_of(region.start()));
+                .and_then(|(map, region)| map.row_of_address(region.start()));
         }
         self.decisions.add(row, place);
     }

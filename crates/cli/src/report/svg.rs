@@ -15,14 +15,13 @@ const BOTTOM: f64 = 46.0;
 const HEADROOM: f64 = 1.12;
 const TIME: &str = "time (s)";
 /// Style of each line: its shade, and the lengths of its dashes and gaps.
-const LOOKS: [(&str, &str); 4] = [
+const LINE_STYLES: [(&str, &str); 4] = [
     ("#000000", ""),
     ("#606060", "8 4"),
     ("#909090", "2 3"),
     ("#404040", "12 3 2 3"),
 ];
 
-/// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgFigure {
     pub title: String,
@@ -53,7 +52,6 @@ pub struct SvgLine {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Shares over time and rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatPlot {
     /// Starts of the columns, in seconds, and the end of the last one.
@@ -82,7 +80,7 @@ impl SvgFigure {
             svg,
             r##"<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>"##
         )?;
-        text(svg, (WIDTH / 2.0, 22.0), 20, "middle", &self.title)?;
+        write_text(svg, (WIDTH / 2.0, 22.0), 20, "middle", &self.title)?;
         for (number, panel) in self.panels.iter().enumerate() {
             panel.write(svg, TITLE_HEIGHT + PANEL_HEIGHT * number as f64)?;
         }
@@ -91,7 +89,6 @@ impl SvgFigure {
     }
 }
 
-/// The area in which values are drawn.
 struct PlotArea {
     /// Upper edge, in pixels.
     top: f64,
@@ -118,11 +115,11 @@ impl PlotArea {
         }
     }
 
-    fn x(&self, seconds: f64) -> f64 {
+    fn x_of_time(&self, seconds: f64) -> f64 {
         LEFT + (seconds - self.from_s) / (self.to_s - self.from_s) * (Self::RIGHT_END - LEFT)
     }
 
-    fn y(&self, value: f64) -> f64 {
+    fn y_of_value(&self, value: f64) -> f64 {
         self.top + Self::HEIGHT * (1.0 - value / self.most)
     }
 
@@ -134,26 +131,26 @@ impl PlotArea {
     ) -> fmt::Result {
         let bottom = self.top + Self::HEIGHT;
         for (value, label) in labels {
-            let y = self.y(*value);
-            line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd")?;
-            text(svg, (LEFT - 6.0, y + 4.0), 12, "end", label)?;
+            let y = self.y_of_value(*value);
+            write_line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd")?;
+            write_text(svg, (LEFT - 6.0, y + 4.0), 12, "end", label)?;
         }
-        for second in ticks(self.from_s, self.to_s, 8) {
-            let x = self.x(second);
-            line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000")?;
-            text(svg, (x, bottom + 17.0), 12, "middle", &number_text(second))?;
+        for second in tick_values(self.from_s, self.to_s, 8) {
+            let x = self.x_of_time(second);
+            write_line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000")?;
+            write_text(svg, (x, bottom + 17.0), 12, "middle", &number_text(second))?;
         }
         let corner = (LEFT, self.top);
-        line(svg, [corner, (LEFT, bottom)], "#000000")?;
-        line(svg, [(LEFT, bottom), (Self::RIGHT_END, bottom)], "#000000")?;
+        write_line(svg, [corner, (LEFT, bottom)], "#000000")?;
+        write_line(svg, [(LEFT, bottom), (Self::RIGHT_END, bottom)], "#000000")?;
         let middle = (LEFT + Self::RIGHT_END) / 2.0;
-        text(svg, (middle, self.top - 10.0), 15, "middle", &panel.title)?;
-        text(svg, (middle, bottom + 35.0), 13, "middle", TIME)?;
+        write_text(svg, (middle, self.top - 10.0), 15, "middle", &panel.title)?;
+        write_text(svg, (middle, bottom + 35.0), 13, "middle", TIME)?;
         let y = self.top + Self::HEIGHT / 2.0;
         writeln!(
             svg,
             r#"<text x="16" y="{y:.1}" font-size="13" text-anchor="middle" transform="rotate(-90 16 {y:.1})">{}</text>"#,
-            escaped(&panel.y_label)
+            escape_xml(&panel.y_label)
         )
     }
 }
@@ -171,10 +168,11 @@ impl SvgPanel {
         let values = points().map(|(_, value)| value);
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * HEADROOM;
         let plot = PlotArea::new(top, points().map(|(at, _)| at), most);
-        let labels = ticks(0.0, plot.most, 6).into_iter();
+        let labels = tick_values(0.0, plot.most, 6).into_iter();
         let labels: Vec<_> = labels.map(|value| (value, number_text(value))).collect();
         plot.write_axes(svg, self, &labels)?;
-        for ((number, line), (shade, dashes)) in lines.iter().enumerate().zip(LOOKS.iter().cycle())
+        for ((number, line), (shade, dashes)) in
+            lines.iter().enumerate().zip(LINE_STYLES.iter().cycle())
         {
             let style = format!(
                 r#"fill="none" stroke="{shade}" stroke-width="2" stroke-dasharray="{dashes}""#
@@ -182,13 +180,18 @@ impl SvgPanel {
             svg.push_str(r#"<polyline points=""#);
             let finite = |(at, value): &&(f64, f64)| at.is_finite() && value.is_finite();
             for (at, value) in line.points.iter().filter(finite) {
-                write!(svg, "{:.1},{:.1} ", plot.x(*at), plot.y(*value))?;
+                write!(
+                    svg,
+                    "{:.1},{:.1} ",
+                    plot.x_of_time(*at),
+                    plot.y_of_value(*value)
+                )?;
             }
             writeln!(svg, r#"" {style}/>"#)?;
             let y = plot.top + 10.0 + 18.0 * number as f64;
             let (x, end) = (PlotArea::RIGHT_END + 12.0, PlotArea::RIGHT_END + 48.0);
             writeln!(svg, r#"<polyline points="{x},{y} {end},{y}" {style}/>"#)?;
-            text(svg, (x + 44.0, y + 4.0), 12, "start", &line.name)?;
+            write_text(svg, (x + 44.0, y + 4.0), 12, "start", &line.name)?;
         }
         Ok(())
     }
@@ -199,13 +202,16 @@ impl SvgPanel {
         plot.write_axes(svg, self, &heat.labels)?;
         let columns = heat.edges.windows(2).zip(&heat.cells);
         for (edges, cells) in columns {
-            let (left, right) = (plot.x(edges[0]), plot.x(edges[1]));
+            let (left, right) = (plot.x_of_time(edges[0]), plot.x_of_time(edges[1]));
             for (row, share) in cells.iter().enumerate() {
                 let Some(share) = share.filter(|share| share.is_finite()) else {
                     continue;
                 };
-                let (low, high) = (plot.y(row as f64), plot.y(row as f64 + 1.0));
-                let (width, height, shade) = (right - left, low - high, grey(share));
+                let (low, high) = (
+                    plot.y_of_value(row as f64),
+                    plot.y_of_value(row as f64 + 1.0),
+                );
+                let (width, height, shade) = (right - left, low - high, grey_shade(share));
                 writeln!(
                     svg,
                     r#"<rect x="{left:.1}" y="{high:.1}" width="{width:.1}" height="{height:.1}" fill="{shade}" shape-rendering="crispEdges"/>"#
@@ -217,43 +223,49 @@ impl SvgPanel {
             writeln!(
                 svg,
                 r##"<rect x="{x}" y="{y}" width="24" height="14" fill="{}" stroke="#000000"/>"##,
-                grey(f64::from(percent) / 100.0)
+                grey_shade(f64::from(percent) / 100.0)
             )?;
             let share = format!("{percent} %");
-            text(svg, (x + 32.0, y + 11.0), 12, "start", &share)?;
+            write_text(svg, (x + 32.0, y + 11.0), 12, "start", &share)?;
         }
         Ok(())
     }
 }
 
 /// The shade of a share; 1 is black.
-fn grey(share: f64) -> String {
+fn grey_shade(share: f64) -> String {
     let shade = ((1.0 - share.clamp(0.0, 1.0)) * 232.0).round() as u8;
     format!("#{shade:02x}{shade:02x}{shade:02x}")
 }
 
-fn line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) -> fmt::Result {
+fn write_line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) -> fmt::Result {
     writeln!(
         svg,
         r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{shade}"/>"#
     )
 }
 
-fn text(svg: &mut String, (x, y): (f64, f64), size: u32, anchor: &str, words: &str) -> fmt::Result {
-    let words = escaped(words);
+fn write_text(
+    svg: &mut String,
+    (x, y): (f64, f64),
+    size: u32,
+    anchor: &str,
+    words: &str,
+) -> fmt::Result {
+    let words = escape_xml(words);
     writeln!(
         svg,
         r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" text-anchor="{anchor}">{words}</text>"#
     )
 }
 
-fn escaped(words: &str) -> String {
+fn escape_xml(words: &str) -> String {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     words.replace('>', "&gt;")
 }
 
 /// Round numbers from `from` to `to`, about `about` of them.
-fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
+fn tick_values(from: f64, to: f64, about: u32) -> Vec<f64> {
     let step = (to - from) / f64::from(about);
     let power = 10f64.powf(step.log10().floor());
     let round = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
@@ -265,7 +277,6 @@ fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
     (0..=count).map(|n| (first + f64::from(n)) * step).collect()
 }
 
-/// The number without trailing zeros.
 fn number_text(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -322,8 +333,14 @@ mod tests {
     #[test]
     fn points_are_drawn_at_their_values() {
         let plot = PlotArea::new(0.0, [0.0, 10.0].into_iter(), 50.0);
-        assert_eq!((plot.x(0.0), plot.x(10.0)), (LEFT, PlotArea::RIGHT_END));
-        assert_eq!((plot.y(50.0), plot.y(0.0)), (TOP, TOP + PlotArea::HEIGHT));
+        assert_eq!(
+            (plot.x_of_time(0.0), plot.x_of_time(10.0)),
+            (LEFT, PlotArea::RIGHT_END)
+        );
+        assert_eq!(
+            (plot.y_of_value(50.0), plot.y_of_value(0.0)),
+            (TOP, TOP + PlotArea::HEIGHT)
+        );
     }
 
     #[test]
@@ -346,8 +363,11 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        assert_eq!(ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.0, 0.7, 6), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert_eq!(tick_values(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(
+            tick_values(0.0, 0.7, 6),
+            [0.0, 0.2, 0.4, 0.6000000000000001]
+        );
         assert_eq!(
             [number_text(0.25), number_text(40.0), number_text(0.0)],
             ["0.25", "40", "0"]

@@ -1,12 +1,11 @@
 //! A report for a terminal, without colour.
 
-use super::figures::{ProcessFigures, RecordingReport};
 use super::heat_map::HeatMap;
-use crate::text_format;
+use super::recording_report::{ProcessFigures, RecordingReport};
+use crate::text_format::{clip_printable, format_bytes, format_count, format_duration};
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Processes in the table at most.
 const MOST_PROCESSES: usize = 20;
 const MOST_KINDS: usize = 12;
 /// Characters of the names of the machine, its kernel and its policy at most.
@@ -22,7 +21,7 @@ pub struct ReportText<'a>(pub &'a RecordingReport);
 impl fmt::Display for ReportText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
-        write_head(f, report)?;
+        write_heading(f, report)?;
         write_table(f, report)?;
         for process in &report.processes {
             if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
@@ -33,15 +32,11 @@ impl fmt::Display for ReportText<'_> {
     }
 }
 
-fn write_head(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
-    let host = text_format::clipped(&report.host, MOST_NAME);
-    write!(f, "{} of {host}", text_format::duration(report.length_s))?;
+fn write_heading(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
+    let host = clip_printable(&report.host, MOST_NAME);
+    write!(f, "{} of {host}", format_duration(report.length_s))?;
     if !report.kernel.is_empty() {
-        write!(
-            f,
-            ", Linux {}",
-            text_format::clipped(&report.kernel, MOST_NAME)
-        )?;
+        write!(f, ", Linux {}", clip_printable(&report.kernel, MOST_NAME))?;
     }
     if let Some(began) = report.began_unix_s {
         let began = UNIX_EPOCH + Duration::from_secs_f64(began.max(0.0));
@@ -49,7 +44,7 @@ fn write_head(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Resu
     }
     match report.policy.as_str() {
         "none" => writeln!(f, "; nothing was changed.")?,
-        policy => writeln!(f, "; policy {}.", text_format::clipped(policy, MOST_NAME))?,
+        policy => writeln!(f, "; policy {}.", clip_printable(policy, MOST_NAME))?,
     }
     if report.unfinished {
         writeln!(
@@ -64,7 +59,7 @@ fn write_head(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Resu
     Ok(())
 }
 
-fn percent(value: Option<f64>) -> String {
+fn percent_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
 }
 
@@ -85,7 +80,7 @@ fn write_table(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Res
         "SPLIT"
     )?;
     for process in report.processes.iter().take(MOST_PROCESSES) {
-        let bloat = process.bloat_end_bytes.map(text_format::bytes);
+        let bloat = process.bloat_end_bytes.map(format_bytes);
         let coverage = process
             .coverage_mean_percent
             .filter(|_| has_coverage(process));
@@ -93,13 +88,13 @@ fn write_table(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Res
             f,
             "{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
             process.pid,
-            text_format::clipped(&process.command, 15),
-            text_format::bytes(process.rss_end_bytes),
-            text_format::bytes(process.rss_peak_bytes),
-            text_format::bytes(process.huge_end_bytes),
+            clip_printable(&process.command, 15),
+            format_bytes(process.rss_end_bytes),
+            format_bytes(process.rss_peak_bytes),
+            format_bytes(process.huge_end_bytes),
             bloat.as_deref().unwrap_or("-"),
-            percent(process.overhead_mean_percent),
-            percent(coverage),
+            percent_or_dash(process.overhead_mean_percent),
+            percent_or_dash(coverage),
             process.windows,
             process.promoted,
             process.recovered,
@@ -118,11 +113,7 @@ fn has_coverage(process: &ProcessFigures) -> bool {
 }
 
 fn write_maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> fmt::Result {
-    let name = format!(
-        "{} {}",
-        process.pid,
-        text_format::clipped(&process.command, 15)
-    );
+    let name = format!("{} {}", process.pid, clip_printable(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
     if has_coverage(process) {
         let source = &process.source;
@@ -132,16 +123,14 @@ fn write_maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMa
         )?;
         write_map(f, map, &map.coverage_percent)?;
     } else if most_walks > 0 {
-        let (most, memory) = (
-            text_format::count(most_walks),
-            text_format::bytes(map.row_bytes),
-        );
+        let (most, memory) = (format_count(most_walks), format_bytes(map.row_bytes));
         writeln!(
             f,
             "\nPage walks of {name}: @ is {most} per second in {memory}, each lighter shade a third of the one before"
         )?;
         let cells = map.huge_percent.iter().zip(&map.walks_per_s);
-        let shares = cells.map(|(there, walks)| there.map(|_| log_share(*walks, most_walks)));
+        let shares =
+            cells.map(|(there, walks)| there.map(|_| log_scaled_percent(*walks, most_walks)));
         write_map(f, map, &shares.collect::<Vec<_>>())?;
     }
     if map.huge_percent.iter().flatten().any(|share| *share > 0) {
@@ -153,7 +142,7 @@ fn write_maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMa
 
 /// Shade of `value` relative to `most`, 0-100, on a logarithmic scale: each of nine shades stands
 /// for three times the one before.
-fn log_share(value: u64, most: u64) -> u8 {
+fn log_scaled_percent(value: u64, most: u64) -> u8 {
     if value == 0 || most == 0 {
         return 0;
     }
@@ -185,7 +174,7 @@ fn write_map(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -
         });
         writeln!(f, "{address:>14x} |{}|", cells.collect::<String>())?;
     }
-    let (from, to) = (text_format::duration(first), text_format::duration(last));
+    let (from, to) = (format_duration(first), format_duration(last));
     let room = COLUMNS.saturating_sub(from.len());
     writeln!(f, "{:>14}  {from}{to:>room$}", "")
 }
@@ -195,16 +184,12 @@ fn write_decisions(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt:
     if decisions.total == 0 {
         return Ok(());
     }
-    writeln!(f, "\nDecisions: {}", text_format::count(decisions.total))?;
+    writeln!(f, "\nDecisions: {}", format_count(decisions.total))?;
     for kind in decisions.kinds.iter().take(MOST_KINDS) {
-        let (count, event, reason) = (
-            text_format::count(kind.count),
-            &kind.event,
-            &kind.last_reason,
-        );
+        let (count, event, reason) = (format_count(kind.count), &kind.event, &kind.last_reason);
         let line = format!("{count:>9} {event:<12} {reason}");
         // The reason is our text, but it may contain names that users chose.
-        writeln!(f, "{}", text_format::clipped(&line, 160))?;
+        writeln!(f, "{}", clip_printable(&line, 160))?;
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ impl ManagerView {
         manager: &Manager<M>,
         process: ProcessId,
     ) -> ProcessExplanation {
-        let status = self.process(manager, process, recent_rates_of(manager, process));
+        let status = self.process_status(manager, process, recent_rates_of(manager, process));
         let sample = sample_status(manager, process);
         let mut kept_by = promotion_obstacles(manager, process, &status);
         let by_sample = match sample {
@@ -80,21 +80,23 @@ impl ManagerView {
         let seen = manager.last_samples().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
-        let latest = latest_entries(journal, |entry| is_about(&entry.event, process, region));
+        let latest = latest_entries(journal, |entry| {
+            concerns_region(&entry.event, process, region)
+        });
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
-            (None, Some((seen, sample))) => state_of(manager.limits(), seen, &sample, now),
+            (None, Some((seen, sample))) => region_state(manager.limits(), seen, &sample, now),
             (None, None) => RegionState::NotSampled,
         };
         if let RegionState::CoolingDown { errno, .. } = &mut state {
-            *errno = last_refusal(journal, process, region);
+            *errno = last_refusal_errno(journal, process, region);
         }
         // Without access figures `accessed` only repeats the present pages.
         let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
         let bucket =
             sample.filter(|sample| accesses && state != RegionState::Huge && !sample.is_huge());
         let waiting = manager.policy().explain_region(process, region);
-        let status = self.process(manager, process, recent_rates_of(manager, process));
+        let status = self.process_status(manager, process, recent_rates_of(manager, process));
         let mut kept_by = promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         RegionExplanation {
@@ -115,7 +117,6 @@ impl ManagerView {
     }
 }
 
-/// What prevents all promotions in the process now.
 fn promotion_obstacles(
     manager: &Manager<impl Machine>,
     process: ProcessId,
@@ -184,7 +185,7 @@ fn promotion_obstacles(
 }
 
 /// State of a region, from the last sample of its process and the actions since.
-pub(super) fn state_of(
+pub(super) fn region_state(
     limits: &RegionPromotionLimits,
     seen: &LastSample,
     sample: &RegionSample,
@@ -229,7 +230,7 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match state_of(manager.limits(), seen, region, now) {
+        let count = match region_state(manager.limits(), seen, region, now) {
             RegionState::Huge => &mut status.huge,
             RegionState::Candidate => &mut status.candidates,
             RegionState::CoolingDown { .. } => &mut status.cooling_down,
@@ -260,15 +261,14 @@ fn latest_entries(
     latest
 }
 
-fn is_about(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
+fn concerns_region(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
     event.process() == Some(process) && event.region() == Some(region)
 }
 
-/// Name of the error with which the kernel last refused a region.
-fn last_refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
+fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
     let mut newest_first = journal.entries().rev();
     newest_first.find_map(|entry| match entry.event {
-        Event::Refused { errno, .. } if is_about(&entry.event, process, region) => {
+        Event::Refused { errno, .. } if concerns_region(&entry.event, process, region) => {
             Some(errno.to_string())
         }
         _ => None,

@@ -17,7 +17,6 @@ pub struct AdviceFacts {
     /// Whether zeros in its huge pages can be given back. This depends on the kernel and, where
     /// recovery takes swap, on the swap of its cgroup.
     pub recovery_possible: bool,
-    /// Settings of the process, its mappings and the kernel's settings.
     pub surroundings: HugePageContext,
     /// What would let its allocator request huge pages from its next start on.
     pub first_touch: FirstTouchPlan,
@@ -28,8 +27,7 @@ pub struct AdviceFacts {
 }
 
 impl AdviceFacts {
-    /// Regions under base pages inside a place, in order of importance.
-    pub fn regions_in<'a>(
+    pub fn regions_in_mapping_group<'a>(
         &'a self,
         place: &'a MappingGroup,
     ) -> impl Iterator<Item = &'a RegionFacts> {
@@ -43,14 +41,13 @@ impl AdviceFacts {
         let places = self.surroundings.places.iter();
         let refused = places.filter(|place| place.advice == HugePageAdvice::NoHuge);
         let share: f64 = refused
-            .flat_map(|place| self.regions_in(place))
+            .flat_map(|place| self.regions_in_mapping_group(place))
             .map(|region| region.share)
             .sum();
         share > 0.5
     }
 }
 
-/// Why the cost of translation is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum TranslationNotMeasured {
@@ -76,7 +73,6 @@ pub struct TranslationCost {
     pub cpu_cores: f64,
 }
 
-/// A region under base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RegionFacts {
     pub start: u64,
@@ -115,7 +111,6 @@ pub struct OtherManager {
     pub manages: Option<bool>,
 }
 
-/// A cgroup with a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CgroupFacts {
     pub name: String,

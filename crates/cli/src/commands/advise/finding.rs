@@ -37,7 +37,6 @@ pub enum Finding {
         high_percent: f64,
         /// Factor by which it would be faster if it did nothing but compute.
         speedup: f64,
-        /// Regions under base pages.
         regions: u64,
     },
     /// The hottest regions, and the share of the saving that they account for.
@@ -53,7 +52,6 @@ pub enum Finding {
         /// What is mapped there: its name.
         what: String,
         share_percent: f64,
-        /// Its memory under base pages, in bytes.
         base_bytes: u64,
     },
     /// Memory that huge pages would add.
@@ -75,14 +73,10 @@ pub enum Finding {
     },
     /// A manager runs at the same time, and may read the same access bits.
     ManagerRuns(OtherManager),
-    /// Huge pages are disabled for the process (`PR_SET_THP_DISABLE`).
     ThpDisabled,
-    /// The program excludes memory from huge pages.
     NoHugePage {
-        /// The amount, in bytes.
         bytes: u64,
     },
-    /// The kernel's setting is `never`.
     KernelSaysNever,
     /// The kernel's setting is `madvise`, and the program does not advise this memory.
     KernelSaysMadvise {
@@ -99,7 +93,6 @@ pub enum Finding {
     /// Shared memory, which only other means can make huge.
     Shared {
         bytes: u64,
-        /// The kernel's setting `shmem_enabled`.
         shmem_enabled: Option<String>,
     },
     /// Memory is short: nothing should be promoted.

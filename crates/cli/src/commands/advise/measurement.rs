@@ -5,7 +5,7 @@ use super::facts::{
     ZeroPageFacts,
 };
 use crate::daemon::protocol::{DaemonRequest, Reply};
-use crate::daemon::{client, default_socket};
+use crate::daemon::{client, default_socket_path};
 use crate::first_touch::{self, HugePageSources};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
@@ -32,7 +32,7 @@ const SEARCHED: usize = 512;
 ///
 /// # Errors
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
-pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
+pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
     let decision = probe::decide_kernel_methods(&probe::gather(ProbeExtent::ForManaging, None)?)?;
     let mut means = probe::kernel_backend(&decision)?;
@@ -47,7 +47,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
             let regions = measuring.regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
-            let zeros = count_zeros(&mut measuring, &huge)?;
+            let zeros = count_zero_pages(&mut measuring, &huge)?;
             let cost = if huge.is_empty() && base.is_empty() {
                 Err(TranslationNotMeasured::TooSmall)
             } else {
@@ -86,7 +86,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         zeros,
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
-        first_touch: first_touch::of_process(
+        first_touch: first_touch::plan_for_process(
             pid,
             HugePageSources::of_machine(surroundings.settings.enabled.as_deref()),
         ),
@@ -103,7 +103,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
 fn running_manager(state: &Path, pid: u32) -> Option<OtherManager> {
     let holder = ManagerLock::holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
-    let manages = match client::send_request(&default_socket(state), why) {
+    let manages = match client::send_request(&default_socket_path(state), why) {
         Ok(Reply::Explanation(why)) => Some(why.is_managed()),
         // A manager that is not a daemon answers no requests.
         _ => None,
@@ -137,7 +137,6 @@ fn measure_windows(
     }
 }
 
-/// The median of all windows in which the process ran.
 fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, TranslationNotMeasured> {
     let mut ran: Vec<(Overhead, &MeasuredWindow)> = windows
         .iter()
@@ -201,7 +200,7 @@ fn mean_walks<'a>(windows: impl Iterator<Item = &'a MeasuredWindow>) -> HashMap<
     sums.into_iter().map(mean).collect()
 }
 
-fn count_zeros(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<ZeroPageFacts> {
+fn count_zero_pages(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<ZeroPageFacts> {
     let threshold = BloatThreshold::default().zero_pages();
     let mut zeros = ZeroPageFacts::default();
     for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {

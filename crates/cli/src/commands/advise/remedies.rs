@@ -5,7 +5,11 @@ use super::finding::{AdviceVerdict, Finding, Remedy, RemedyTakesEffect};
 use crate::first_touch::HugePageEnvVariable;
 use hawkeye_policy::ProcessIdentity;
 
-fn remedy(takes: RemedyTakesEffect, does: impl Into<String>, command: impl Into<String>) -> Remedy {
+fn new_remedy(
+    takes: RemedyTakesEffect,
+    does: impl Into<String>,
+    command: impl Into<String>,
+) -> Remedy {
     Remedy {
         does: does.into(),
         takes,
@@ -20,11 +24,11 @@ pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding
     });
     let mut remedies = Vec::new();
     if verdict == AdviceVerdict::Gains {
-        remedies_for_gain(facts, findings, &mut remedies);
+        add_remedies_for_gain(facts, findings, &mut remedies);
     }
     // A machine has at most one manager.
     if recoverable && facts.manager.is_none() {
-        remedies.push(remedy(
+        remedies.push(new_remedy(
             RemedyTakesEffect::AtOnce,
             "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing",
             format!("hawkeye attach --policy none --watermarks 85,70 {}", facts.pid),
@@ -33,13 +37,13 @@ pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding
     remedies
 }
 
-fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
+fn add_remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let around = &facts.surroundings;
     let pid = facts.pid;
     let manager = facts.manager.as_ref();
     if manager.is_some_and(|manager| manager.manages.is_some()) {
         let does = "show why the daemon gives it huge pages, or does not";
-        remedies.push(remedy(
+        remedies.push(new_remedy(
             RemedyTakesEffect::AtOnce,
             does,
             format!("hawkeye why {pid}"),
@@ -56,27 +60,27 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
     // Neither a manager nor the kernel overrides the program's own setting.
     let refused = facts.walks_mostly_excluded();
     if around.thp_disabled {
-        remedies.push(allow_thp(facts));
+        remedies.push(remedy_for_disabled_thp(facts));
     } else if !short && !refused {
         if manager.is_none() {
             let does = "give it huge pages where they save most, until interrupted";
-            remedies.push(remedy(
+            remedies.push(new_remedy(
                 RemedyTakesEffect::AtOnce,
                 does,
                 format!("hawkeye attach {pid}"),
             ));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
-            remedies.push(remedy(
+            remedies.push(new_remedy(
                 RemedyTakesEffect::AtOnce,
                 "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
-                rule_text(facts),
+                config_rule_text(facts),
             ));
         }
     }
     remedies.extend(allocator_remedies(facts));
     if not_given && !around.thp_disabled && !refused {
-        remedies.push(remedy(
+        remedies.push(new_remedy(
             RemedyTakesEffect::AtNextStart,
             "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented",
             format!("echo always > {}", around.settings.enabled_file),
@@ -84,21 +88,21 @@ fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut V
     }
 }
 
-fn allow_thp(facts: &AdviceFacts) -> Remedy {
+fn remedy_for_disabled_thp(facts: &AdviceFacts) -> Remedy {
     let identity = &facts.surroundings.identity;
     if identity.command.starts_with("redis-server") {
         let does = "keep Redis from disabling huge pages for itself; in redis.conf";
-        return remedy(RemedyTakesEffect::AtNextStart, does, "disable-thp no");
+        return new_remedy(RemedyTakesEffect::AtNextStart, does, "disable-thp no");
     }
     let what = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
     let (unit, command) = match systemd_service(identity) {
         Some(service) => (
             "; or MemoryTHP= of its unit, where systemd supports that",
-            service.command("cat"),
+            service.systemctl_command("cat"),
         ),
         None => ("", format!("ps -o pid,ppid,args -p {}", facts.pid)),
     };
-    remedy(
+    new_remedy(
         RemedyTakesEffect::AtNextStart,
         format!("{what}{unit}"),
         command,
@@ -109,12 +113,11 @@ fn allow_thp(facts: &AdviceFacts) -> Remedy {
 /// in it.
 struct SystemdService<'a> {
     unit: &'a str,
-    /// Whether it belongs to a user's own manager.
     of_user: bool,
 }
 
 impl SystemdService<'_> {
-    fn command(&self, verb: &str) -> String {
+    fn systemctl_command(&self, verb: &str) -> String {
         let user = if self.of_user { "--user " } else { "" };
         format!("systemctl {user}{verb} {}", self.unit)
     }
@@ -130,7 +133,7 @@ fn systemd_service(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
         .then_some(SystemdService { unit, of_user })
 }
 
-fn rule_text(facts: &AdviceFacts) -> String {
+fn config_rule_text(facts: &AdviceFacts) -> String {
     let identity = &facts.surroundings.identity;
     // `?` replaces characters that a pattern would interpret.
     let plain = |name: &str| -> String {
@@ -175,7 +178,7 @@ fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Rem
     };
     let command = format!("{name}={quoted} {} ...", identity.command);
     let edit = match systemd_service(identity) {
-        Some(service) => service.command("edit"),
+        Some(service) => service.systemctl_command("edit"),
         None => "systemctl edit UNIT".to_owned(),
     };
     let drop_in = format!("{edit}\n[Service]\nEnvironment=\"{name}={value}\"");
@@ -187,7 +190,7 @@ fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Rem
         ("the same in a drop-in of its systemd unit".into(), drop_in),
         ("the same for its container in Kubernetes".into(), patch),
     ]
-    .map(|(does, command)| remedy(RemedyTakesEffect::AtNextStart, does, command))
+    .map(|(does, command)| new_remedy(RemedyTakesEffect::AtNextStart, does, command))
 }
 
 /// Whether a value can be copied safely into a shell, a unit and YAML.
@@ -213,7 +216,7 @@ mod tests {
         ] {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
-            let rule = rule_text(&facts);
+            let rule = config_rule_text(&facts);
             let config = Config::parse("advice", &rule).expect("the rule can be parsed");
             let verdict = config.rules.evaluate(&facts.surroundings.identity);
             let verdict = format!("{verdict:?}");
@@ -230,7 +233,8 @@ mod tests {
                 unit: Some(unit.into()),
                 ..ProcessIdentity::default()
             };
-            systemd_service(&identity).map_or_else(String::new, |service| service.command("cat"))
+            systemd_service(&identity)
+                .map_or_else(String::new, |service| service.systemctl_command("cat"))
         };
         let of_system = cat("/system.slice/redis.service", "redis.service");
         assert_eq!(of_system, "systemctl cat redis.service");

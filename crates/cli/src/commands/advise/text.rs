@@ -2,19 +2,21 @@
 
 use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyTakesEffect, WORTH_PERCENT};
-use crate::text_format::{self, push_wrapped};
+use crate::text_format::{
+    clip_printable, format_bytes, format_count, format_duration, push_wrapped,
+};
 use hawkeye_policy::OverheadSource;
 
-pub fn text(facts: &AdviceFacts, advice: &Recommendation) -> String {
+pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
     let mut out = String::new();
-    let name = text_format::clipped(&identity.command, 15);
-    let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict(advice.verdict));
+    let name = clip_printable(&identity.command, 15);
+    let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict_text(advice.verdict));
     let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
     push_wrapped(&mut out, &whole, 0);
     for finding in &advice.findings {
-        let line = format!("- {}", sentence(finding));
-        push_wrapped(&mut out, &text_format::clipped(&line, 2000), 2);
+        let line = format!("- {}", finding_sentence(finding));
+        push_wrapped(&mut out, &clip_printable(&line, 2000), 2);
     }
     if advice.remedies.is_empty() {
         let end = match advice.verdict {
@@ -45,7 +47,7 @@ pub fn text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     out
 }
 
-fn verdict(verdict: AdviceVerdict) -> &'static str {
+fn verdict_text(verdict: AdviceVerdict) -> &'static str {
     match verdict {
         AdviceVerdict::Gains => "huge pages would make it faster.",
         AdviceVerdict::MayGain => "huge pages may make it a little faster, but probably not.",
@@ -55,14 +57,14 @@ fn verdict(verdict: AdviceVerdict) -> &'static str {
     }
 }
 
-pub fn sentence(finding: &Finding) -> String {
-    let bytes = |n: &u64| text_format::bytes(*n);
+pub fn finding_sentence(finding: &Finding) -> String {
+    let bytes = |n: &u64| format_bytes(*n);
     let scope = |cgroup: &Option<String>| match cgroup {
         Some(name) => format!("its cgroup {name}"),
         None => "the machine".to_owned(),
     };
     match finding {
-        Finding::Costs { cost } => costs(cost),
+        Finding::Costs { cost } => cost_sentence(cost),
         Finding::NotMeasured(TranslationNotMeasured::Idle) => {
             "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into()
         }
@@ -80,7 +82,7 @@ pub fn sentence(finding: &Finding) -> String {
             regions,
         } => {
             let memory = bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES));
-            let regions = text_format::count(*regions);
+            let regions = format_count(*regions);
             let (up_to, so) = match *percent < WORTH_PERCENT {
                 true => ("", format!("under {WORTH_PERCENT} % is not worth the promotions")),
                 false => ("up to ", format!("{speedup:.2} times as fast where it only computes")),
@@ -95,7 +97,7 @@ pub fn sentence(finding: &Finding) -> String {
             added_bytes,
         } => format!(
             "The hottest {} regions ({}) account for {share_percent:.0} % of that; making them huge would add {}.",
-            text_format::count(*regions),
+            format_count(*regions),
             bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES)),
             bytes(added_bytes),
         ),
@@ -125,7 +127,7 @@ pub fn sentence(finding: &Finding) -> String {
             bytes: wasted,
             recoverable_bytes,
         } => {
-            let [all, searched] = [*huge_regions, *searched].map(text_format::count);
+            let [all, searched] = [*huge_regions, *searched].map(format_count);
             let wasted = bytes(wasted);
             let mut text = format!(
                 "It has {all} huge pages. {zero_percent:.1} % of the memory in the {searched} that were searched holds only zeros: about {wasted} are wasted in all."
@@ -170,7 +172,7 @@ pub fn sentence(finding: &Finding) -> String {
                 "The kernel gives huge pages to every program (enabled=always), but {} are under base pages. They were touched when no huge page was free, or before that was set.",
                 bytes(left)
             );
-            if let Some(time) = khugepaged_s.map(text_format::duration) {
+            if let Some(time) = khugepaged_s.map(format_duration) {
                 text += &format!(
                     " At its present pace, khugepaged needs {time} to scan all of it, in address order."
                 );
@@ -193,7 +195,7 @@ pub fn sentence(finding: &Finding) -> String {
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
             usage.percent(),
-            text_format::bytes(usage.total_bytes),
+            format_bytes(usage.total_bytes),
         ),
         Finding::LimitNear { cgroup, room_bytes } => format!(
             "Not all of that fits: {} has {} left below the high watermark. A manager stops promoting there; the kernel does not.",
@@ -203,7 +205,7 @@ pub fn sentence(finding: &Finding) -> String {
     }
 }
 
-fn costs(cost: &TranslationCost) -> String {
+fn cost_sentence(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
         OverheadSource::Counters => "counted by the processor",
@@ -235,20 +237,20 @@ fn costs(cost: &TranslationCost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::advise;
+    use super::super::findings::recommend;
     use super::super::findings::tests::{facts, idle, sequential};
     use super::*;
 
     #[test]
     fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
         let facts = facts();
-        insta::assert_snapshot!(text(&facts, &advise(&facts)));
+        insta::assert_snapshot!(advice_text(&facts, &recommend(&facts)));
     }
 
     #[test]
     fn advice_for_a_process_without_gain_proposes_nothing() {
         let facts = sequential();
-        let text = text(&facts, &advise(&facts));
+        let text = advice_text(&facts, &recommend(&facts));
         let end = "Nothing was changed, and nothing needs to be.\n";
         assert!(text.ends_with(end), "{text}");
         let verdict = "it would gain nothing from huge pages.";
@@ -258,7 +260,7 @@ mod tests {
     #[test]
     fn advice_for_an_idle_program_claims_nothing() {
         let facts = idle();
-        let text = text(&facts, &advise(&facts));
+        let text = advice_text(&facts, &recommend(&facts));
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
             words
@@ -273,7 +275,7 @@ mod tests {
     fn lines_fit_into_80_columns() {
         let mut facts = facts();
         facts.surroundings.identity.command = "a\x1b[2Jb\nc".into();
-        let text = text(&facts, &advise(&facts));
+        let text = advice_text(&facts, &recommend(&facts));
         assert!(!text.contains('\x1b'));
         for line in text.lines().filter(|line| !line.starts_with("    ")) {
             assert!(line.chars().count() <= 80, "{line}");

@@ -2,7 +2,7 @@
 
 use super::model::{OpenProcess, TopModel};
 use super::{overview, process, table};
-use crate::text_format;
+use crate::text_format::{clip_printable, wrap_printable};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -41,7 +41,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
             "Terminal too small: at least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed. q quits."
         );
         frame.render_widget(
-            Paragraph::new(text_format::wrapped(&text, usize::from(area.width), 0)),
+            Paragraph::new(wrap_printable(&text, usize::from(area.width), 0)),
             area,
         );
         return;
@@ -63,16 +63,15 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     }
 }
 
-/// The line that says why the figures are old.
 fn stale_notice(model: &TopModel) -> Option<Line<'static>> {
     let why = model.trouble.as_ref()?;
-    let text = text_format::clipped(&format!("NO NEW FIGURES: {why}"), 200);
+    let text = clip_printable(&format!("NO NEW FIGURES: {why}"), 200);
     Some(Line::styled(text, model.theme.warning()))
 }
 
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let head = overview::lines(&model.status).into_iter();
-    let head = head.map(|line| Line::from(model.theme.text(&line)));
+    let head = overview::overview_lines(&model.status).into_iter();
+    let head = head.map(|line| Line::from(model.theme.displayable(&line)));
     let head: Vec<Line<'_>> = stale_notice(model).into_iter().chain(head).collect();
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
@@ -84,16 +83,16 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     draw_table(frame, middle, model);
     let mut lines = vec![Line::styled("Latest decisions", model.theme.heading())];
     let room = usize::from(DECISIONS) - 2;
-    let decisions = overview::decisions(&model.status.manager, room, usize::from(area.width));
-    let decisions = decisions.iter().map(|line| model.theme.text(line));
+    let decisions = overview::decision_lines(&model.status.manager, room, usize::from(area.width));
+    let decisions = decisions.iter().map(|line| model.theme.displayable(line));
     lines.extend(decisions.map(Line::from));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let rows = model.rows();
+    let rows = model.sorted_rows();
     let mut lines = vec![Line::styled(
-        table::header(model.order),
+        table::header_line(model.order),
         model.theme.heading(),
     )];
     if rows.is_empty() {
@@ -104,7 +103,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let selected = model.selected_row();
     let first = (selected + 1).saturating_sub(room);
     for (n, row) in rows.iter().enumerate().skip(first).take(room) {
-        let mut text = model.theme.text(&table::row(row));
+        let mut text = model.theme.displayable(&table::process_line(row));
         let mut style = Style::new();
         if n == selected {
             // A terminal without reversed text needs a mark.
@@ -122,7 +121,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &Open
     match &open.details {
         Some(seen) => {
             let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
-            let text = process::lines(&seen.why, strip, chosen, &model.theme);
+            let text = process::process_lines(&seen.why, strip, chosen, &model.theme);
             // Colour helps with one line: the one that marks huge pages.
             let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
             lines.extend(text.into_iter().enumerate().map(|(n, line)| {
@@ -131,7 +130,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &Open
                     _ if huge(&line) => model.theme.huge_pages(),
                     _ => Style::new(),
                 };
-                Line::styled(model.theme.text(&line), style)
+                Line::styled(model.theme.displayable(&line), style)
             }));
         }
         None => {

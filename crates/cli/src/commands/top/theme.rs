@@ -2,7 +2,6 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What the screen may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theme {
     /// Colours, besides bold and reversed text.
@@ -32,7 +31,6 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Style of what needs attention.
     pub fn warning(self) -> Style {
         self.coloured(Color::Red)
     }
@@ -42,7 +40,7 @@ impl Theme {
     }
 
     /// The text, with ASCII replacements where the terminal can't display Unicode.
-    pub fn text(self, text: &str) -> String {
+    pub fn displayable(self, text: &str) -> String {
         if self.unicode || text.is_ascii() {
             return text.to_owned();
         }

@@ -21,7 +21,6 @@ pub struct RecordingExtent {
     processes: BTreeMap<ProcessId, ProcessExtent>,
 }
 
-/// The extent of one process.
 #[derive(Debug, Default)]
 pub struct ProcessExtent {
     /// Number of its sampling windows.
@@ -52,7 +51,7 @@ impl AddressBlocks {
     }
 
     /// The first address of each block in order, and the bytes per block.
-    pub fn blocks(&self) -> (Vec<u64>, u64) {
+    pub fn block_starts_and_bytes(&self) -> (Vec<u64>, u64) {
         let bytes = HUGE_PAGE_BYTES << self.shift;
         let blocks = self.blocks.iter().map(|block| block * bytes);
         (blocks.collect(), bytes)
@@ -88,7 +87,6 @@ impl RecordingExtent {
         }
     }
 
-    /// The processes that get a map.
     pub fn processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
         if self.processes.len() > MOST_MAPS {
             self.keep_largest(MOST_MAPS);
@@ -111,7 +109,7 @@ mod tests {
         for address in &all {
             addresses.add(*address);
         }
-        let (blocks, bytes) = addresses.blocks();
+        let (blocks, bytes) = addresses.block_starts_and_bytes();
         assert!(blocks.len() <= MOST_BLOCKS);
         assert_eq!(bytes, 8 << 20);
         let all_bytes = all.len() as u64 * HUGE_PAGE_BYTES;

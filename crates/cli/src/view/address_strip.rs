@@ -1,7 +1,7 @@
 //! A process's address space as a strip.
 
 use super::RegionState;
-use super::explanation::state_of;
+use super::explanation::region_state;
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl AddressStrip {
 }
 
 /// The address space of a process in at most this many columns; `None` if it is not managed.
-pub fn strip<M: Machine>(
+pub fn address_strip<M: Machine>(
     manager: &Manager<M>,
     pid: u32,
     most_columns: u16,
@@ -65,14 +65,14 @@ pub fn strip<M: Machine>(
         age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
         source: seen.map(|seen| seen.sample.source),
         columns: seen.map_or_else(Vec::new, |seen| {
-            let state = |region: &RegionSample| state_of(manager.limits(), seen, region, now);
-            columns(&seen.sample.regions, usize::from(most), state)
+            let state = |region: &RegionSample| region_state(manager.limits(), seen, region, now);
+            strip_columns(&seen.sample.regions, usize::from(most), state)
         }),
     })
 }
 
 /// Divides regions in address order into `most` columns of about equal size.
-fn columns(
+fn strip_columns(
     regions: &[RegionSample],
     most: usize,
     state: impl Fn(&RegionSample) -> RegionState,
@@ -132,7 +132,7 @@ mod tests {
     fn every_region_is_in_one_column() {
         let all = regions(&[1, 2, 3, 4, 10, 11, 12]);
         for most in [1, 2, 3, 7, 80] {
-            let strip = columns(&all, most, state);
+            let strip = strip_columns(&all, most, state);
             assert_eq!(strip.len(), most.min(7));
             let sum = |part: fn(&StripColumn) -> u64| strip.iter().map(part).sum::<u64>();
             assert_eq!(sum(|c| c.regions), 7);
@@ -142,13 +142,13 @@ mod tests {
             assert_eq!(strip[0].start, Some(1 << 21));
             assert_eq!(strip[strip.len() - 1].end, Some(13 << 21));
         }
-        assert!(columns(&[], 80, state).is_empty());
+        assert!(strip_columns(&[], 80, state).is_empty());
     }
 
     #[test]
     fn gaps_are_marked() {
         let gaps = |most| -> Vec<bool> {
-            let strip = columns(&regions(&[1, 2, 10, 11]), most, state);
+            let strip = strip_columns(&regions(&[1, 2, 10, 11]), most, state);
             strip.iter().map(|c| c.after_gap).collect()
         };
         assert_eq!(gaps(4), [false, false, true, false]);

@@ -1,6 +1,6 @@
 //! Takes the machine over for the demo and manages the demo's programs.
 
-use super::size::{ReaderSize, SizedReader};
+use super::reader_size::{MeasuredReaderSize, ReaderSize};
 use crate::options;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
@@ -89,18 +89,18 @@ impl DemoMachine {
     }
 
     /// A size of the reader with which huge pages matter on this machine, by measuring.
-    pub fn choose_reader_size(&self) -> Result<SizedReader> {
+    pub fn choose_reader_size(&self) -> Result<MeasuredReaderSize> {
         let memory = system_memory::machine_use()?;
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
-        ReaderSize::choose(free_mib, |size| {
+        ReaderSize::smallest_with_speed_up(free_mib, |size| {
             let hot_mib = size.hot_mib;
             self.touch_memory_once(2 * hot_mib)?;
             let words = format!("reader --mib {hot_mib} --hot-mib {hot_mib} --hot-percent 100");
             let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
             let mut base = RunningProgram::start(&words)?;
             let ratios = (0..TURNS).map(|_| {
-                let base = base.reads_per_s(TRIAL)?;
-                Ok(huge.reads_per_s(TRIAL)? / base)
+                let base = base.measure_reads_per_s(TRIAL)?;
+                Ok(huge.measure_reads_per_s(TRIAL)? / base)
             });
             Ok(median(ratios.collect::<Result<_>>()?))
         })
@@ -112,7 +112,7 @@ impl DemoMachine {
         policy: Option<&str>,
         size: ReaderSize,
     ) -> Result<ReaderSpeed> {
-        let (mib, hot_mib, budget) = (size.mib(), size.hot_mib, size.promotions());
+        let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
         let hot_percent = ReaderSize::HOT_PERCENT;
         let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");
         let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
@@ -149,8 +149,8 @@ impl DemoMachine {
         }
         let (mut rates, mut huge_rates) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            rates.push(program.reads_per_s(TURN)?);
-            huge_rates.push(huge.reads_per_s(TURN)?);
+            rates.push(program.measure_reads_per_s(TURN)?);
+            huge_rates.push(huge.measure_reads_per_s(TURN)?);
         }
         let all_huge = median(huge_rates);
         Ok(ReaderSpeed {
@@ -158,7 +158,7 @@ impl DemoMachine {
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,
             promoted_hot,
-            huge_shares: shares(&huge_regions),
+            huge_shares: huge_share_per_column(&huge_regions),
         })
     }
 
@@ -202,7 +202,7 @@ impl DemoMachine {
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<(Journal, Duration)> {
-        let policy = options::policy(policy, &settings)?;
+        let policy = options::policy_by_name(policy, &settings)?;
         // No policy of the demo needs overhead, which takes hardware counters or measured walk
         // costs.
         let means = self.0.kernel_backend()?;
@@ -224,7 +224,7 @@ impl DemoMachine {
 const COLUMNS: usize = 48;
 
 /// The share of huge regions in each column.
-fn shares(huge_regions: &[bool]) -> Vec<f64> {
+fn huge_share_per_column(huge_regions: &[bool]) -> Vec<f64> {
     let each = huge_regions.len().div_ceil(COLUMNS).max(1);
     let columns = huge_regions.chunks(each);
     let share =
@@ -293,7 +293,7 @@ impl RunningProgram {
     }
 
     /// Reads per second of the reader, measured over one turn.
-    fn reads_per_s(&mut self, turn: Duration) -> Result<f64> {
+    fn measure_reads_per_s(&mut self, turn: Duration) -> Result<f64> {
         self.send("go")?;
         std::thread::sleep(turn);
         let said = self.send_and_read_reply("stop")?;

@@ -9,17 +9,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// A type that a key's value can have.
 pub(super) trait ConfigValue: Sized {
     /// Reads a value. The error says what is allowed, worded to follow "must be".
-    fn read(value: &DeValue<'_>) -> Result<Self, String>;
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
 }
 
-fn text<'v>(value: &'v DeValue<'_>, allowed: &str) -> Result<&'v str, String> {
+fn string_or<'v>(value: &'v DeValue<'_>, allowed: &str) -> Result<&'v str, String> {
     value.as_str().ok_or_else(|| allowed.to_owned())
 }
 
-fn whole(value: &DeValue<'_>) -> Option<u64> {
+fn unsigned_integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
@@ -28,8 +27,8 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
         impl ConfigValue for $kind {
-            fn read(value: &DeValue<'_>) -> Result<Self, String> {
-                whole(value)
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                unsigned_integer(value)
                     .and_then(|number| Self::try_from(number).ok())
                     .ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
             }
@@ -40,10 +39,10 @@ macro_rules! whole_numbers {
 whole_numbers!(u16, u32, u64, usize);
 
 impl ConfigValue for f64 {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let number = match value {
             DeValue::Float(float) => float.as_str().parse().ok(),
-            DeValue::Integer(_) => whole(value).map(|number| number as Self),
+            DeValue::Integer(_) => unsigned_integer(value).map(|number| number as Self),
             _ => None,
         };
         number
@@ -56,8 +55,8 @@ impl ConfigValue for f64 {
 macro_rules! checked_numbers {
     ($($kind:ty: $number:ty => $make:path),* $(,)?) => {$(
         impl ConfigValue for $kind {
-            fn read(value: &DeValue<'_>) -> Result<Self, String> {
-                $make(<$number>::read(value)?).map_err(|error| error.allowed.to_owned())
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                $make(<$number>::from_toml(value)?).map_err(|error| error.allowed.to_owned())
             }
         }
     )*};
@@ -73,9 +72,9 @@ checked_numbers!(
 );
 
 impl ConfigValue for String {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "a non-empty string in quotation marks";
-        match text(value, allowed)? {
+        match string_or(value, allowed)? {
             "" => Err(allowed.to_owned()),
             text => Ok(text.to_owned()),
         }
@@ -83,20 +82,19 @@ impl ConfigValue for String {
 }
 
 impl ConfigValue for Duration {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = r#"a time with its unit, such as "500 ms", "30 s" or "5 min""#;
-        humantime::parse_duration(text(value, allowed)?).map_err(|_| allowed.to_owned())
+        humantime::parse_duration(string_or(value, allowed)?).map_err(|_| allowed.to_owned())
     }
 }
 
-/// An amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySize(pub(super) u64);
 
 impl ConfigValue for MemorySize {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = r#"a size with its unit, such as "64 MiB" or "4 GiB""#;
-        let text = text(value, allowed)?;
+        let text = string_or(value, allowed)?;
         let has_unit = text.contains(char::is_alphabetic);
         let size = text.parse::<ByteSize>().ok().filter(|_| has_unit);
         size.map(|size| Self(size.as_u64()))
@@ -105,30 +103,28 @@ impl ConfigValue for MemorySize {
 }
 
 impl ConfigValue for PathBuf {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
-        let path = Some(Self::from(text(value, allowed)?));
+        let path = Some(Self::from(string_or(value, allowed)?));
         path.filter(|path| path.is_absolute())
             .ok_or_else(|| allowed.to_owned())
     }
 }
 
 impl ConfigValue for GlobPattern {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "a pattern, such as \"redis-*\"";
-        let pattern = text(value, allowed)?.parse::<Self>();
+        let pattern = string_or(value, allowed)?.parse::<Self>();
         pattern.map_err(|error| format!("{allowed} ({error})"))
     }
 }
 
-/// A choice between words.
 pub trait KeywordValue: Copy + 'static {
-    /// Each word and what it stands for.
     const WORDS: &'static [(&'static str, Self)];
 }
 
 impl<T: KeywordValue> ConfigValue for T {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let found = value.as_str();
         let word = Self::WORDS.iter().find(|(word, _)| found == Some(word));
         word.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -153,7 +149,7 @@ mod tests {
 
     fn read<T: ConfigValue>(text: &str) -> Option<T> {
         let value = DeValue::parse(text).expect("valid TOML");
-        T::read(value.get_ref()).ok()
+        T::from_toml(value.get_ref()).ok()
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub struct ReaderSize {
 
 /// What huge pages bring to a reader of a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SizedReader {
+pub struct MeasuredReaderSize {
     pub size: ReaderSize,
     /// Speed with all of its hot memory huge over that under base pages.
     pub speed_up: f64,
@@ -28,28 +28,28 @@ impl ReaderSize {
 
     /// All of its memory, in MiB. What is not hot is for promotions that miss the hot part: a
     /// little more than they are, because some regions are passed over.
-    pub fn mib(self) -> u64 {
+    pub fn total_mib(self) -> u64 {
         self.hot_mib / 8 * 17
     }
 
     /// Promotions that make the hot part huge.
-    pub fn promotions(self) -> u64 {
+    pub fn hot_regions(self) -> u64 {
         self.hot_mib / 2
     }
 
     /// Memory that the demo needs, in MiB: two readers run side by side.
     fn needed_mib(self) -> u64 {
-        2 * self.mib()
+        2 * self.total_mib()
     }
 
     /// The smallest size with which huge pages bring enough, or the one with which they bring most.
     /// `measure` returns the speed-up for a size. At most half of the free memory is used.
-    pub fn choose(
+    pub fn smallest_with_speed_up(
         free_mib: u64,
         mut measure: impl FnMut(Self) -> Result<f64>,
-    ) -> Result<SizedReader> {
+    ) -> Result<MeasuredReaderSize> {
         let [smallest, larger @ ..] = Self::TRIED_MIB.map(|hot_mib| Self { hot_mib });
-        let mut best = SizedReader {
+        let mut best = MeasuredReaderSize {
             size: smallest,
             speed_up: measure(smallest)?,
         };
@@ -60,7 +60,7 @@ impl ReaderSize {
             }
             let speed_up = measure(size)?;
             if speed_up > best.speed_up {
-                best = SizedReader { size, speed_up };
+                best = MeasuredReaderSize { size, speed_up };
             }
         }
         Ok(best)
@@ -79,7 +79,7 @@ mod tests {
             let mut known = known.filter(|(hot_mib, _)| **hot_mib == size.hot_mib);
             Ok(known.next().map_or(f64::NAN, |(_, speed_up)| speed_up))
         };
-        let found = ReaderSize::choose(free_mib, measure).expect("nothing fails");
+        let found = ReaderSize::smallest_with_speed_up(free_mib, measure).expect("nothing fails");
         (found.size.hot_mib, found.speed_up)
     }
 

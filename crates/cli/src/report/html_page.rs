@@ -1,12 +1,12 @@
 //! A report as one self-contained page of HTML: it needs no network and no other file.
 
-use super::figures::RecordingReport;
+use super::recording_report::RecordingReport;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-pub fn page(report: &RecordingReport) -> serde_json::Result<String> {
+pub fn html_page(report: &RecordingReport) -> serde_json::Result<String> {
     let json = serde_json::to_string(report)?;
     // Escaped, so that names chosen by users can't end the script.
     let json = json.replace('<', "\\u003c");

@@ -3,8 +3,8 @@
 //! Not by derived deserialization: the user sees all mistakes at once, each with its key and its
 //! position, in our own words.
 
-use super::error::{ConfigProblems, line_of, position};
-use super::value::ConfigValue;
+use super::config_value::ConfigValue;
+use super::error::{ConfigProblems, line_and_column, line_text_at};
 use hawkeye_policy::SettingError;
 use std::ops::Range;
 use toml::Spanned;
@@ -12,7 +12,6 @@ use toml::de::{DeTable, DeValue};
 
 /// What reading yields besides the values.
 pub(super) struct ProblemLog<'t> {
-    /// Name of the file in errors.
     name: &'t str,
     text: &'t str,
     /// The mistakes, each with its byte offset.
@@ -45,7 +44,7 @@ pub(super) fn parse_config_text<'t, R>(
     };
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        let line = line_of(text, at);
+        let line = line_text_at(text, at);
         let what = format!("is not valid TOML: {}, in {line}", error.message());
         log.add_problem(at, "this", &what);
     });
@@ -72,13 +71,12 @@ pub(super) fn parse_config_text<'t, R>(
 
 impl ProblemLog<'_> {
     fn add_problem(&mut self, at: usize, key: &str, message: &str) {
-        let (line, column) = position(self.text, at);
+        let (line, column) = line_and_column(self.text, at);
         let problem = format!("{}:{line}:{column}: {key} {message}", self.name);
         self.problems.push((at, problem));
     }
 
-    /// The text of a value, if it is short.
-    fn value_text(&self, span: Range<usize>) -> String {
+    fn shortened_value(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
         let first: String = text
@@ -100,7 +98,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
         }
     }
 
-    fn value_of(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
+    fn request_value(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
         self.requested_keys.push(key);
         let full = self.full_key(key);
         self.log.keys.push(full);
@@ -109,8 +107,8 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     /// Reads a value; `None` where it is missing or wrong.
     pub(super) fn optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
-        let value = self.value_of(key)?;
-        T::read(value.get_ref())
+        let value = self.request_value(key)?;
+        T::from_toml(value.get_ref())
             .map_err(|allowed| self.report_invalid(key, &allowed))
             .ok()
     }
@@ -120,25 +118,25 @@ impl<'l, 't> ConfigTable<'l, 't> {
     }
 
     pub(super) fn report_invalid(&mut self, key: &'static str, allowed: &str) {
-        let found = self.log.value_text(self.span(key));
+        let found = self.log.shortened_value(self.value_span(key));
         self.report_problem(key, format!("must be {allowed}, not {found}"));
     }
 
     /// Reports a mistake in this table: at `key` where that is set.
     pub(super) fn report_problem(&mut self, key: &'static str, message: String) {
         self.log
-            .add_problem(self.span(key).start, &self.full_key(key), &message);
+            .add_problem(self.value_span(key).start, &self.full_key(key), &message);
     }
 
     /// Position of a key's value; that of this table where the key is missing.
-    fn span(&self, key: &str) -> Range<usize> {
+    fn value_span(&self, key: &str) -> Range<usize> {
         let value = self.table.and_then(|table| table.get(key));
         value.map_or(self.at..self.at, Spanned::span)
     }
 
     /// Unwraps a checked setting. `keys` are the keys that it was made from, each with its name in
     /// errors.
-    pub(super) fn unwrap_setting<T>(
+    pub(super) fn value_or_report<T>(
         &mut self,
         made: Result<T, SettingError>,
         keys: &[(&str, &'static str)],
@@ -164,33 +162,31 @@ impl<'l, 't> ConfigTable<'l, 't> {
         None
     }
 
-    /// Whether a key is set, correctly or not.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    pub(super) fn section<R>(
+    pub(super) fn read_table<R>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
     ) -> R {
-        let value = self.value_of(key);
+        let value = self.request_value(key);
         let table = value.and_then(|value| value.get_ref().as_table());
         if value.is_some() && table.is_none() {
             self.report_invalid(key, "a table");
         }
         let path = self.full_key(key);
         let at = value.map_or(self.at, |value| value.span().start);
-        self.descend(path, at, table, read)
+        self.read_inner_table(path, at, table, read)
     }
 
-    /// Reads each table of an array of tables (`[[full_key]]`).
-    pub(super) fn sections<R>(
+    pub(super) fn read_table_array<R>(
         &mut self,
         key: &'static str,
         mut read: impl FnMut(&mut ConfigTable<'_, 't>) -> R,
     ) -> Vec<R> {
-        let Some(value) = self.value_of(key) else {
+        let Some(value) = self.request_value(key) else {
             return Vec::new();
         };
         let Some(array) = value.get_ref().as_array() else {
@@ -209,12 +205,12 @@ impl<'l, 't> ConfigTable<'l, 't> {
                 let message = format!("must be a table with the header [[{key}]]");
                 self.log.add_problem(at, &path, &message);
             }
-            all.push(self.descend(path, at, table, &mut read));
+            all.push(self.read_inner_table(path, at, table, &mut read));
         }
         all
     }
 
-    fn descend<R>(
+    fn read_inner_table<R>(
         &mut self,
         path: String,
         at: usize,

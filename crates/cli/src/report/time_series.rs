@@ -5,7 +5,6 @@ use std::time::Duration;
 
 pub const MOST_POINTS: usize = 300;
 
-/// A figure while it is averaged over time spans.
 #[derive(Clone, Debug)]
 pub struct SeriesBuilder {
     span_s: f64,
@@ -20,7 +19,7 @@ pub struct TimeSeries {
 }
 
 impl SeriesBuilder {
-    pub fn over(length: Duration) -> Self {
+    pub fn for_length(length: Duration) -> Self {
         Self {
             span_s: (length.as_secs_f64() / MOST_POINTS as f64).max(f64::MIN_POSITIVE),
             sums: vec![(0.0, 0.0, 0); MOST_POINTS],
@@ -41,15 +40,19 @@ impl SeriesBuilder {
     pub fn finish(self) -> TimeSeries {
         let mut series = TimeSeries::default();
         for (times, sum, count) in self.sums.into_iter().filter(|(_, _, count)| *count > 0) {
-            series.at_s.push(round(times / f64::from(count)));
-            series.value.push(round(sum / f64::from(count)));
+            series
+                .at_s
+                .push(round_to_thousandths(times / f64::from(count)));
+            series
+                .value
+                .push(round_to_thousandths(sum / f64::from(count)));
         }
         series
     }
 }
 
 /// Rounds to a thousandth; more digits only make files longer.
-fn round(value: f64) -> f64 {
+fn round_to_thousandths(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 

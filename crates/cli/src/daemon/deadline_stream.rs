@@ -14,7 +14,6 @@ pub struct DeadlineStream<S> {
 }
 
 impl<S: AsFd> DeadlineStream<S> {
-    /// Sets the deadline to `limit` from now.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -22,12 +21,11 @@ impl<S: AsFd> DeadlineStream<S> {
         }
     }
 
-    /// Restarts the time limit.
-    pub fn extend(&mut self, limit: Duration) {
+    pub fn restart_limit(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
     }
 
-    fn wait_ready(&mut self) -> io::Result<&mut S> {
+    fn with_time_left(&mut self) -> io::Result<&mut S> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -42,13 +40,13 @@ impl<S: AsFd> DeadlineStream<S> {
 
 impl<S: AsFd + Read> Read for DeadlineStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait_ready()?.read(buffer)
+        self.with_time_left()?.read(buffer)
     }
 }
 
 impl<S: AsFd + Write> Write for DeadlineStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.wait_ready()?.write(bytes)
+        self.with_time_left()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

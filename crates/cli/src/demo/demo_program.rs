@@ -69,7 +69,7 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
     for page in 0..memory.words / DemoMemory::PAGE_WORDS {
         memory.write(page * DemoMemory::PAGE_WORDS, page as u64 + 1);
     }
-    print_line(format_args!("{:#x}", memory.start()))?;
+    print_line(format_args!("{:#x}", memory.start_address()))?;
     let hot = ((hot_mib << 20) / 8).min(memory.words);
     let cold = memory.words - hot;
     let threshold = match (hot, cold) {
@@ -77,8 +77,8 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
         (_, 0) => 1 << 32,
         _ => (hot_percent.min(100) << 32) / 100,
     };
-    let told = command_lines();
-    let mut random = Random(1);
+    let told = read_commands_in_thread();
+    let mut random = Xorshift(1);
     loop {
         match told.recv().as_deref() {
             Ok("go") => {}
@@ -95,7 +95,7 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
                 } else {
                     (0, cold)
                 };
-                random.mix(memory.read(begin + below(drawn, words)));
+                random.mix_in(memory.read(begin + scale_below(drawn, words)));
             }
             reads += BATCH as u64;
             match told.try_recv() {
@@ -115,8 +115,8 @@ fn run_bloated_program(mut memory: DemoMemory, used_pages: usize) -> Result<()> 
     for page in &used {
         memory.write(page * DemoMemory::PAGE_WORDS, *page as u64 + 1);
     }
-    print_line(format_args!("{:#x}", memory.start()))?;
-    let told = command_lines();
+    print_line(format_args!("{:#x}", memory.start_address()))?;
+    let told = read_commands_in_thread();
     while let Ok(word) = told.recv() {
         if word != "verify" {
             bail!("unknown command {word:?}: expected verify");
@@ -141,7 +141,7 @@ fn print_line(line: std::fmt::Arguments<'_>) -> Result<()> {
 }
 
 /// The commands, line by line, until standard input ends.
-fn command_lines() -> Receiver<String> {
+fn read_commands_in_thread() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -154,9 +154,9 @@ fn command_lines() -> Receiver<String> {
 }
 
 /// An xorshift64* generator.
-struct Random(u64);
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -166,13 +166,13 @@ impl Random {
 
     /// Makes the next number depend on what was read, as when pointers are followed. Otherwise the
     /// processor would overlap page walks of several reads.
-    fn mix(&mut self, value: u64) {
+    fn mix_in(&mut self, value: u64) {
         self.0 = (self.0 ^ value).max(1);
     }
 }
 
 /// A number below `bound`, which is over 0, from the high bits of a random number.
-fn below(random: u64, bound: usize) -> usize {
+fn scale_below(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
@@ -204,7 +204,7 @@ impl DemoMemory {
         })
     }
 
-    fn start(&self) -> usize {
+    fn start_address(&self) -> usize {
         self.start.as_ptr() as usize
     }
 

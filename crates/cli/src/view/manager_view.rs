@@ -1,6 +1,6 @@
 //! The state of management.
 
-use super::explanation::state_of;
+use super::explanation::region_state;
 use super::{
     BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionState, ReserveStatus,
@@ -11,7 +11,6 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Derives the state of a manager, and explanations.
 #[derive(Default)]
 pub struct ManagerView {
     gains: HashMap<ProcessId, CachedPromotionGain>,
@@ -29,14 +28,13 @@ impl CachedPromotionGain {
     /// 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
-    /// Whether the figure is still valid `now`, for the sample of that time.
     fn is_valid(&self, sampled_at: Duration, now: Duration) -> bool {
         self.sampled_at == sampled_at && now.saturating_sub(self.reckoned_at) < Self::HOLDS
     }
 }
 
 impl ManagerView {
-    pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
+    pub fn manager_status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
         let now = manager.machine().now();
         let seen = manager.last_samples();
         self.gains
@@ -48,7 +46,7 @@ impl ManagerView {
         let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
-            self.process(manager, *process, pace)
+            self.process_status(manager, *process, pace)
         };
         ManagerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -60,21 +58,20 @@ impl ManagerView {
                 .budget_waits()
                 .map(|wait| BudgetWaitStatus::new(&wait, now))
                 .collect(),
-            memory: memory(manager),
+            memory: memory_status(manager),
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
-            reserve: reserve(manager),
+            reserve: reserve_status(manager),
             pace,
             managed: manager.processes().len(),
             not_answering: manager.unresponsive_processes().len(),
             processes: largest.iter().map(status).collect(),
-            latest: decisions(manager),
+            latest: latest_decisions(manager),
         }
     }
 
-    /// One process, with the rates of recent actions on it.
-    pub(super) fn process<M: Machine>(
+    pub(super) fn process_status<M: Machine>(
         &mut self,
         manager: &Manager<M>,
         process: ProcessId,
@@ -97,7 +94,7 @@ impl ManagerView {
             rss_bytes: footprint.rss_bytes,
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
-            gain_percent: self.gain_percent(manager, process),
+            gain_percent: self.cached_gain_percent(manager, process),
             bloat_bytes: seen.zero_bytes_in_huge_pages(process),
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
@@ -119,7 +116,11 @@ impl ManagerView {
 
     /// What a process would save if everything that may be promoted were huge. The figure may be
     /// some seconds old.
-    fn gain_percent(&mut self, manager: &Manager<impl Machine>, process: ProcessId) -> Option<f64> {
+    fn cached_gain_percent(
+        &mut self,
+        manager: &Manager<impl Machine>,
+        process: ProcessId,
+    ) -> Option<f64> {
         let seen = manager.last_samples().sample(process)?;
         let now = manager.machine().now();
         let known = self.gains.get(&process);
@@ -127,7 +128,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            state_of(manager.limits(), seen, region, now) == RegionState::Candidate
+            region_state(manager.limits(), seen, region, now) == RegionState::Candidate
         };
         let gain = CachedPromotionGain {
             reckoned_at: now,
@@ -140,7 +141,7 @@ impl ManagerView {
     }
 }
 
-fn reserve<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
+fn reserve_status<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
     let state = manager.machine().reserve();
     ReserveStatus {
         held_bytes: u64::from(state.held) * HUGE_PAGE_BYTES,
@@ -152,8 +153,7 @@ fn reserve<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
     }
 }
 
-/// The latest decisions, oldest first.
-fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
+fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
     let newest_first = manager.journal().entries().rev();
     let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));
     let mut latest: Vec<DecisionView> = decided
@@ -173,7 +173,7 @@ fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
     latest
 }
 
-fn memory<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
+fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
     let memory = manager.memory()?;
     let groups = memory.groups.iter().map(|group| GroupStatus {
         name: group.name.clone(),
