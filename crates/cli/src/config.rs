@@ -36,7 +36,7 @@ use hawkeye_policy::{
 };
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -214,8 +214,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let group_watermarks = top.read_table("memory", |s| read_memory_limits(s, &mut settings));
     let linux = top.read_table("linux", |s| read_linux_settings(s, &settings));
     let ingens = top.read_table("ingens", read_ingens_settings);
-    let mut unmatched = UnmatchedAction::default();
-    let selection = top.read_table("selection", |s| read_selection(s, &mut unmatched));
+    let (unmatched, selection) = top.read_table("selection", read_selection);
     let (mode, mut fill) = top.read_table("fault_ahead", read_prefault_settings);
     // A key of its own overrides the profile.
     let default_rules = ProcessRules {
@@ -225,8 +224,18 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     };
     let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
     let rules = rules.with_default_rules(default_rules);
-    let policy = policy.unwrap_or_else(|| default_policy_for_rules(&rules).to_owned());
-    fill.mode = mode.unwrap_or_else(|| default_prefault_mode_for_rules(&rules));
+    let any = |kind: fn(&ProcessRules) -> bool| rules.process_rules().any(|rules| kind(&rules));
+    // Rules keep processes of the profile `guard` from the policy of others.
+    let most = if any(|rules| rules.promotes) {
+        Profile::Balanced
+    } else {
+        Profile::Guard
+    };
+    let policy = policy.unwrap_or_else(|| most.policy().to_owned());
+    fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {
+        true => PrefaultMode::Auto,
+        false => PrefaultMode::Off,
+    });
     if rules.want_warm_starts() && fill.mode == PrefaultMode::Off {
         let why = "uses `warm`, for which mode under [fault_ahead] must not be \"off\"";
         top.report_problem("rule", why.into());
@@ -257,45 +266,20 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     }
 }
 
-/// The policy for processes of several profiles. Rules keep those of `guard` from it.
-fn default_policy_for_rules(rules: &Rules) -> &'static str {
-    match rules.process_rules().any(|rules| rules.promotes) {
-        true => Profile::Balanced.policy(),
-        false => Profile::Guard.policy(),
-    }
-}
-
-fn default_prefault_mode_for_rules(rules: &Rules) -> PrefaultMode {
-    match rules.process_rules().any(|rules| rules.prefaults) {
-        true => PrefaultMode::Auto,
-        false => PrefaultMode::Off,
-    }
-}
-
 fn read_sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     let wanted = Settings {
         period: s.or_default("period", settings.period),
         window: s.or_default("window", settings.window),
         ..*settings
     };
-    let keys = [("window (s)", "window"), ("period (s)", "period")];
-    *settings = s
-        .value_or_report(wanted.check(), &keys)
-        .unwrap_or(*settings);
+    *settings = s.value_or_report(wanted.check()).unwrap_or(*settings);
     settings.average = s.or_default("newest_weight", settings.average);
     let usual = SamplingPace::default();
     let pace = SamplingPace::new(
         s.or_default("slowdown_percent", usual.slowdown_percent()),
         s.or_default("cpu_share_percent", usual.cpu_share_percent()),
     );
-    let keys = [
-        ("slowdown by sampling (%)", "slowdown_percent"),
-        (
-            "sampling's share of the CPU budget (%)",
-            "cpu_share_percent",
-        ),
-    ];
-    settings.pace = s.value_or_report(pace, &keys).unwrap_or_default();
+    settings.pace = s.value_or_report(pace).unwrap_or_default();
 }
 
 fn read_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
@@ -305,8 +289,7 @@ fn read_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.rate = s.optional("promotions_per_s");
     let usual = settings.reserve.bytes();
     let MemorySize(bytes) = s.or_default("reserve", MemorySize(usual));
-    let keys = [("reserve (bytes)", "reserve")];
-    let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes), &keys);
+    let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes));
     settings.reserve = reserve.unwrap_or_default();
 }
 
@@ -314,8 +297,7 @@ fn read_memory_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> W
     settings.watermarks = read_watermarks(s);
     let limit = s.or_default("pressure_limit_percent", settings.pressure_limit_percent);
     let guard = MemoryGuard::new(settings.watermarks, limit);
-    let keys = [("memory pressure limit (%)", "pressure_limit_percent")];
-    if s.value_or_report(guard, &keys).is_some() {
+    if s.value_or_report(guard).is_some() {
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.or_default("bloat_pages", settings.bloat);
@@ -326,28 +308,17 @@ fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let usual = Watermarks::default();
     let high = s.or_default("high_percent", usual.high_percent());
     let low = s.or_default("low_percent", usual.low_percent());
-    let keys = [
-        ("high watermark (%)", "high_percent"),
-        ("low watermark (%)", "low_percent"),
-    ];
-    s.value_or_report(Watermarks::new(high, low), &keys)
+    s.value_or_report(Watermarks::new(high, low))
         .unwrap_or_default()
 }
 
 fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
-    let utilisation = s.or_default(
-        "utilisation_percent",
-        IngensSettings::DEFAULT_UTILISATION_PERCENT,
-    );
+    let utilisation = IngensSettings::DEFAULT_UTILISATION_PERCENT;
     let wanted = IngensSettings::new(
-        utilisation,
+        s.or_default("utilisation_percent", utilisation),
         s.or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
     );
-    let keys = [
-        ("utilisation (%)", "utilisation_percent"),
-        ("fragmentation index", "fmfi_switch"),
-    ];
-    s.value_or_report(wanted, &keys).unwrap_or_default()
+    s.value_or_report(wanted).unwrap_or_default()
 }
 
 fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
@@ -374,24 +345,16 @@ fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> Linu
     }
 }
 
-fn read_selection(
-    s: &mut ConfigTable<'_, '_>,
-    unmatched: &mut UnmatchedAction,
-) -> ProcessSelection {
+fn read_selection(s: &mut ConfigTable<'_, '_>) -> (UnmatchedAction, ProcessSelection) {
     let usual = ProcessSelection::default();
-    *unmatched = s.or_default("unmatched", *unmatched);
+    let unmatched = s.or_default("unmatched", UnmatchedAction::default());
     let MemorySize(min_resident) = s.or_default("min_resident", MemorySize(usual.joins_at_bytes()));
     let made = ProcessSelection::new(
         min_resident,
         s.or_default("look_every", usual.scan_interval()),
         s.or_default("max_processes", usual.max_processes()),
     );
-    let keys = [
-        (ProcessSelection::MIN_RESIDENT, "min_resident"),
-        (ProcessSelection::LOOK_EVERY, "look_every"),
-        (ProcessSelection::MAX_PROCESSES, "max_processes"),
-    ];
-    s.value_or_report(made, &keys).unwrap_or_default()
+    (unmatched, s.value_or_report(made).unwrap_or_default())
 }
 
 fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
@@ -399,23 +362,22 @@ fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     let address = listen.parse::<SocketAddr>().ok();
     let local = address.filter(|address| address.ip().is_loopback());
     if local.is_none() {
-        let example = SocketAddr::from((Ipv4Addr::LOCALHOST, 9754));
-        let allowed = format!("a loopback address with its port, such as \"{example}\"");
-        s.report_invalid("listen", &allowed);
+        s.report_invalid(
+            "listen",
+            "a loopback address with its port, such as \"127.0.0.1:9754\"",
+        );
     }
     local
 }
 
 fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
-    let (path, most_bytes) =
-        read_path_and_max_size(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
-    path.map(|path| JournalSettings { path, most_bytes })
+    let found = read_path_and_max_size(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
+    found.map(|(path, most_bytes)| JournalSettings { path, most_bytes })
 }
 
 fn read_recording_target(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
-    let (path, most_bytes) =
-        read_path_and_max_size(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
-    path.map(|folder| RecordingTarget::Folder { folder, most_bytes })
+    let found = read_path_and_max_size(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
+    found.map(|(folder, most_bytes)| RecordingTarget::Folder { folder, most_bytes })
 }
 
 fn read_path_and_max_size(
@@ -423,30 +385,27 @@ fn read_path_and_max_size(
     key: &'static str,
     usual_bytes: u64,
     (least_bytes, least): (u64, &str),
-) -> (Option<PathBuf>, u64) {
+) -> Option<(PathBuf, u64)> {
     let path = s.optional(key);
     let MemorySize(most_bytes) = s.or_default("max_size", MemorySize(usual_bytes));
     if most_bytes < least_bytes {
         s.report_invalid("max_size", &format!("at least {least:?}"));
     }
     if s.is_set("max_size") && !s.is_set(key) {
-        s.report_problem(
-            "max_size",
-            format!("has no effect without {key}; set {key}, or remove this key"),
-        );
+        let why = format!("has no effect without {key}; set {key}, or remove this key");
+        s.report_problem("max_size", why);
     }
-    (path, most_bytes)
+    path.map(|path| (path, most_bytes))
 }
 
 /// The settings, and their mode if it is set.
 fn read_prefault_settings(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
-    let usual = PrefaultSettings::default();
     let mode = s.optional("mode");
     let settings = PrefaultSettings {
-        mode: usual.mode,
+        mode: PrefaultMode::default(),
         rate: s.optional("regions_per_s"),
         threads: s.optional("threads"),
-        huge_faults: s.or_default("huge_faults", usual.huge_faults),
+        huge_faults: s.or_default("huge_faults", false),
     };
     (mode, settings)
 }
@@ -464,13 +423,9 @@ fn read_prezeroing_settings(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let pages = s.or_default("pages_per_s", usual.bounds.half_busy_rate());
     let most = s.or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
     let bounds = ZeroingBounds::new(pages, most);
-    let keys = [
-        (ZeroingBounds::USUAL, "pages_per_s"),
-        (ZeroingBounds::MOST, "most_pages_per_s"),
-    ];
     PrezeroingSettings {
         paced: s.or_default("mode", usual.paced),
-        bounds: s.value_or_report(bounds, &keys).unwrap_or_default(),
+        bounds: s.value_or_report(bounds).unwrap_or_default(),
         idle_only: s.or_default("idle_only", usual.idle_only),
     }
 }

@@ -13,7 +13,8 @@
 //!                          disk  <-- journal_file <-- (thread) journal_writer <+
 //! ```
 //! Clients may be slow or hostile. `acceptor` limits connections and threads, per user and in
-//! total. `deadline_stream` limits the time of each client; readers limit the bytes that they accept.
+//! total. `deadline_stream` limits the time of each client; readers limit the bytes that they
+//! accept.
 
 mod acceptor;
 pub mod client;
@@ -103,8 +104,8 @@ impl DaemonServices {
         &self.config
     }
 
-    /// Answers waiting requests and writes the journal; called between steps. `daemon` has the parts
-    /// of the status that neither the manager nor this knows.
+    /// Answers waiting requests and writes the journal; called between steps. `daemon` has the
+    /// parts of the status that neither the manager nor this knows.
     pub fn answer_requests(&mut self, manager: &mut Manager<LinuxMachine>, daemon: &DaemonStatus) {
         let Self {
             calls,

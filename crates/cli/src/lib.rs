@@ -24,6 +24,7 @@
 // `output::print_to_stdout` is the only way to standard output.
 #![deny(clippy::print_stdout)]
 
+mod background_writer;
 mod commands;
 mod config;
 mod daemon;

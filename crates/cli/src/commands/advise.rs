@@ -21,7 +21,7 @@ use crate::progress::StatusLine;
 use anyhow::Result;
 use clap::Args;
 use facts::AdviceFacts;
-use finding::{Finding, Recommendation};
+use finding::Recommendation;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -55,10 +55,12 @@ pub struct AdviseOptions {
 }
 
 fn parse_measuring_seconds(text: &str) -> Result<f64, String> {
-    let seconds: Option<f64> = text.trim().parse().ok();
-    seconds
-        .filter(|seconds| (1.0..=3600.0).contains(seconds))
-        .ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
+    let seconds = text
+        .trim()
+        .parse()
+        .ok()
+        .filter(|s| (1.0..=3600.0).contains(s));
+    seconds.ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
 }
 
 #[derive(Serialize)]
@@ -66,15 +68,8 @@ struct AdviceReport<'a> {
     #[serde(flatten)]
     advice: &'a Recommendation,
     sentences: Vec<String>,
-    // The facts, without the list of single regions.
-    pid: u32,
-    measured_s: f64,
-    base_regions: usize,
-    huge_regions: u64,
-    surroundings: &'a hawkeye_linux::processes::huge_page_context::HugePageContext,
-    first_touch: &'a crate::first_touch::FirstTouchPlan,
-    memory: &'a hawkeye_policy::MemoryUse,
-    cgroup: &'a Option<facts::CgroupFacts>,
+    #[serde(flatten)]
+    facts: &'a AdviceFacts,
 }
 
 impl AdviseOptions {
@@ -86,24 +81,12 @@ impl AdviseOptions {
         line.clear();
         let facts = facts?;
         let advice = findings::recommend(&facts);
-        let report = advice_report(&facts, &advice);
+        let report = AdviceReport {
+            advice: &advice,
+            sentences: advice.findings.iter().map(text::finding_sentence).collect(),
+            facts: &facts,
+        };
         client::print_text_or_json(self.json, &report, |_| text::advice_text(&facts, &advice))?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn advice_report<'a>(facts: &'a AdviceFacts, advice: &'a Recommendation) -> AdviceReport<'a> {
-    let sentence = |finding: &Finding| text::finding_sentence(finding);
-    AdviceReport {
-        sentences: advice.findings.iter().map(sentence).collect(),
-        advice,
-        pid: facts.pid,
-        measured_s: facts.seconds,
-        base_regions: facts.regions.len(),
-        huge_regions: facts.huge_regions,
-        surroundings: &facts.surroundings,
-        first_touch: &facts.first_touch,
-        memory: &facts.memory,
-        cgroup: &facts.cgroup,
     }
 }

@@ -58,15 +58,20 @@ impl DemoOptions {
     }
 }
 
+/// Prints a text at once, so that the user sees progress.
+macro_rules! say {
+    ($($format:tt)*) => { output::print_to_stdout(&format!($($format)*))? };
+}
+
 fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
-    output::print_to_stdout("1. Hot memory at high addresses\n")?;
+    say!("1. Hot memory at high addresses\n");
     let chosen = machine.choose_reader_size()?;
     let size = chosen.size;
     let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
     let (hot_percent, speed_up) = (ReaderSize::HOT_PERCENT, chosen.speed_up);
-    output::print_to_stdout(&format!(
+    say!(
         "Huge pages make dependent random reads of {hot_mib} MiB {speed_up:.2} times as fast here.\nA program maps {mib} MiB; {hot_percent} % of such reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
-    ))?;
+    );
     machine.touch_memory_once(2 * mib)?;
     let (mut systems, mut drawings) = (Vec::new(), Vec::new());
     let mut base = None;
@@ -78,16 +83,13 @@ fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         let rate = speed.relative * base.million_reads_per_s_all_huge;
         let times = speed.relative / base.relative;
         let (promoted, hot) = (speed.promoted, speed.promoted_hot);
-        let mut line = format!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
+        say!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
         if promoted > 0 {
-            line += &format!("  {promoted} promotions, {hot} of them hot");
+            say!("  {promoted} promotions, {hot} of them hot");
         }
-        output::print_to_stdout(&(line + "\n"))?;
-        if promoted > 0 {
-            drawings.push((name, bar_line(&speed.huge_shares, speed.huge_shares.len())));
-        } else {
-            drawings.push((name, " ".repeat(speed.huge_shares.len())));
-        }
+        say!("\n");
+        // Without a promotion there are no shares over 0, which bars draw as spaces.
+        drawings.push((name, bar_line(&speed.huge_shares, speed.huge_shares.len())));
         systems.push(json!({
             "system": name,
             "promotions_allowed": budget,
@@ -97,45 +99,31 @@ fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         }));
     }
     if let Some(base) = base {
-        output::print_to_stdout(&format!(
-            "  {:12} {:6.1} M reads/s  {:.2} times base pages  all {} regions huge\n",
-            "all huge",
-            base.million_reads_per_s_all_huge,
-            1.0 / base.relative,
-            mib / 2
-        ))?;
+        let (rate, times) = (base.million_reads_per_s_all_huge, 1.0 / base.relative);
+        let (name, regions) = ("all huge", mib / 2);
+        say!(
+            "  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages  all {regions} regions huge\n"
+        );
     }
-    output::print_to_stdout(
-        "\nIts address space, from low to high; full bars are huge pages:\n\n",
-    )?;
+    say!("\nIts address space, from low to high; full bars are huge pages:\n\n");
     for (name, drawing) in drawings {
-        output::print_to_stdout(&format!("  {name:12} |{drawing}|\n"))?;
+        say!("  {name:12} |{drawing}|\n");
     }
-    output::print_to_stdout(&format!("  {:12}  {:>48}\n", "", "hot"))?;
+    say!("  {:12}  {:>48}\n", "", "hot");
     Ok(systems)
 }
 
 fn show_bloat_recovery(machine: &DemoMachine) -> Result<Value> {
-    output::print_to_stdout("\n2. Bloat\n")?;
-    output::print_to_stdout(&format!(
-        "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n\n"
-    ))?;
+    say!(
+        "\n2. Bloat\nA program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n\n"
+    );
     let seen = machine.measure_bloat_recovery(BLOATED_MIB, USED_PAGES)?;
-    let [before, recovered, after, used] = [
-        seen.before_bytes,
-        seen.recovered_bytes,
-        seen.after_bytes,
-        seen.used_bytes,
-    ]
-    .map(format_bytes);
+    let [before, recovered] = [seen.before_bytes, seen.recovered_bytes].map(format_bytes);
+    let [after, used] = [seen.after_bytes, seen.used_bytes].map(format_bytes);
     let (split, cpu_s, wrong) = (seen.split, seen.cpu_s, seen.wrong_bytes);
-    output::print_to_stdout(&format!("  before       {before} resident\n"))?;
-    output::print_to_stdout(&format!(
-        "  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU\n"
-    ))?;
-    output::print_to_stdout(&format!(
-        "  after        {after} resident, {used} in use; {wrong} bytes of its contents changed\n"
-    ))?;
+    say!("  before       {before} resident\n");
+    say!("  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU\n");
+    say!("  after        {after} resident, {used} in use; {wrong} bytes of its contents changed\n");
     Ok(json!({
         "before_bytes": seen.before_bytes,
         "after_bytes": seen.after_bytes,

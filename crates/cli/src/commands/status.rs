@@ -35,10 +35,9 @@ impl fmt::Display for StatusText<'_> {
         let up = format_duration(status.uptime_s);
         let paused = if status.paused { ", PAUSED" } else { "" };
         writeln!(f, "hawkeye {version}, policy {policy}, up {up}{paused}")?;
-        let promotion = match (&status.held, status.paused) {
-            (_, true) => "paused; `hawkeye resume` resumes it",
-            (Some(held), _) => held,
-            (None, _) => "active",
+        let promotion = match status.paused {
+            true => "paused; `hawkeye resume` resumes it",
+            false => status.held.as_deref().unwrap_or("active"),
         };
         write_row(f, "promotion", promotion)?;
         for wait in &status.budget_waits {
@@ -55,10 +54,15 @@ impl fmt::Display for StatusText<'_> {
             format!("promoted {promoted}, split {split}, recovered {recovered}, {samples} samples");
         write_row(f, "done", &done)?;
         if totals.shared > 0 {
-            let shared = format_count(totals.shared);
-            let text =
-                format!("a region was passed over {shared} times: other processes share its pages");
-            write_row(f, "shared", &text)?;
+            let times = format!(
+                "a region was passed over {} times",
+                format_count(totals.shared)
+            );
+            write_row(
+                f,
+                "shared",
+                &format!("{times}: other processes share its pages"),
+            )?;
         }
         if let Some(fill) = &self.0.fill {
             let bytes = |regions: u64| format_bytes(regions * HUGE_PAGE_BYTES);
@@ -86,9 +90,12 @@ impl fmt::Display for StatusText<'_> {
             seconds if seconds < 60.0 => format!("{} s", seconds.max(1.0)),
             _ => "minute".to_owned(),
         };
-        let own =
-            format!("{cpu:.1} % of a core over the last {over}, longest call {longest:.1} ms");
-        write_row(f, "manager", &own)?;
+        let cpu = format!("{cpu:.1} % of a core over the last {over}");
+        write_row(
+            f,
+            "manager",
+            &format!("{cpu}, longest call {longest:.1} ms"),
+        )?;
         if let Some(pid) = self.0.pid {
             let config = match &self.0.config_file {
                 Some(path) => format!("configuration {}", path.display()),
@@ -97,11 +104,13 @@ impl fmt::Display for StatusText<'_> {
             write_row(f, "daemon", &format!("pid {pid}, {config}"))?;
         }
         if status.not_answering > 0 {
-            let text = format!(
-                "{} of the managed processes; each is left alone until it answers (`hawkeye why PID`)",
-                format_count(status.not_answering as u64)
-            );
-            write_row(f, "no answer", &text)?;
+            let some = format_count(status.not_answering as u64);
+            let each = "each is left alone until it answers (`hawkeye why PID`)";
+            write_row(
+                f,
+                "no answer",
+                &format!("{some} of the managed processes; {each}"),
+            )?;
         }
         if let Some(address) = self.0.metrics {
             write_row(f, "metrics", &format!("http://{address}/metrics"))?;
@@ -136,14 +145,12 @@ fn reserve_text(reserve: &ReserveStatus) -> String {
 
 fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
     let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(format_bytes);
-    let pages = [
-        zeroing.served_pages,
-        zeroing.passed_over_pages,
-        zeroing.lost_pages,
-    ];
-    let [served, others, lost] =
-        pages.map(|pages| format_bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
-    let pace = &zeroing.pace;
+    let bytes = |pages: u64| format_bytes(pages.saturating_mul(BASE_PAGE_BYTES));
+    let (served, others) = (
+        bytes(zeroing.served_pages),
+        bytes(zeroing.passed_over_pages),
+    );
+    let (lost, pace) = (bytes(zeroing.lost_pages), &zeroing.pace);
     format!(
         "{zeroed} of {free} free; {served} served to allocations of zeroed memory, {others} to others, {lost} lost; {pace}"
     )
@@ -158,25 +165,26 @@ fn write_row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result 
 
 fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Result {
     let percent = |used: u64, total: u64| used as f64 * 100.0 / total.max(1) as f64;
-    let mut text = format!(
-        "{:.1} % of {} in use; recovery starts over {} %, ends under {} %",
-        percent(memory.used_bytes, memory.total_bytes),
+    let used = percent(memory.used_bytes, memory.total_bytes);
+    let (total, high, low) = (
         format_bytes(memory.total_bytes),
         memory.high_percent,
         memory.low_percent,
     );
+    let mut text =
+        format!("{used:.1} % of {total} in use; recovery starts over {high} %, ends under {low} %");
     if let Some(pressure) = memory.pressure_percent.filter(|percent| *percent > 0.0) {
         write!(text, "; tasks wait for memory {pressure:.1} % of the time")?;
     }
     write_row(f, "memory", &text)?;
     for group in memory.groups.iter().take(MOST_ROWS) {
-        let text = format!(
-            "{:.1} % of {} in use by {}",
-            percent(group.used_bytes, group.total_bytes),
-            format_bytes(group.total_bytes),
-            group.name
-        );
-        write_row(f, "  cgroup", &text)?;
+        let used = percent(group.used_bytes, group.total_bytes);
+        let (total, name) = (format_bytes(group.total_bytes), &group.name);
+        write_row(
+            f,
+            "  cgroup",
+            &format!("{used:.1} % of {total} in use by {name}"),
+        )?;
     }
     Ok(())
 }
@@ -200,11 +208,10 @@ fn write_processes(
         "PID", "NAME", "RESIDENT", "HUGE", "OVERHEAD", "PROMOTE", "SPLIT"
     )?;
     for process in processes.iter().take(MOST_ROWS) {
-        let overhead = match process.overhead {
-            Some(it) if it.at_least => format!(">= {:.1} %", it.percent),
-            Some(it) => format!("{:.1} %", it.percent),
-            None => "-".to_owned(),
-        };
+        let overhead = process.overhead.map_or("-".to_owned(), |overhead| {
+            let least = if overhead.at_least { ">= " } else { "" };
+            format!("{least}{:.1} %", overhead.percent)
+        });
         writeln!(
             f,
             "{:>8}  {:15} {:>8} {:>8}  {overhead:>15} {:>7} {:>7}",

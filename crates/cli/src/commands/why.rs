@@ -52,12 +52,9 @@ fn parse_address(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     // On every machine the last 2 MiB of the address space belong to the kernel.
-    parsed
-        .ok()
-        .filter(|address| *address < 1 << 63)
-        .ok_or_else(|| {
-            format!("{text:?} is not the address of a program, for example 0x7f2a40000000")
-        })
+    let address = parsed.ok().filter(|address| *address < 1 << 63);
+    let example = "for example 0x7f2a40000000";
+    address.ok_or_else(|| format!("{text:?} is not the address of a program, {example}"))
 }
 
 fn explanation_text(why: &Explanation) -> String {
@@ -73,15 +70,15 @@ fn explanation_text(why: &Explanation) -> String {
 
 fn process_text(it: &ProcessExplanation) -> String {
     let mut out = process_summary(&it.process);
-    match &it.sample {
-        Some(sample) => push_sentence(&mut out, &region_counts(sample)),
-        None => push_sentence(&mut out, "It has not been sampled yet."),
-    }
+    let counts = it.sample.as_ref().map(region_counts);
+    push_sentence(
+        &mut out,
+        counts.as_deref().unwrap_or("It has not been sampled yet."),
+    );
     if it.process.refused_bytes > 0 {
         let refused = format_bytes(it.process.refused_bytes);
-        let said =
-            format!("{refused} of it are left alone: the program excludes them (MADV_NOHUGEPAGE).");
-        push_sentence(&mut out, &said);
+        let why = "the program excludes them (MADV_NOHUGEPAGE)";
+        push_sentence(&mut out, &format!("{refused} of it are left alone: {why}."));
     }
     push_obstacles(&mut out, &it.kept_by);
     push_latest(&mut out, &it.latest);
@@ -150,16 +147,13 @@ fn push_history(out: &mut String, it: &RegionExplanation) {
         }
         None => {
             let remembered = ago(it.remembered_since_s);
-            let by = match it.state {
-                RegionState::Huge => {
-                    ": a page fault, khugepaged or an earlier manager made it huge"
-                }
-                _ => "",
-            };
-            let sentence = format!(
-                "Nothing was done to it in the last {remembered}, as far back as the daemon remembers{by}."
+            let mut nothing = format!(
+                "Nothing was done to it in the last {remembered}, as far back as the daemon remembers"
             );
-            push_sentence(out, &sentence);
+            if it.state == RegionState::Huge {
+                nothing += ": a page fault, khugepaged or an earlier manager made it huge";
+            }
+            push_sentence(out, &(nothing + "."));
         }
     }
 }
@@ -171,27 +165,25 @@ fn process_summary(process: &ProcessStatus) -> String {
     }
     let mut out = String::new();
     push_sentence(&mut out, &clip_printable(&format!("{head}:"), 1000));
-    let [rss, huge, recovered] = [
-        process.rss_bytes,
-        process.huge_bytes,
-        process.recovered_bytes,
-    ]
-    .map(format_bytes);
+    let [rss, huge] = [process.rss_bytes, process.huge_bytes].map(format_bytes);
     let [promoted, split] = [process.promoted, process.split].map(format_count);
-    let done = format!(
-        "{rss} resident, {huge} of it huge; promoted {promoted} regions, split {split}, recovered {recovered}."
+    let recovered = format_bytes(process.recovered_bytes);
+    let done = format!("promoted {promoted} regions, split {split}, recovered {recovered}");
+    push_sentence(
+        &mut out,
+        &format!("{rss} resident, {huge} of it huge; {done}."),
     );
-    push_sentence(&mut out, &done);
     if let Some(rule) = rule_text(process) {
         push_sentence(&mut out, &rule);
     }
-    let gain = process.gain_percent;
-    let gain =
-        gain.map(|gain| format!("; promoting all that may be promoted would save {gain:.1} %"));
-    let gain = gain.unwrap_or_default();
-    let cost = match &process.overhead {
-        Some(overhead) => format!("Address translation costs it {overhead} of its CPU time{gain}."),
-        None => "The cost of address translation is unknown so far.".to_owned(),
+    let cost = match (&process.overhead, process.gain_percent) {
+        (Some(overhead), None) => {
+            format!("Address translation costs it {overhead} of its CPU time.")
+        }
+        (Some(overhead), Some(gain)) => format!(
+            "Address translation costs it {overhead} of its CPU time; promoting all that may be promoted would save {gain:.1} %."
+        ),
+        (None, _) => "The cost of address translation is unknown so far.".to_owned(),
     };
     push_sentence(&mut out, &cost);
     if let Some(reason) = &process.last_reason {
@@ -222,29 +214,33 @@ fn rule_text(process: &ProcessStatus) -> Option<String> {
 
 fn region_counts(sample: &SampleStatus) -> String {
     let kinds = [
-        ("huge", sample.huge),
-        ("to be promoted", sample.candidates),
-        ("not accessed", sample.not_accessed),
+        (sample.huge, "huge"),
+        (sample.candidates, "to be promoted"),
+        (sample.not_accessed, "not accessed"),
         (
-            "refused by the kernel and left alone for a while",
             sample.cooling_down,
+            "refused by the kernel and left alone for a while",
         ),
         (
-            "left alone because other processes share their pages",
             sample.shared,
+            "left alone because other processes share their pages",
         ),
         (
-            "split by recovery and left so until they are used",
             sample.recovered,
+            "split by recovery and left so until they are used",
         ),
     ];
+    let there = kinds.iter().filter(|(count, _)| *count > 0);
+    let there: Vec<String> = there
+        .map(|(count, kind)| format!("{count} {kind}"))
+        .collect();
+    let counts = if there.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", there.join(", "))
+    };
     let (age, regions) = (sample.age_s.round(), sample.regions);
-    let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
-    let there = kinds.iter().filter(|(_, count)| *count > 0);
-    for (n, (kind, count)) in there.enumerate() {
-        text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
-    }
-    text + "."
+    format!("{age} s ago it had {regions} regions of 2 MiB with memory{counts}.")
 }
 
 fn push_obstacles(out: &mut String, kept_by: &[String]) {
@@ -265,10 +261,8 @@ fn push_latest(out: &mut String, entries: &[JournalEntryView]) {
     }
     push_sentence(out, "Latest actions (times since the daemon started):");
     for entry in entries {
-        let region = entry
-            .region
-            .map_or_else(String::new, |r| format!("{r:#x} "));
-        let at = format_duration(entry.at_s);
+        let region = entry.region.map(|start| format!("{start:#x} "));
+        let (at, region) = (format_duration(entry.at_s), region.unwrap_or_default());
         push_item(out, &format!("{at}: {region}{}", entry.text));
     }
 }

@@ -5,10 +5,37 @@
 
 use super::config_value::ConfigValue;
 use super::error::{ConfigProblems, line_and_column, line_text_at};
-use hawkeye_policy::SettingError;
+use hawkeye_policy::prezeroing::ZeroingBounds;
+use hawkeye_policy::{ProcessRules, ProcessSelection, SettingError};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// What errors call the settings of several keys, with their keys.
+const SETTING_KEYS: [(&str, &str); 19] = [
+    ("window (s)", "window"),
+    ("period (s)", "period"),
+    ("slowdown by sampling (%)", "slowdown_percent"),
+    (
+        "sampling's share of the CPU budget (%)",
+        "cpu_share_percent",
+    ),
+    ("reserve (bytes)", "reserve"),
+    ("memory pressure limit (%)", "pressure_limit_percent"),
+    ("high watermark (%)", "high_percent"),
+    ("low watermark (%)", "low_percent"),
+    ("utilisation (%)", "utilisation_percent"),
+    ("fragmentation index", "fmfi_switch"),
+    (ProcessSelection::MIN_RESIDENT, "min_resident"),
+    (ProcessSelection::LOOK_EVERY, "look_every"),
+    (ProcessSelection::MAX_PROCESSES, "max_processes"),
+    (ZeroingBounds::USUAL, "pages_per_s"),
+    (ZeroingBounds::MOST, "most_pages_per_s"),
+    (ProcessRules::WEIGHT, "weight"),
+    (ProcessRules::MIN_GAIN, "min_gain_percent"),
+    (ProcessRules::MAX_HUGE, "max_huge"),
+    (ProcessRules::WARM, "warm"),
+];
 
 /// What reading yields besides the values.
 pub(super) struct ProblemLog<'t> {
@@ -79,11 +106,8 @@ impl ProblemLog<'_> {
     fn shortened_value(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
-        let first: String = text
-            .chars()
-            .take_while(|c| *c != '\n')
-            .take(LONGEST)
-            .collect();
+        let line = text.lines().next().unwrap_or_default();
+        let first: String = line.chars().take(LONGEST).collect();
         let rest = if first.len() < text.len() { "..." } else { "" };
         format!("{first}{rest}")
     }
@@ -91,10 +115,9 @@ impl ProblemLog<'_> {
 
 impl<'l, 't> ConfigTable<'l, 't> {
     fn full_key(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
+        match &*self.path {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
         }
     }
 
@@ -108,7 +131,8 @@ impl<'l, 't> ConfigTable<'l, 't> {
     /// Reads a value; `None` where it is missing or wrong.
     pub(super) fn optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
         let value = self.request_value(key)?;
-        T::from_toml(value.get_ref())
+        let value = T::from_toml(value.get_ref());
+        value
             .map_err(|allowed| self.report_invalid(key, &allowed))
             .ok()
     }
@@ -134,30 +158,24 @@ impl<'l, 't> ConfigTable<'l, 't> {
         value.map_or(self.at..self.at, Spanned::span)
     }
 
-    /// Unwraps a checked setting. `keys` are the keys that it was made from, each with its name in
-    /// errors.
-    pub(super) fn value_or_report<T>(
-        &mut self,
-        made: Result<T, SettingError>,
-        keys: &[(&str, &'static str)],
-    ) -> Option<T> {
+    /// The value of a checked setting, or `None` after a report at the key that the error names.
+    pub(super) fn value_or_report<T>(&mut self, made: Result<T, SettingError>) -> Option<T> {
         let error = match made {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let named = keys.iter().find(|(setting, _)| *setting == error.setting);
-        match named.map(|(_, key)| *key) {
-            Some(key) if self.is_set(key) => self.report_invalid(key, error.allowed),
-            // A default that contradicts the other settings.
-            _ => {
-                let fallback = named.or(keys.first()).map_or("", |(_, key)| *key);
-                let mut all = keys.iter().map(|(_, key)| *key);
-                let at = all.find(|key| self.is_set(key));
-                self.report_problem(
-                    at.unwrap_or(fallback),
-                    format!("contradicts other settings: {error}"),
-                );
-            }
+        let named = SETTING_KEYS
+            .iter()
+            .find(|(setting, _)| *setting == error.setting);
+        let named = named.map_or("", |(_, key)| *key);
+        if self.is_set(named) {
+            self.report_invalid(named, error.allowed);
+        } else {
+            // A default contradicts another setting, which was read just before.
+            let known = |key: &&str| SETTING_KEYS.iter().any(|(_, known)| known == key);
+            let mut read = self.requested_keys.iter().rev().copied().filter(known);
+            let at = read.find(|key| self.is_set(key)).unwrap_or(named);
+            self.report_problem(at, format!("contradicts other settings: {error}"));
         }
         None
     }
@@ -190,10 +208,8 @@ impl<'l, 't> ConfigTable<'l, 't> {
             return Vec::new();
         };
         let Some(array) = value.get_ref().as_array() else {
-            self.report_invalid(
-                key,
-                &format!("one or more tables, each with the header [[{key}]]"),
-            );
+            let allowed = format!("one or more tables, each with the header [[{key}]]");
+            self.report_invalid(key, &allowed);
             return Vec::new();
         };
         let mut all = Vec::new();
@@ -232,12 +248,11 @@ impl<'l, 't> ConfigTable<'l, 't> {
     fn report_unknown_keys(self) {
         for key in self.table.into_iter().flat_map(|table| table.keys()) {
             let name: &str = key.get_ref();
-            if self.requested_keys.contains(&name) {
-                continue;
+            if !self.requested_keys.contains(&name) {
+                let message = unknown_key_message(name, &self.requested_keys);
+                self.log
+                    .add_problem(key.span().start, &self.full_key(name), &message);
             }
-            let message = unknown_key_message(name, &self.requested_keys);
-            self.log
-                .add_problem(key.span().start, &self.full_key(name), &message);
         }
     }
 }

@@ -51,13 +51,6 @@ fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     }
 }
 
-const TERMS: [(&str, &str); 4] = [
-    (ProcessRules::WEIGHT, "weight"),
-    (ProcessRules::MIN_GAIN, "min_gain_percent"),
-    (ProcessRules::MAX_HUGE, "max_huge"),
-    (ProcessRules::WARM, "warm"),
-];
-
 fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.or_default("action", UnmatchedAction::Include);
@@ -75,17 +68,18 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAct
             ..terms
         },
     };
-    let terms = s.value_or_report(terms.check(), &TERMS).unwrap_or_default();
+    let terms = s.value_or_report(terms.check()).unwrap_or_default();
     if effect == UnmatchedAction::Include {
         return RuleAction::Include(terms);
     }
-    for key in TERMS.map(|(_, key)| key).into_iter().chain(["profile"]) {
-        if s.is_set(key) {
-            s.report_problem(
-                key,
-                "has no effect in a rule with action = \"exclude\"; remove it".into(),
-            );
-        }
+    let why = "has no effect in a rule with action = \"exclude\"; remove it";
+    let terms = ["weight", "min_gain_percent", "max_huge", "warm", "profile"];
+    for key in terms
+        .into_iter()
+        .filter(|key| s.is_set(key))
+        .collect::<Vec<_>>()
+    {
+        s.report_problem(key, why.into());
     }
     RuleAction::Exclude
 }

@@ -76,13 +76,11 @@ impl DemoMachine {
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
     pub fn touch_memory_once(&self, mib: u64) -> Result<()> {
-        let memory = system_memory::machine_use()?;
-        let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
+        let free_mib = free_mib()?;
         let needed_mib = mib + mib / 8;
         if free_mib < needed_mib {
-            bail!(
-                "the demo needs {needed_mib} MiB of free memory, but only {free_mib} MiB are free"
-            );
+            let only = format!("only {free_mib} MiB are free");
+            bail!("the demo needs {needed_mib} MiB of free memory, but {only}");
         }
         RunningProgram::start(&format!("bloated --mib {mib} --used-pages 1"))?;
         Ok(())
@@ -90,9 +88,7 @@ impl DemoMachine {
 
     /// A size of the reader with which huge pages matter on this machine, by measuring.
     pub fn choose_reader_size(&self) -> Result<MeasuredReaderSize> {
-        let memory = system_memory::machine_use()?;
-        let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
-        ReaderSize::smallest_with_speed_up(free_mib, |size| {
+        ReaderSize::smallest_with_speed_up(free_mib()?, |size| {
             let hot_mib = size.hot_mib;
             self.touch_memory_once(2 * hot_mib)?;
             let words = format!("reader --mib {hot_mib} --hot-mib {hot_mib} --hot-percent 100");
@@ -179,15 +175,15 @@ impl DemoMachine {
         // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
         let wrong_bytes = program.send_and_read_reply("verify")?;
+        let wrong_bytes = wrong_bytes.parse();
+        let own_bytes = before_bytes.saturating_sub(mib << 20);
         Ok(RecoveryEffect {
             before_bytes,
             after_bytes,
-            used_bytes: regions * used_pages * BASE_PAGE_BYTES
-                + before_bytes.saturating_sub(mib << 20),
+            used_bytes: regions * used_pages * BASE_PAGE_BYTES + own_bytes,
             split: journal.totals().split,
             recovered_bytes: journal.totals().recovered_bytes,
             wrong_bytes: wrong_bytes
-                .parse()
                 .context("the demo program did not report a number of bytes")?,
             cpu_s: cpu.as_secs_f64(),
         })
@@ -220,16 +216,21 @@ impl DemoMachine {
     }
 }
 
+fn free_mib() -> Result<u64> {
+    let memory = system_memory::machine_use()?;
+    Ok(memory.total_bytes.saturating_sub(memory.used_bytes) >> 20)
+}
+
 /// Columns of a drawn address space.
 const COLUMNS: usize = 48;
 
 /// The share of huge regions in each column.
 fn huge_share_per_column(huge_regions: &[bool]) -> Vec<f64> {
-    let each = huge_regions.len().div_ceil(COLUMNS).max(1);
-    let columns = huge_regions.chunks(each);
-    let share =
-        |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64 / column.len() as f64;
-    columns.map(share).collect()
+    let columns = huge_regions.chunks(huge_regions.len().div_ceil(COLUMNS).max(1));
+    let huge = |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64;
+    columns
+        .map(|column| huge(column) / column.len() as f64)
+        .collect()
 }
 
 /// The median of an odd number of values.
@@ -250,11 +251,8 @@ impl RunningProgram {
     /// Starts a program and waits until its memory is populated.
     fn start(words: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("demo-program")
-            .args(words.split_whitespace())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.arg("demo-program").args(words.split_whitespace());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         unblock_signals(&mut command);
         let mut child = command.spawn().context("can't start a demo program")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -267,10 +265,9 @@ impl RunningProgram {
             start: 0,
         };
         let start = running.read_line()?;
-        running.start =
-            u64::from_str_radix(start.trim_start_matches("0x"), 16).with_context(|| {
-                format!("the demo program reported {start:?} instead of an address")
-            })?;
+        let address = u64::from_str_radix(start.trim_start_matches("0x"), 16);
+        let wrong = || format!("the demo program reported {start:?} instead of an address");
+        running.start = address.with_context(wrong)?;
         Ok(running)
     }
 
@@ -297,12 +294,10 @@ impl RunningProgram {
         self.send("go")?;
         std::thread::sleep(turn);
         let said = self.send_and_read_reply("stop")?;
-        let rate = said.split_once(' ').and_then(|(reads, seconds)| {
-            Some(reads.parse::<f64>().ok()? / seconds.parse::<f64>().ok()?)
-        });
-        rate.with_context(|| {
-            format!("the demo program reported {said:?} instead of reads and seconds")
-        })
+        let number = |text: &str| text.parse::<f64>().ok();
+        let rate = |(reads, seconds)| Some(number(reads)? / number(seconds)?);
+        let wrong = || format!("the demo program reported {said:?} instead of reads and seconds");
+        said.split_once(' ').and_then(rate).with_context(wrong)
     }
 
     fn rss_bytes(&self) -> Result<u64> {

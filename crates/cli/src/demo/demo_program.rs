@@ -23,26 +23,20 @@ pub enum DemoProgram {
     /// Read memory at random from `go` to `stop`, mostly at the highest addresses. Then print the
     /// number of reads and the seconds.
     Reader {
-        /// Size of the memory, in MiB.
         #[arg(long)]
         mib: usize,
-        /// Size of the hot part at the highest addresses, in MiB.
         #[arg(long)]
         hot_mib: usize,
-        /// Share of the reads that go to the hot part, in per cent.
         #[arg(long)]
         hot_percent: u64,
-        /// Use huge pages from the start.
         #[arg(long)]
         huge: bool,
     },
     /// Write to some base pages of each huge page. At `verify`, print how many bytes differ from
     /// what was written.
     Bloated {
-        /// Size of the memory, in MiB.
         #[arg(long)]
         mib: usize,
-        /// Number of base pages to write to in each huge page.
         #[arg(long)]
         used_pages: usize,
     },
@@ -90,11 +84,8 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
             for _ in 0..BATCH {
                 // The low bits choose the part, the high ones the word.
                 let drawn = random.next();
-                let (begin, words) = if drawn & 0xffff_ffff < threshold {
-                    (cold, hot)
-                } else {
-                    (0, cold)
-                };
+                let in_hot_part = drawn & 0xffff_ffff < threshold;
+                let (begin, words) = if in_hot_part { (cold, hot) } else { (0, cold) };
                 random.mix_in(memory.read(begin + scale_below(drawn, words)));
             }
             reads += BATCH as u64;
@@ -109,7 +100,8 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
 }
 
 fn run_bloated_program(mut memory: DemoMemory, used_pages: usize) -> Result<()> {
-    let used: Vec<usize> = (0..memory.words / DemoMemory::PAGE_WORDS)
+    let pages = 0..memory.words / DemoMemory::PAGE_WORDS;
+    let used: Vec<usize> = pages
         .filter(|page| page % (REGION / PAGE) < used_pages)
         .collect();
     for page in &used {

@@ -4,7 +4,7 @@ use super::decisions::DecisionCollector;
 use super::heat_map::HeatMapBuilder;
 use super::recording_extent::{MOST_MAPS, RecordingExtent};
 use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
-use super::time_series::SeriesBuilder;
+use super::time_series::TimeSeries;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{
     CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
@@ -17,11 +17,7 @@ pub struct ReportBuilder {
     length: Duration,
     maps: BTreeMap<ProcessId, HeatMapBuilder>,
     processes: BTreeMap<ProcessId, ProcessFiguresBuilder>,
-    total_bytes: u64,
-    used: SeriesBuilder,
-    pressure: SeriesBuilder,
-    fmfi: SeriesBuilder,
-    manager_cpu: SeriesBuilder,
+    machine: MachineFigures,
     decisions: DecisionCollector,
 }
 
@@ -34,25 +30,9 @@ struct ProcessFiguresBuilder {
     /// Sum over all windows, and the number of windows in which it was known.
     overhead: (f64, u64),
     cpu_cores: f64,
-    /// Only for processes with a map; the others are only in tables.
-    series: Option<Box<[SeriesBuilder; 4]>>,
 }
 
 impl ProcessFiguresBuilder {
-    fn new(id: ProcessId, command: &str, at: Duration, series: Option<Duration>) -> Self {
-        let over = |length| Box::new([(); 4].map(|()| SeriesBuilder::for_length(length)));
-        Self {
-            figures: ProcessFigures {
-                pid: id.pid,
-                command: command.to_owned(),
-                from_s: at.as_secs_f64(),
-                ..ProcessFigures::default()
-            },
-            series: series.map(over),
-            ..Self::default()
-        }
-    }
-
     fn add_window(&mut self, row: &CoverageRow) {
         self.last_window = Some(row.at);
         let figures = &mut self.figures;
@@ -63,9 +43,7 @@ impl ProcessFiguresBuilder {
             self.overhead = (self.overhead.0 + percent, self.overhead.1 + 1);
             let most = figures.overhead_max_percent.unwrap_or(0.0).max(percent);
             figures.overhead_max_percent = Some(most);
-            if let Some([overhead, ..]) = self.series.as_deref_mut() {
-                overhead.add(row.at, percent);
-            }
+            figures.overhead_percent.add(row.at, percent);
         }
     }
 
@@ -75,49 +53,44 @@ impl ProcessFiguresBuilder {
         figures.rss_end_bytes = row.rss_bytes;
         figures.rss_peak_bytes = figures.rss_peak_bytes.max(row.rss_bytes);
         figures.huge_end_bytes = row.huge_bytes;
-        figures.bloat_end_bytes = row.bloat_bytes.or(figures.bloat_end_bytes);
-        if let Some([_, rss, huge, bloat]) = self.series.as_deref_mut() {
-            rss.add(row.at, row.rss_bytes as f64);
-            huge.add(row.at, row.huge_bytes as f64);
-            if let Some(bytes) = row.bloat_bytes {
-                bloat.add(row.at, bytes as f64);
-            }
+        figures.rss_bytes.add(row.at, row.rss_bytes as f64);
+        figures.huge_bytes.add(row.at, row.huge_bytes as f64);
+        if let Some(bytes) = row.bloat_bytes {
+            figures.bloat_end_bytes = Some(bytes);
+            figures.bloat_bytes.add(row.at, bytes as f64);
         }
     }
 
     fn finish(self, map: Option<HeatMapBuilder>) -> ProcessFigures {
-        let mut figures = self.figures;
         let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
-        figures.overhead_mean_percent = mean(self.overhead.0, self.overhead.1);
-        figures.cpu_cores_mean = mean(self.cpu_cores, figures.windows);
         let pages = self.regions * u64::from(PAGES_PER_REGION);
-        figures.coverage_mean_percent = mean(self.accessed as f64 * 100.0, pages);
-        if let Some(series) = self.series {
-            let [overhead, rss, huge, bloat] = series.map(SeriesBuilder::finish);
-            figures.overhead_percent = overhead;
-            figures.rss_bytes = rss;
-            figures.huge_bytes = huge;
-            figures.bloat_bytes = bloat;
+        ProcessFigures {
+            overhead_mean_percent: mean(self.overhead.0, self.overhead.1),
+            cpu_cores_mean: mean(self.cpu_cores, self.figures.windows),
+            coverage_mean_percent: mean(self.accessed as f64 * 100.0, pages),
+            map: map.map(HeatMapBuilder::finish),
+            ..self.figures
         }
-        figures.map = map.map(HeatMapBuilder::finish);
-        figures
     }
 }
 
 impl ReportBuilder {
     pub fn for_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
+        let series = || TimeSeries::for_length(length);
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
         let maps = extent.processes_with_map().into_iter().map(filling);
         Self {
             length,
             maps: maps.collect(),
             processes: BTreeMap::new(),
-            total_bytes: 0,
-            used: SeriesBuilder::for_length(length),
-            pressure: SeriesBuilder::for_length(length),
-            fmfi: SeriesBuilder::for_length(length),
-            manager_cpu: SeriesBuilder::for_length(length),
+            machine: MachineFigures {
+                total_bytes: 0,
+                used_bytes: series(),
+                pressure_percent: series(),
+                fmfi: series(),
+                manager_cpu_percent: series(),
+            },
             decisions: DecisionCollector::for_length(length.as_secs_f64()),
         }
     }
@@ -127,8 +100,8 @@ impl ReportBuilder {
         match row {
             RecordingRow::Region(row) => self.add_region(row),
             RecordingRow::Process(row) => {
-                let process = self.process_builder(row.process, &row.command, row.at);
-                process.add_footprint(row);
+                self.process_builder(row.process, &row.command, row.at)
+                    .add_footprint(row);
             }
             RecordingRow::Memory(row) => self.add_memory(row),
             RecordingRow::Decision(row) => self.add_decision(row),
@@ -144,9 +117,26 @@ impl ReportBuilder {
         // If nothing was sampled, the first processes get lines nevertheless.
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
-        let series = shown.then_some(self.length);
-        let process = self.processes.entry(id);
-        process.or_insert_with(|| ProcessFiguresBuilder::new(id, command, at, series))
+        let length = self.length;
+        let series = || {
+            shown
+                .then(|| TimeSeries::for_length(length))
+                .unwrap_or_default()
+        };
+        let new = || ProcessFiguresBuilder {
+            figures: ProcessFigures {
+                pid: id.pid,
+                command: command.to_owned(),
+                from_s: at.as_secs_f64(),
+                overhead_percent: series(),
+                rss_bytes: series(),
+                huge_bytes: series(),
+                bloat_bytes: series(),
+                ..ProcessFigures::default()
+            },
+            ..ProcessFiguresBuilder::default()
+        };
+        self.processes.entry(id).or_insert_with(new)
     }
 
     fn add_region(&mut self, row: &CoverageRow) {
@@ -163,12 +153,13 @@ impl ReportBuilder {
     }
 
     fn add_memory(&mut self, row: &MemoryRow) {
-        self.total_bytes = row.total_bytes;
-        self.used.add(row.at, row.used_bytes as f64);
+        let machine = &mut self.machine;
+        machine.total_bytes = row.total_bytes;
+        machine.used_bytes.add(row.at, row.used_bytes as f64);
         let others = [
-            (&mut self.pressure, row.pressure_percent),
-            (&mut self.fmfi, row.fmfi),
-            (&mut self.manager_cpu, row.manager_cpu_percent),
+            (&mut machine.pressure_percent, row.pressure_percent),
+            (&mut machine.fmfi, row.fmfi),
+            (&mut machine.manager_cpu_percent, row.manager_cpu_percent),
         ];
         for (series, value) in others {
             if let Some(value) = value {
@@ -187,10 +178,8 @@ impl ReportBuilder {
                 "refused" => process.refused += 1,
                 _ => {}
             }
-            let map = self.maps.get(id);
-            place = map
-                .zip(row.region)
-                .and_then(|(map, region)| map.row_of_address(region.start()));
+            let map = self.maps.get(id).zip(row.region);
+            place = map.and_then(|(map, region)| map.row_of_address(region.start()));
         }
         self.decisions.add(row, place);
     }
@@ -216,13 +205,7 @@ impl ReportBuilder {
             unfinished,
             bad_rows,
             processes,
-            machine: MachineFigures {
-                total_bytes: self.total_bytes,
-                used_bytes: self.used.finish(),
-                pressure_percent: self.pressure.finish(),
-                fmfi: self.fmfi.finish(),
-                manager_cpu_percent: self.manager_cpu.finish(),
-            },
+            machine: self.machine,
             decisions: self.decisions.finish(&ids),
         }
     }

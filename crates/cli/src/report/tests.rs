@@ -249,7 +249,7 @@ fn the_size_of_a_report_is_bounded() {
     assert_eq!(windows, 5_000);
     let mut pairs = map.columns.windows(2);
     assert!(pairs.all(|pair| pair[0].to_s <= pair[1].from_s));
-    assert!(report.processes[0].rss_bytes.at_s.len() <= time_series::MOST_POINTS);
+    assert!(report.processes[0].rss_bytes.points().count() <= time_series::MOST_POINTS);
     assert_eq!(report.decisions.total, 50_004);
     assert!(report.decisions.marks.len() < 1_000);
     assert_eq!(report.decisions.kinds[0].count, 50_000);

@@ -1,24 +1,19 @@
 //! Figures over time: means over a fixed number of time spans.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::time::Duration;
 
 pub const MOST_POINTS: usize = 300;
 
-#[derive(Clone, Debug)]
-pub struct SeriesBuilder {
+/// A figure over time. A default one stays empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TimeSeries {
     span_s: f64,
+    /// Of each span: the sums of times and of values, and their number.
     sums: Vec<(f64, f64, u32)>,
 }
 
-/// A figure over time; both fields have the same length.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct TimeSeries {
-    pub at_s: Vec<f64>,
-    pub value: Vec<f64>,
-}
-
-impl SeriesBuilder {
+impl TimeSeries {
     pub fn for_length(length: Duration) -> Self {
         Self {
             span_s: (length.as_secs_f64() / MOST_POINTS as f64).max(f64::MIN_POSITIVE),
@@ -36,28 +31,23 @@ impl SeriesBuilder {
         }
     }
 
-    /// The mean of each span that has a value.
-    pub fn finish(self) -> TimeSeries {
-        let mut series = TimeSeries::default();
-        for (times, sum, count) in self.sums.into_iter().filter(|(_, _, count)| *count > 0) {
-            series
-                .at_s
-                .push(round_to_thousandths(times / f64::from(count)));
-            series
-                .value
-                .push(round_to_thousandths(sum / f64::from(count)));
-        }
-        series
+    /// Means of time and value in each span that has a value, rounded to a thousandth: more digits
+    /// only make files longer.
+    pub fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        let known = self.sums.iter().filter(|(_, _, count)| *count > 0);
+        known.map(|(times, sum, count)| {
+            let mean = |sum: f64| (sum / f64::from(*count) * 1000.0).round() / 1000.0;
+            (mean(*times), mean(*sum))
+        })
     }
 }
 
-/// Rounds to a thousandth; more digits only make files longer.
-fn round_to_thousandths(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
-}
-
-impl TimeSeries {
-    pub fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        self.at_s.iter().copied().zip(self.value.iter().copied())
+impl Serialize for TimeSeries {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (at_s, value): (Vec<f64>, Vec<f64>) = self.points().unzip();
+        let mut fields = serializer.serialize_struct("TimeSeries", 2)?;
+        fields.serialize_field("at_s", &at_s)?;
+        fields.serialize_field("value", &value)?;
+        fields.end()
     }
 }

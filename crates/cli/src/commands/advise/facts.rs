@@ -3,27 +3,37 @@
 use crate::first_touch::FirstTouchPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviceFacts {
     pub pid: u32,
+    #[serde(rename = "measured_s")]
     pub seconds: f64,
+    #[serde(skip)]
     pub cost: Result<TranslationCost, TranslationNotMeasured>,
     /// Its regions under base pages, in order of importance.
+    #[serde(rename = "base_regions", serialize_with = "serialize_length")]
     pub regions: Vec<RegionFacts>,
     pub huge_regions: u64,
+    #[serde(skip)]
     pub zeros: ZeroPageFacts,
     /// Whether zeros in its huge pages can be given back. This depends on the kernel and, where
     /// recovery takes swap, on the swap of its cgroup.
+    #[serde(skip)]
     pub recovery_possible: bool,
     pub surroundings: HugePageContext,
     /// What would let its allocator request huge pages from its next start on.
     pub first_touch: FirstTouchPlan,
     pub memory: MemoryUse,
+    #[serde(skip)]
     pub manager: Option<OtherManager>,
     /// The fullest of its cgroups that have a limit.
     pub cgroup: Option<CgroupFacts>,
+}
+
+fn serialize_length<S: Serializer>(regions: &[RegionFacts], to: S) -> Result<S::Ok, S::Error> {
+    regions.len().serialize(to)
 }
 
 impl AdviceFacts {
@@ -40,11 +50,8 @@ impl AdviceFacts {
     pub fn walks_mostly_excluded(&self) -> bool {
         let places = self.surroundings.places.iter();
         let refused = places.filter(|place| place.advice == HugePageAdvice::NoHuge);
-        let share: f64 = refused
-            .flat_map(|place| self.regions_in_mapping_group(place))
-            .map(|region| region.share)
-            .sum();
-        share > 0.5
+        let regions = refused.flat_map(|place| self.regions_in_mapping_group(place));
+        regions.map(|region| region.share).sum::<f64>() > 0.5
     }
 }
 
@@ -73,7 +80,7 @@ pub struct TranslationCost {
     pub cpu_cores: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegionFacts {
     pub start: u64,
     pub present: u16,
@@ -94,7 +101,7 @@ impl RegionFacts {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ZeroPageFacts {
     pub searched: u64,
     pub zero_pages: u64,

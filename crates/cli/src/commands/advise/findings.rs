@@ -32,10 +32,9 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
                 TranslationNotMeasured::TooSmall => AdviceVerdict::GainsNothing,
-                // An idle process may gain once it works.
-                TranslationNotMeasured::Idle | TranslationNotMeasured::Unseen => {
-                    AdviceVerdict::Unknown
-                }
+                // It may gain once it works.
+                TranslationNotMeasured::Idle => AdviceVerdict::Unknown,
+                TranslationNotMeasured::Unseen => AdviceVerdict::Unknown,
             };
         }
     };
@@ -111,12 +110,15 @@ fn add_hottest_regions(all: &[RegionFacts], findings: &mut Vec<Finding>) {
 const MOST_MAPPINGS_LISTED: usize = 5;
 
 fn add_mapping_groups(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
-    let shares = facts.surroundings.places.iter().map(|place| {
-        let shares = facts
-            .regions_in_mapping_group(place)
-            .map(|region| region.share * 100.0);
-        (shares.sum(), place)
-    });
+    let percent = |place| {
+        let regions = facts.regions_in_mapping_group(place);
+        regions.map(|region| region.share * 100.0).sum()
+    };
+    let shares = facts
+        .surroundings
+        .places
+        .iter()
+        .map(|place| (percent(place), place));
     let mut shares: Vec<(f64, &MappingGroup)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share_percent, place) in shares.into_iter().take(MOST_MAPPINGS_LISTED) {
@@ -137,11 +139,11 @@ fn bytes_under_base_pages(place: &MappingGroup) -> u64 {
 fn add_memory_waste(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &mut Vec<Finding>) {
     let bytes = facts.regions.iter().map(RegionFacts::added_bytes).sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
-    if !matches!(
+    let no_gain = matches!(
         verdict,
         AdviceVerdict::GainsNothing | AdviceVerdict::HasThem
-    ) && present > 0
-    {
+    );
+    if !no_gain && present > 0 {
         let of_bytes = present * hawkeye_policy::BASE_PAGE_BYTES;
         findings.push(Finding::WouldAdd { bytes, of_bytes });
     }

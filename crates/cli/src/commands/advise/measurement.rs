@@ -13,6 +13,7 @@ use hawkeye_linux::memory::cgroup::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
+use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::sample::pagemap;
@@ -48,25 +49,18 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
             let regions = measuring.regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = count_zero_pages(&mut measuring, &huge)?;
-            let cost = if huge.is_empty() && base.is_empty() {
-                Err(TranslationNotMeasured::TooSmall)
-            } else {
-                median_cost(&windows)
+            let cost = match huge.is_empty() && base.is_empty() {
+                true => Err(TranslationNotMeasured::TooSmall),
+                false => median_cost(&windows),
             };
             (cost, rank_regions(&base, &windows), huge, zeros)
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
-            let ranges =
-                hawkeye_linux::processes::mappings::eligible(&pagemap::mappings(pid)?).ranges;
+            let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
             let regions = pagemap::population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
-            let none = rank_regions(&base, &[]);
-            (
-                Err(TranslationNotMeasured::Unseen),
-                none,
-                huge,
-                ZeroPageFacts::default(),
-            )
+            let (unseen, unranked) = (TranslationNotMeasured::Unseen, rank_regions(&base, &[]));
+            (Err(unseen), unranked, huge, ZeroPageFacts::default())
         }
     };
     if !process.is_alive() {
@@ -77,6 +71,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
     let surroundings = HugePageContext::of(pid)?;
+    let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
     Ok(AdviceFacts {
         pid,
         seconds,
@@ -86,10 +81,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         zeros,
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
-        first_touch: first_touch::plan_for_process(
-            pid,
-            HugePageSources::of_machine(surroundings.settings.enabled.as_deref()),
-        ),
+        first_touch: first_touch::plan_for_process(pid, sources),
         surroundings,
         memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts {
@@ -123,10 +115,8 @@ fn measure_windows(
         let next = Instant::now() + EVERY;
         windows.push(measuring.window()?);
         let now = Instant::now();
-        tell(&format!(
-            "{:.0} of {seconds:.0} s",
-            (now - begun).as_secs_f64()
-        ));
+        let lasted_s = (now - begun).as_secs_f64();
+        tell(&format!("{lasted_s:.0} of {seconds:.0} s"));
         if now >= until {
             return Ok(windows);
         }
@@ -138,10 +128,11 @@ fn measure_windows(
 }
 
 fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, TranslationNotMeasured> {
-    let mut ran: Vec<(Overhead, &MeasuredWindow)> = windows
+    let overhead = |window: &MeasuredWindow| window.counted.or(window.estimate.overhead);
+    let ran = windows
         .iter()
-        .filter_map(|window| Some((window.counted.or(window.estimate.overhead)?, window)))
-        .collect();
+        .filter_map(|window| Some((overhead(window)?, window)));
+    let mut ran: Vec<(Overhead, &MeasuredWindow)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =
         (ran.first(), ran.last(), ran.get(ran.len() / 2))
@@ -173,9 +164,8 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<Region
     let all: f64 = base.iter().map(|r| walks(&of, r)).sum();
     let mut order: Vec<&RegionSample> = base.iter().filter(|r| r.present > 0).collect();
     order.sort_by(|a, b| {
-        walks(&by, b)
-            .total_cmp(&walks(&by, a))
-            .then(a.region.cmp(&b.region))
+        let most_first = walks(&by, b).total_cmp(&walks(&by, a));
+        most_first.then(a.region.cmp(&b.region))
     });
     let known = |r: &RegionSample| RegionFacts {
         start: r.region.start(),
@@ -204,12 +194,11 @@ fn count_zero_pages(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Resu
     let threshold = BloatThreshold::default().zero_pages();
     let mut zeros = ZeroPageFacts::default();
     for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {
-        let Some(pages) = measuring.zero_pages(region.region)? else {
-            continue;
-        };
-        zeros.searched += 1;
-        zeros.zero_pages += u64::from(pages);
-        zeros.bloated += u64::from(pages >= threshold);
+        if let Some(pages) = measuring.zero_pages(region.region)? {
+            zeros.searched += 1;
+            zeros.zero_pages += u64::from(pages);
+            zeros.bloated += u64::from(pages >= threshold);
+        }
     }
     Ok(zeros)
 }

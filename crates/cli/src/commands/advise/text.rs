@@ -18,19 +18,16 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
         let line = format!("- {}", finding_sentence(finding));
         push_wrapped(&mut out, &clip_printable(&line, 2000), 2);
     }
-    if advice.remedies.is_empty() {
-        let end = match advice.verdict {
-            AdviceVerdict::GainsNothing | AdviceVerdict::HasThem => {
-                "Nothing was changed, and nothing needs to be."
-            }
-            AdviceVerdict::Gains | AdviceVerdict::MayGain | AdviceVerdict::Unknown => {
-                "Nothing was changed."
-            }
-        };
-        push_wrapped(&mut out, end, 0);
-        return out;
-    }
-    push_wrapped(&mut out, "Nothing was changed. What you can do:", 0);
+    let end = match advice.verdict {
+        _ if !advice.remedies.is_empty() => "Nothing was changed. What you can do:",
+        AdviceVerdict::GainsNothing | AdviceVerdict::HasThem => {
+            "Nothing was changed, and nothing needs to be."
+        }
+        AdviceVerdict::Gains | AdviceVerdict::MayGain | AdviceVerdict::Unknown => {
+            "Nothing was changed."
+        }
+    };
+    push_wrapped(&mut out, end, 0);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
             RemedyTakesEffect::AtOnce => "At once",
@@ -228,9 +225,8 @@ fn cost_sentence(cost: &TranslationCost) -> String {
     }
     let huge = cost.huge_percent;
     if huge >= 0.1 {
-        text += &format!(
-            " Of that, {huge:.1} percentage points come from memory that is huge already."
-        );
+        let points = format!("{huge:.1} percentage points");
+        text += &format!(" Of that, {points} come from memory that is huge already.");
     }
     text
 }

@@ -40,11 +40,8 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
         let text = format!(
             "Terminal too small: at least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed. q quits."
         );
-        frame.render_widget(
-            Paragraph::new(wrap_printable(&text, usize::from(area.width), 0)),
-            area,
-        );
-        return;
+        let text = wrap_printable(&text, usize::from(area.width), 0);
+        return frame.render_widget(Paragraph::new(text), area);
     }
     let parts = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]);
     let [body, foot] = parts.areas(area);
@@ -70,9 +67,9 @@ fn stale_notice(model: &TopModel) -> Option<Line<'static>> {
 }
 
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let head = overview::overview_lines(&model.status).into_iter();
-    let head = head.map(|line| Line::from(model.theme.displayable(&line)));
-    let head: Vec<Line<'_>> = stale_notice(model).into_iter().chain(head).collect();
+    let line = |text: &String| Line::from(model.theme.displayable(text));
+    let mut head: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
+    head.extend(overview::overview_lines(&model.status).iter().map(line));
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
         Constraint::Min(3),
@@ -82,19 +79,19 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     frame.render_widget(Paragraph::new(head), top);
     draw_table(frame, middle, model);
     let mut lines = vec![Line::styled("Latest decisions", model.theme.heading())];
-    let room = usize::from(DECISIONS) - 2;
-    let decisions = overview::decision_lines(&model.status.manager, room, usize::from(area.width));
-    let decisions = decisions.iter().map(|line| model.theme.displayable(line));
-    lines.extend(decisions.map(Line::from));
+    let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
+    lines.extend(
+        overview::decision_lines(&model.status.manager, room, width)
+            .iter()
+            .map(line),
+    );
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.sorted_rows();
-    let mut lines = vec![Line::styled(
-        table::header_line(model.order),
-        model.theme.heading(),
-    )];
+    let header = table::header_line(model.order);
+    let mut lines = vec![Line::styled(header, model.theme.heading())];
     if rows.is_empty() {
         lines.push(Line::from(" No process is managed."));
     }
@@ -118,25 +115,24 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
 
 fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &OpenProcess) {
     let mut lines: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
-    match &open.details {
-        Some(seen) => {
-            let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
-            let text = process::process_lines(&seen.why, strip, chosen, &model.theme);
-            // Colour helps with one line: the one that marks huge pages.
-            let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
-            lines.extend(text.into_iter().enumerate().map(|(n, line)| {
-                let style = match n {
-                    0 => model.theme.heading(),
-                    _ if huge(&line) => model.theme.huge_pages(),
-                    _ => Style::new(),
-                };
-                Line::styled(model.theme.displayable(&line), style)
-            }));
-        }
-        None => {
-            let pid = open.pid;
-            lines.push(Line::from(format!("Process {pid}: asking the daemon.")));
-        }
+    if let Some(seen) = &open.details {
+        let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
+        let text = process::process_lines(&seen.why, strip, chosen, &model.theme);
+        // Colour helps with one line: the one that marks huge pages.
+        let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
+        lines.extend(text.iter().enumerate().map(|(n, line)| {
+            let style = match n {
+                0 => model.theme.heading(),
+                _ if huge(line) => model.theme.huge_pages(),
+                _ => Style::new(),
+            };
+            Line::styled(model.theme.displayable(line), style)
+        }));
+    } else {
+        lines.push(Line::from(format!(
+            "Process {}: asking the daemon.",
+            open.pid
+        )));
     }
     frame.render_widget(Paragraph::new(Text::from(lines)), area);
 }

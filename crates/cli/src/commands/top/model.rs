@@ -18,6 +18,7 @@ pub enum KeyEffect {
     Quit,
 }
 
+#[derive(Default)]
 pub struct TopModel {
     pub theme: Theme,
     pub order: SortOrder,
@@ -41,12 +42,7 @@ impl TopModel {
     pub fn new(look: Theme) -> Self {
         Self {
             theme: look,
-            order: SortOrder::default(),
-            status: Box::default(),
-            trouble: None,
-            selected: None,
-            open: None,
-            help: false,
+            ..Self::default()
         }
     }
 
@@ -100,6 +96,7 @@ impl TopModel {
     }
 
     fn handle_overview_key(&mut self, code: KeyCode) -> KeyEffect {
+        let by = self.order.by;
         match code {
             KeyCode::Up | KeyCode::Char('k') => self.move_selection(-1),
             KeyCode::Down | KeyCode::Char('j') => self.move_selection(1),
@@ -107,19 +104,12 @@ impl TopModel {
             KeyCode::PageDown => self.move_selection(ROWS_PER_PAGE_KEY),
             KeyCode::Home => self.move_selection(isize::MIN),
             KeyCode::End => self.move_selection(isize::MAX),
-            KeyCode::Left | KeyCode::Char('<') => {
-                self.order.by = neighbour_column(self.order.by, -1)
-            }
-            KeyCode::Right | KeyCode::Char('>') => {
-                self.order.by = neighbour_column(self.order.by, 1)
-            }
+            KeyCode::Left | KeyCode::Char('<') => self.order.by = neighbour_column(by, -1),
+            KeyCode::Right | KeyCode::Char('>') => self.order.by = neighbour_column(by, 1),
             KeyCode::Char('r') => self.order.descending = !self.order.descending,
             KeyCode::Enter => {
-                let pid = self
-                    .sorted_rows()
-                    .get(self.selected_row())
-                    .map(|row| row.pid);
-                if let Some(pid) = pid {
+                let rows = self.sorted_rows();
+                if let Some(pid) = rows.get(self.selected_row()).map(|row| row.pid) {
                     self.selected = Some(pid);
                     self.open_process(pid);
                     return KeyEffect::Ask;

@@ -9,37 +9,33 @@ use crate::view::{DecisionView, ManagerStatus};
 /// The state of management, in three lines of 80 columns.
 pub fn overview_lines(status: &DaemonStatus) -> Vec<String> {
     let manager = &status.manager;
-    let held = match (&manager.held, manager.paused) {
-        (_, true) => "PAUSED; `hawkeye resume` resumes it".to_owned(),
+    let held = match (&manager.held, manager.promotion_wait()) {
+        _ if manager.paused => "PAUSED; `hawkeye resume` resumes it".to_owned(),
         (Some(held), _) => format!("promotion held: {held}"),
-        (None, _) => match manager.promotion_wait() {
-            Some(wait) => wait.to_string(),
-            None => "promotion active".to_owned(),
-        },
+        (None, Some(wait)) => wait.to_string(),
+        (None, None) => "promotion active".to_owned(),
     };
     let stuck = match manager.not_answering {
         0 => String::new(),
         some => format!(", {some} not answering"),
     };
-    let (version, policy, cpu) = (
-        &manager.version,
-        &manager.policy,
+    let (version, policy) = (&manager.version, &manager.policy);
+    let (up, cpu) = (
+        format_duration(manager.uptime_s),
         manager.manager_cpu_percent,
     );
-    let (up, managed) = (
-        format_duration(manager.uptime_s),
-        format_count(manager.managed as u64),
-    );
+    let managed = format_count(manager.managed as u64);
     let first = format!(
         "hawkeye {version}, policy {policy}, up {up}; {managed} managed{stuck}; {cpu:.1} % of a core"
     );
     let second = match &manager.memory {
-        Some(memory) => format!(
-            "memory {:.1} % of {} in use, recovery starts over {} %; {held}",
-            memory.used_bytes as f64 * 100.0 / memory.total_bytes.max(1) as f64,
-            format_bytes(memory.total_bytes),
-            memory.high_percent,
-        ),
+        Some(memory) => {
+            let percent = memory.used_bytes as f64 * 100.0 / memory.total_bytes.max(1) as f64;
+            let (total, high) = (format_bytes(memory.total_bytes), memory.high_percent);
+            format!(
+                "memory {percent:.1} % of {total} in use, recovery starts over {high} %; {held}"
+            )
+        }
         None => held,
     };
     let (totals, pace) = (&manager.totals, &manager.pace);

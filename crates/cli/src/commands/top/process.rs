@@ -37,13 +37,11 @@ fn managed_process_lines(
         lines.extend(strip_lines(strip, chosen, look));
         lines.push(String::new());
     }
-    match why.kept_by.as_slice() {
-        [] => lines.push("Nothing prevents its promotion.".to_owned()),
-        reasons => {
-            let all = format!("It is not promoted because {}.", reasons.join("; "));
-            lines.extend(wrapped_lines(&all, 2));
-        }
-    }
+    let kept = match why.kept_by.as_slice() {
+        [] => "Nothing prevents its promotion.".to_owned(),
+        reasons => format!("It is not promoted because {}.", reasons.join("; ")),
+    };
+    lines.extend(wrapped_lines(&kept, 2));
     if !why.latest.is_empty() {
         lines.push("Latest actions (times since the daemon started):".to_owned());
     }
@@ -74,22 +72,23 @@ fn status_lines(process: &ProcessStatus) -> Vec<String> {
     if let Some(gain) = process.gain_percent {
         cost += &format!("; promoting all that may be promoted would save {gain:.1} %");
     }
-    let rest = [memory, cost];
-    let rest = rest.iter().flat_map(|line| wrapped_lines(line, 2));
-    std::iter::once(clip_printable(&head, WIDTH))
-        .chain(rest)
-        .collect()
+    let mut lines = vec![clip_printable(&head, WIDTH)];
+    lines.extend(
+        [memory, cost]
+            .iter()
+            .flat_map(|line| wrapped_lines(line, 2)),
+    );
+    lines
 }
 
 fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec<String> {
     let Some(age_s) = strip.age_s else {
         return vec!["Its address space has not been sampled yet.".to_owned()];
     };
-    let regions: u64 = strip.columns.iter().map(|column| column.regions).sum();
+    let regions = format_count(strip.columns.iter().map(|column| column.regions).sum());
+    let age = format_duration(age_s);
     let mut lines = vec![format!(
-        "{} regions of 2 MiB with memory, sampled {} ago:",
-        format_count(regions),
-        format_duration(age_s)
+        "{regions} regions of 2 MiB with memory, sampled {age} ago:"
     )];
     lines.extend(strip::strip_rows(strip, chosen, look));
     lines.push(strip::LEGEND.to_owned());
@@ -100,8 +99,6 @@ fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec
 }
 
 fn wrapped_lines(text: &str, indent: usize) -> Vec<String> {
-    wrap_printable(&clip_printable(text, 1000), WIDTH, indent)
-        .lines()
-        .map(str::to_owned)
-        .collect()
+    let text = wrap_printable(&clip_printable(text, 1000), WIDTH, indent);
+    text.lines().map(str::to_owned).collect()
 }

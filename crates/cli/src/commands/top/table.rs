@@ -36,10 +36,9 @@ pub fn header_line(order: SortOrder) -> String {
             (true, false) => "^",
         };
         let name = format!("{name}{mark}");
-        line += &if column == SortBy::Name {
-            format!(" {name:<NAME$}")
-        } else {
-            format!("{name:>width$}")
+        line += &match column {
+            SortBy::Name => format!(" {name:<NAME$}"),
+            _ => format!("{name:>width$}"),
         };
     }
     line
@@ -82,10 +81,9 @@ fn cell_text(process: &ProcessStatus, column: SortBy) -> String {
 
 pub fn unlisted_note(status: &ManagerStatus) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
-    (more > 0).then(|| {
-        format!(
-            "and {} more with less resident memory",
-            format_count(more as u64)
-        )
-    })
+    let note = format!(
+        "and {} more with less resident memory",
+        format_count(more as u64)
+    );
+    (more > 0).then_some(note)
 }

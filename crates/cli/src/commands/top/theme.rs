@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Theme {
     /// Colours, besides bold and reversed text.
     pub colour: bool,
@@ -53,10 +53,7 @@ impl Theme {
     }
 
     fn coloured(self, colour: Color) -> Style {
-        if self.colour {
-            Style::new().fg(colour)
-        } else {
-            Style::new()
-        }
+        let colour = self.colour.then_some(colour);
+        colour.map_or_else(Style::new, |colour| Style::new().fg(colour))
     }
 }
