@@ -147,18 +147,18 @@ fn choose_variable(
         allocator,
         ProgramAllocator::Mimalloc { .. } | ProgramAllocator::Php
     );
-    if takes_pool && machine.hugetlb_pool {
-        return Err("it would take huge pages from the hugetlb pool first".into());
-    }
-    let ignored = match machine.thp_enabled {
-        Some("always") => "the kernel gives huge pages to every program already (always)",
-        None | Some("never") => {
-            "the kernel ignores what allocators request (transparent huge pages: never)"
+    let without_effect = match machine.thp_enabled {
+        _ if takes_pool && machine.hugetlb_pool => {
+            Some("it would take huge pages from the hugetlb pool first")
         }
-        Some(_) => "",
+        Some("always") => Some("the kernel gives huge pages to every program already (always)"),
+        None | Some("never") => {
+            Some("the kernel ignores what allocators request (transparent huge pages: never)")
+        }
+        Some(_) => None,
     };
-    if !ignored.is_empty() {
-        return Err(ignored.into());
+    if let Some(why) = without_effect {
+        return Err(why.into());
     }
     let switch = switch_of_allocator(allocator)?;
     let name = &switch.variable;
@@ -166,12 +166,8 @@ fn choose_variable(
     let decides = |text: &str| {
         // The options of a variable, or the words of a command line.
         let mut options = text.split(switch.separator.unwrap_or(" "));
-        options.any(|option| {
-            switch
-                .decided_by
-                .iter()
-                .any(|start| option.starts_with(start))
-        })
+        let starts = switch.decided_by;
+        options.any(|option| starts.iter().any(|start| option.starts_with(start)))
     };
     let decided = match (&set, switch.separator) {
         (Some(_), None) => true,

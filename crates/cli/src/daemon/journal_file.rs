@@ -102,28 +102,23 @@ impl JournalFile {
     /// They could not be written. None of them is in the file, and they count as lost.
     pub fn append(&mut self, lines: &JournalLines) -> io::Result<()> {
         let mut text = Vec::new();
-        let lost = self.lost + lines.missed;
-        let written = (|| {
-            if lost > 0 {
-                push_json_line(&mut text, SystemTime::now(), LostEntries { entries: lost })?;
-            }
-            text.extend_from_slice(&lines.text);
-            self.append_or_truncate(&text)
-        })();
-        self.lost = match written {
-            Ok(()) => 0,
-            Err(_) => lost + lines.entries,
-        };
-        written
+        let entries = self.lost + lines.missed;
+        // Holds if anything below fails.
+        self.lost = entries + lines.entries;
+        if entries > 0 {
+            push_json_line(&mut text, SystemTime::now(), LostEntries { entries })?;
+        }
+        text.extend_from_slice(&lines.text);
+        self.append_or_truncate(&text)?;
+        self.lost = 0;
+        Ok(())
     }
 
     fn append_or_truncate(&mut self, text: &[u8]) -> io::Result<()> {
         let most_bytes = self.most_bytes;
         let mut open = self.reopen_if_moved()?;
-        if open
-            .bytes
-            .is_some_and(|bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes)
-        {
+        let full = |bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes;
+        if open.bytes.is_some_and(full) {
             fs::rename(&self.path, rotated_path(&self.path))?;
             open = self.reopen_if_moved()?;
         }
@@ -144,11 +139,8 @@ impl JournalFile {
         let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
         let same = |open: &OpenJournal| there.as_ref().is_ok_and(|id| *id == open.id);
         let still_open = self.open.take().filter(same);
-        let open = match still_open {
-            Some(open) => open,
-            None => OpenJournal::open_if_trusted(&self.path)?,
-        };
-        Ok(self.open.insert(open))
+        let open_again = || OpenJournal::open_if_trusted(&self.path);
+        Ok(self.open.insert(still_open.map_or_else(open_again, Ok)?))
     }
 }
 

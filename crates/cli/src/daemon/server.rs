@@ -80,12 +80,8 @@ fn bind_for_all_users(path: &Path) -> Result<UnixListener> {
 fn accept_with_peer(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
     let (stream, _) = listener.accept()?;
     let credentials = Credentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
-    Ok((
-        stream,
-        Peer {
-            credentials: Some(credentials),
-        },
-    ))
+    let credentials = Some(credentials);
+    Ok((stream, Peer { credentials }))
 }
 
 struct RequestHandler {

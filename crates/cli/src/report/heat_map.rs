@@ -100,11 +100,9 @@ impl HeatMapBuilder {
                 column.to_s = row.at.as_secs_f64();
             }
         }
-        let Some(place) = self.row_of_address(row.region.region.start()) else {
-            return;
-        };
-        let cell = self.current_column() * self.rows + place;
-        if let Some(cell) = self.cells.get_mut(cell) {
+        let cell = self.row_of_address(row.region.region.start());
+        let cell = cell.map(|place| self.current_column() * self.rows + place);
+        if let Some(cell) = cell.and_then(|cell| self.cells.get_mut(cell)) {
             cell.samples += 1;
             cell.accessed += u64::from(row.region.accessed);
             cell.huge += u32::from(row.region.is_huge());
@@ -114,29 +112,27 @@ impl HeatMapBuilder {
 
     pub fn finish(self) -> HeatMap {
         let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
-        let pages = u64::from(PAGES_PER_REGION);
         let cells = self.cells.iter();
+        let pages = |cell: &HeatCell| u64::from(cell.samples) * u64::from(PAGES_PER_REGION);
+        let coverage = cells
+            .clone()
+            .map(|cell| percent(cell.accessed, pages(cell)));
+        let huge = cells
+            .clone()
+            .map(|cell| percent(cell.huge.into(), cell.samples.into()));
         let columns = self.columns.iter();
         let windows = columns.flat_map(|c| std::iter::repeat_n(u64::from(c.windows), self.rows));
+        let walks = cells
+            .zip(windows)
+            .map(|(cell, windows)| cell.walks_per_s / windows.max(1));
+        // The inverse of `row_of_address`.
+        let first_blocks = (0..self.rows).map(|row| (row * self.blocks.len()).div_ceil(self.rows));
         HeatMap {
-            coverage_percent: cells
-                .clone()
-                .map(|cell| percent(cell.accessed, u64::from(cell.samples) * pages))
-                .collect(),
-            huge_percent: cells
-                .clone()
-                .map(|cell| percent(cell.huge.into(), cell.samples.into()))
-                .collect(),
-            walks_per_s: cells
-                .zip(windows)
-                .map(|(cell, windows)| cell.walks_per_s / windows.max(1))
-                .collect(),
-            addresses: (0..self.rows)
-                .filter_map(|row| {
-                    // The first block of the row; the inverse of `row_of_address`.
-                    let block = (row * self.blocks.len()).div_ceil(self.rows);
-                    self.blocks.get(block).copied()
-                })
+            coverage_percent: coverage.collect(),
+            huge_percent: huge.collect(),
+            walks_per_s: walks.collect(),
+            addresses: first_blocks
+                .filter_map(|block| self.blocks.get(block).copied())
                 .collect(),
             row_bytes: self.blocks.len() as u64 * self.block_bytes / self.rows as u64,
             columns: self.columns,

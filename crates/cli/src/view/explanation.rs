@@ -129,33 +129,29 @@ fn promotion_obstacles(
     }
     if let Some(found) = manager.unresponsive_processes().get(&process) {
         let (call, s) = (&found.call, found.waited.as_secs_f64());
-        kept_by.push(format!(
-            "it does not answer: {call} has waited {s:.0} s for a lock that the process holds"
-        ));
+        let waited = format!("{call} has waited {s:.0} s for a lock that the process holds");
+        kept_by.push(format!("it does not answer: {waited}"));
     }
     if status.thp_disabled {
         kept_by.push("huge pages are disabled for it (PR_SET_THP_DISABLE)".to_owned());
     }
     if !status.terms.promotes {
-        kept_by
-            .push("its profile is guard: bloat is recovered, and nothing is promoted".to_owned());
+        let guard = "its profile is guard: bloat is recovered, and nothing is promoted";
+        kept_by.push(guard.to_owned());
     }
     if let Err(hold) = manager.memory_guard().may_promote(process, 0) {
         kept_by.push(hold.to_string());
     }
     kept_by.extend(manager.policy().explain_process(process));
     // The limit counts by the terms of the last sample, not by those of a reload since.
-    let terms = manager
-        .last_samples()
-        .sample(process)
-        .map(|s| s.sample.terms);
-    let terms = terms.unwrap_or_default();
+    let last = manager.last_samples().sample(process);
+    let terms = last.map(|last| last.sample.terms).unwrap_or_default();
+    let huge = &manager.limits().huge;
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
-        if !manager.limits().huge.allows(process) {
+        if !huge.allows(process) {
+            let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
             kept_by.push(format!(
-                "its rule allows {} MiB of huge pages, and {} MiB are in use",
-                most >> 20,
-                manager.limits().huge.huge_bytes_under_rule(rule) >> 20
+                "its rule allows {most} MiB of huge pages, and {used} MiB are in use"
             ));
         }
     }
@@ -164,22 +160,19 @@ fn promotion_obstacles(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
-    let unsampled = manager.last_samples().sample(process).is_none();
-    let waits = manager
+    for wait in manager
         .budget_waits()
-        .map(|it| BudgetWaitStatus::new(&it, now));
-    let holds_it_up = |wait: &BudgetWaitStatus| wait.work == WaitingWork::Promotion || unsampled;
-    kept_by.extend(waits.filter(holds_it_up).map(|wait| wait.to_string()));
-    if !manager.promotion_state().backoff().ready(now) {
-        let left = manager
-            .promotion_state()
-            .backoff()
-            .ready_at()
-            .saturating_sub(now);
-        kept_by.push(format!(
-            "calls into processes took long, or the kernel had no free huge page: promotion pauses for {:.1} s more",
-            left.as_secs_f64()
-        ));
+        .map(|wait| BudgetWaitStatus::new(&wait, now))
+    {
+        if wait.work == WaitingWork::Promotion || last.is_none() {
+            kept_by.push(wait.to_string());
+        }
+    }
+    let backoff = manager.promotion_state().backoff();
+    if !backoff.ready(now) {
+        let left_s = backoff.ready_at().saturating_sub(now).as_secs_f64();
+        let why = "calls into processes took long, or the kernel had no free huge page";
+        kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
     }
     kept_by
 }
@@ -249,14 +242,12 @@ fn latest_entries(
     kind: impl Fn(&JournalEntry) -> bool,
 ) -> Vec<JournalEntryView> {
     let newest_first = journal.entries().rev().filter(|entry| kind(entry));
-    let mut latest: Vec<JournalEntryView> = newest_first
-        .take(LATEST)
-        .map(|entry| JournalEntryView {
-            at_s: entry.at.as_secs_f64(),
-            region: entry.event.region().map(RegionAddr::start),
-            text: entry.event.to_string(),
-        })
-        .collect();
+    let view = |entry: &JournalEntry| JournalEntryView {
+        at_s: entry.at.as_secs_f64(),
+        region: entry.event.region().map(RegionAddr::start),
+        text: entry.event.to_string(),
+    };
+    let mut latest: Vec<JournalEntryView> = newest_first.take(LATEST).map(view).collect();
     latest.reverse();
     latest
 }
@@ -266,11 +257,10 @@ fn concerns_region(event: &Event, process: ProcessId, region: RegionAddr) -> boo
 }
 
 fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
-    let mut newest_first = journal.entries().rev();
-    newest_first.find_map(|entry| match entry.event {
-        Event::Refused { errno, .. } if concerns_region(&entry.event, process, region) => {
-            Some(errno.to_string())
-        }
+    let newest_first = journal.entries().rev().map(|entry| &entry.event);
+    let mut of_region = newest_first.filter(|event| concerns_region(event, process, region));
+    of_region.find_map(|event| match event {
+        Event::Refused { errno, .. } => Some(errno.to_string()),
         _ => None,
     })
 }

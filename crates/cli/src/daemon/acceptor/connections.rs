@@ -62,13 +62,10 @@ enum Admission {
 /// that was idle longest.
 fn decide_admission(open: &[ClientState], new: ClientState) -> Admission {
     let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
-    if new.is_root {
-        let accepted = of_kind < MOST_ROOT;
-        return if accepted {
-            Admission::Accepted
-        } else {
-            Admission::Refused
-        };
+    match new.is_root {
+        true if of_kind < MOST_ROOT => return Admission::Accepted,
+        true => return Admission::Refused,
+        false => {}
     }
     let mut held: HashMap<Option<u32>, usize> = HashMap::new();
     for client in open.iter().filter(|it| !it.is_root) {
