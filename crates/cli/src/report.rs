@@ -27,7 +27,7 @@ pub use plots::svg_figures;
 pub use recording_extent::RecordingExtent;
 pub use recording_report::RecordingReport;
 pub use report_builder::ReportBuilder;
-pub use text::ReportText;
+pub use text::report_text;
 
 #[cfg(test)]
 mod tests;

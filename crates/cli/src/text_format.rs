@@ -2,6 +2,7 @@
 
 use hawkeye_policy::Errno;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
 pub fn format_bytes(bytes: u64) -> String {
@@ -61,10 +62,18 @@ pub fn wrap_printable(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// Appends a text in lines of 80 columns.
-pub fn push_wrapped(out: &mut String, text: &str, indent: usize) {
-    out.push_str(&wrap_printable(text, 80, indent));
-    out.push('\n');
+/// A text in lines of 80 columns.
+#[derive(Default)]
+pub struct WrappedText(pub String);
+
+impl WrappedText {
+    pub fn push_sentence(&mut self, text: impl AsRef<str>) {
+        self.0 += &(wrap_printable(text.as_ref(), 80, 0) + "\n");
+    }
+
+    pub fn push_item(&mut self, text: impl fmt::Display) {
+        self.0 += &(wrap_printable(&format!("- {text}"), 80, 2) + "\n");
+    }
 }
 
 /// A name that users chose, cut to this width, with control characters replaced.

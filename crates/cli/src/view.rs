@@ -210,6 +210,20 @@ pub struct ProcessStatus {
     pub refused_bytes: u64,
 }
 
+impl ProcessStatus {
+    /// What address translation costs it, without a full stop.
+    pub fn cost_text(&self) -> String {
+        let Some(overhead) = &self.overhead else {
+            return "The cost of address translation is unknown so far".to_owned();
+        };
+        let cost = format!("Address translation costs it {overhead} of its CPU time");
+        let Some(gain) = self.gain_percent else {
+            return cost;
+        };
+        format!("{cost}; promoting all that may be promoted would save {gain:.1} %")
+    }
+}
+
 /// The answer to `why`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "kebab-case")]

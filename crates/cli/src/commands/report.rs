@@ -2,7 +2,7 @@
 
 use super::client;
 use crate::report::{
-    RecordingExtent, RecordingReport, ReportBuilder, ReportText, html_page, svg_figures,
+    RecordingExtent, RecordingReport, ReportBuilder, html_page, report_text, svg_figures,
 };
 use anyhow::{Context, Result};
 use clap::Args;
@@ -61,7 +61,7 @@ impl ReportOptions {
                 write_private_file(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
         }
-        client::print_text_or_json(self.json, &report, |report| ReportText(report).to_string())?;
+        client::print_text_or_json(self.json, &report, report_text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -20,9 +20,8 @@ const WIDTH: usize = 80;
 const INDENT: usize = 12;
 
 pub fn execute(options: &ClientOptions) -> Result<ExitCode> {
-    options.print_answer(&*options.fetch_status()?, |status| {
-        StatusText(status).to_string()
-    })?;
+    let status = options.fetch_status()?;
+    options.print_answer(&*status, |status| StatusText(status).to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -54,15 +53,10 @@ impl fmt::Display for StatusText<'_> {
             format!("promoted {promoted}, split {split}, recovered {recovered}, {samples} samples");
         write_row(f, "done", &done)?;
         if totals.shared > 0 {
-            let times = format!(
-                "a region was passed over {} times",
-                format_count(totals.shared)
-            );
-            write_row(
-                f,
-                "shared",
-                &format!("{times}: other processes share its pages"),
-            )?;
+            let times = format_count(totals.shared);
+            let why = "other processes share its pages";
+            let text = format!("a region was passed over {times} times: {why}");
+            write_row(f, "shared", &text)?;
         }
         if let Some(fill) = &self.0.fill {
             let bytes = |regions: u64| format_bytes(regions * HUGE_PAGE_BYTES);
@@ -91,11 +85,8 @@ impl fmt::Display for StatusText<'_> {
             _ => "minute".to_owned(),
         };
         let cpu = format!("{cpu:.1} % of a core over the last {over}");
-        write_row(
-            f,
-            "manager",
-            &format!("{cpu}, longest call {longest:.1} ms"),
-        )?;
+        let own = format!("{cpu}, longest call {longest:.1} ms");
+        write_row(f, "manager", &own)?;
         if let Some(pid) = self.0.pid {
             let config = match &self.0.config_file {
                 Some(path) => format!("configuration {}", path.display()),
@@ -106,11 +97,8 @@ impl fmt::Display for StatusText<'_> {
         if status.not_answering > 0 {
             let some = format_count(status.not_answering as u64);
             let each = "each is left alone until it answers (`hawkeye why PID`)";
-            write_row(
-                f,
-                "no answer",
-                &format!("{some} of the managed processes; {each}"),
-            )?;
+            let text = format!("{some} of the managed processes; {each}");
+            write_row(f, "no answer", &text)?;
         }
         if let Some(address) = self.0.metrics {
             write_row(f, "metrics", &format!("http://{address}/metrics"))?;
@@ -146,11 +134,8 @@ fn reserve_text(reserve: &ReserveStatus) -> String {
 fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
     let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(format_bytes);
     let bytes = |pages: u64| format_bytes(pages.saturating_mul(BASE_PAGE_BYTES));
-    let (served, others) = (
-        bytes(zeroing.served_pages),
-        bytes(zeroing.passed_over_pages),
-    );
-    let (lost, pace) = (bytes(zeroing.lost_pages), &zeroing.pace);
+    let (served, lost) = (bytes(zeroing.served_pages), bytes(zeroing.lost_pages));
+    let (others, pace) = (bytes(zeroing.passed_over_pages), &zeroing.pace);
     format!(
         "{zeroed} of {free} free; {served} served to allocations of zeroed memory, {others} to others, {lost} lost; {pace}"
     )
@@ -166,11 +151,8 @@ fn write_row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result 
 fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Result {
     let percent = |used: u64, total: u64| used as f64 * 100.0 / total.max(1) as f64;
     let used = percent(memory.used_bytes, memory.total_bytes);
-    let (total, high, low) = (
-        format_bytes(memory.total_bytes),
-        memory.high_percent,
-        memory.low_percent,
-    );
+    let (high, low) = (memory.high_percent, memory.low_percent);
+    let total = format_bytes(memory.total_bytes);
     let mut text =
         format!("{used:.1} % of {total} in use; recovery starts over {high} %, ends under {low} %");
     if let Some(pressure) = memory.pressure_percent.filter(|percent| *percent > 0.0) {
@@ -180,11 +162,8 @@ fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Resul
     for group in memory.groups.iter().take(MOST_ROWS) {
         let used = percent(group.used_bytes, group.total_bytes);
         let (total, name) = (format_bytes(group.total_bytes), &group.name);
-        write_row(
-            f,
-            "  cgroup",
-            &format!("{used:.1} % of {total} in use by {name}"),
-        )?;
+        let text = format!("{used:.1} % of {total} in use by {name}");
+        write_row(f, "  cgroup", &text)?;
     }
     Ok(())
 }

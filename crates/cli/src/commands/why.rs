@@ -3,11 +3,10 @@
 use super::client::ClientOptions;
 use crate::options;
 use crate::text_format::{
-    clip_printable, format_bytes, format_count, format_duration, push_wrapped, wrap_printable,
+    WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
 use crate::view::{
-    Explanation, JournalEntryView, ProcessExplanation, ProcessStatus, RegionExplanation,
-    RegionState, SampleStatus,
+    Explanation, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
 };
 use anyhow::Result;
 use clap::Args;
@@ -58,43 +57,47 @@ fn parse_address(text: &str) -> Result<u64, String> {
 }
 
 fn explanation_text(why: &Explanation) -> String {
+    let mut out = WrappedText::default();
     match why {
         Explanation::NotManaged { why, .. } => {
-            let sentence = format!("{}.", why.trim_end_matches('.'));
-            wrap_printable(&sentence, 80, 0) + "\n"
+            out.push_sentence(format!("{}.", why.trim_end_matches('.')));
         }
-        Explanation::Process(process) => process_text(process),
-        Explanation::Region(region) => region_text(region),
+        Explanation::Process(process) => push_process(&mut out, process),
+        Explanation::Region(region) => push_region(&mut out, region),
     }
+    out.0
 }
 
-fn process_text(it: &ProcessExplanation) -> String {
-    let mut out = process_summary(&it.process);
+fn push_process(out: &mut WrappedText, it: &ProcessExplanation) {
+    push_summary(out, &it.process);
     let counts = it.sample.as_ref().map(region_counts);
-    push_sentence(
-        &mut out,
-        counts.as_deref().unwrap_or("It has not been sampled yet."),
-    );
+    out.push_sentence(counts.as_deref().unwrap_or("It has not been sampled yet."));
     if it.process.refused_bytes > 0 {
         let refused = format_bytes(it.process.refused_bytes);
         let why = "the program excludes them (MADV_NOHUGEPAGE)";
-        push_sentence(&mut out, &format!("{refused} of it are left alone: {why}."));
+        out.push_sentence(format!("{refused} of it are left alone: {why}."));
     }
-    push_obstacles(&mut out, &it.kept_by);
-    push_latest(&mut out, &it.latest);
-    out
+    push_obstacles(out, &it.kept_by);
+    if !it.latest.is_empty() {
+        out.push_sentence("Latest actions (times since the daemon started):");
+    }
+    for entry in &it.latest {
+        let region = entry.region.map(|start| format!("{start:#x} "));
+        let (at, region) = (format_duration(entry.at_s), region.unwrap_or_default());
+        out.push_item(format!("{at}: {region}{}", entry.text));
+    }
 }
 
-fn region_text(it: &RegionExplanation) -> String {
-    let mut out = process_summary(&it.process);
+fn push_region(out: &mut WrappedText, it: &RegionExplanation) {
+    push_summary(out, &it.process);
     let (start, end, state) = (it.start, it.end, &it.state);
-    push_sentence(&mut out, &format!("Region {start:#x}-{end:#x}: {state}."));
+    out.push_sentence(format!("Region {start:#x}-{end:#x}: {state}."));
     let sampled = match (&it.sample, it.age_s.map(f64::round)) {
         (Some(sample), Some(age)) => sample_text(it, sample, age),
         (None, Some(age)) => format!("The process was last sampled {age} s ago."),
         (_, None) => "The process has not been sampled yet.".to_owned(),
     };
-    push_sentence(&mut out, &sampled);
+    out.push_sentence(&sampled);
     if let Some(waiting) = &it.waiting {
         let waits = "It waits for its turn";
         let turn = match it.ahead.map(|ahead| (ahead, format_count(ahead))) {
@@ -103,14 +106,13 @@ fn region_text(it: &RegionExplanation) -> String {
             Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
             None => waits.to_owned(),
         };
-        push_sentence(&mut out, &format!("{turn}: {waiting}."));
+        out.push_sentence(format!("{turn}: {waiting}."));
     }
     // A region that is huge, or can't be, does not wait for anything.
     if !matches!(it.state, RegionState::Huge | RegionState::Excluded { .. }) {
-        push_obstacles(&mut out, &it.kept_by);
+        push_obstacles(out, &it.kept_by);
     }
-    push_history(&mut out, it);
-    out
+    push_history(out, it);
 }
 
 fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
@@ -132,17 +134,17 @@ fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> Strin
     found + "."
 }
 
-fn push_history(out: &mut String, it: &RegionExplanation) {
+fn push_history(out: &mut WrappedText, it: &RegionExplanation) {
     let ago = |at_s: f64| format_duration(it.uptime_s - at_s);
     match it.latest.split_last() {
         Some((last, earlier)) => {
-            let sentence = format!("The last decision, {} ago: {}.", ago(last.at_s), last.text);
-            push_sentence(out, &sentence);
+            let (at, text) = (ago(last.at_s), &last.text);
+            out.push_sentence(format!("The last decision, {at} ago: {text}."));
             if !earlier.is_empty() {
-                push_sentence(out, "Before that:");
+                out.push_sentence("Before that:");
             }
             for entry in earlier.iter().rev() {
-                push_item(out, &format!("{} ago: {}", ago(entry.at_s), entry.text));
+                out.push_item(format!("{} ago: {}", ago(entry.at_s), entry.text));
             }
         }
         None => {
@@ -153,43 +155,33 @@ fn push_history(out: &mut String, it: &RegionExplanation) {
             if it.state == RegionState::Huge {
                 nothing += ": a page fault, khugepaged or an earlier manager made it huge";
             }
-            push_sentence(out, &(nothing + "."));
+            out.push_sentence(&(nothing + "."));
         }
     }
 }
 
-fn process_summary(process: &ProcessStatus) -> String {
-    let mut head = format!("Process {} ({})", process.pid, process.name);
-    if let Some(cgroup) = &process.cgroup {
-        head += &format!(", cgroup {cgroup}");
-    }
-    let mut out = String::new();
-    push_sentence(&mut out, &clip_printable(&format!("{head}:"), 1000));
+fn push_summary(out: &mut WrappedText, process: &ProcessStatus) {
+    let cgroup = process
+        .cgroup
+        .as_ref()
+        .map(|cgroup| format!(", cgroup {cgroup}"));
+    let (pid, name, cgroup) = (process.pid, &process.name, cgroup.unwrap_or_default());
+    out.push_sentence(clip_printable(
+        &format!("Process {pid} ({name}){cgroup}:"),
+        1000,
+    ));
     let [rss, huge] = [process.rss_bytes, process.huge_bytes].map(format_bytes);
     let [promoted, split] = [process.promoted, process.split].map(format_count);
     let recovered = format_bytes(process.recovered_bytes);
     let done = format!("promoted {promoted} regions, split {split}, recovered {recovered}");
-    push_sentence(
-        &mut out,
-        &format!("{rss} resident, {huge} of it huge; {done}."),
-    );
+    out.push_sentence(format!("{rss} resident, {huge} of it huge; {done}."));
     if let Some(rule) = rule_text(process) {
-        push_sentence(&mut out, &rule);
+        out.push_sentence(&rule);
     }
-    let cost = match (&process.overhead, process.gain_percent) {
-        (Some(overhead), None) => {
-            format!("Address translation costs it {overhead} of its CPU time.")
-        }
-        (Some(overhead), Some(gain)) => format!(
-            "Address translation costs it {overhead} of its CPU time; promoting all that may be promoted would save {gain:.1} %."
-        ),
-        (None, _) => "The cost of address translation is unknown so far.".to_owned(),
-    };
-    push_sentence(&mut out, &cost);
+    out.push_sentence(process.cost_text() + ".");
     if let Some(reason) = &process.last_reason {
-        push_sentence(&mut out, &format!("Reason of the last change: {reason}."));
+        out.push_sentence(format!("Reason of the last change: {reason}."));
     }
-    out
 }
 
 fn rule_text(process: &ProcessStatus) -> Option<String> {
@@ -230,49 +222,23 @@ fn region_counts(sample: &SampleStatus) -> String {
             "split by recovery and left so until they are used",
         ),
     ];
-    let there = kinds.iter().filter(|(count, _)| *count > 0);
-    let there: Vec<String> = there
-        .map(|(count, kind)| format!("{count} {kind}"))
-        .collect();
-    let counts = if there.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", there.join(", "))
-    };
     let (age, regions) = (sample.age_s.round(), sample.regions);
-    format!("{age} s ago it had {regions} regions of 2 MiB with memory{counts}.")
-}
-
-fn push_obstacles(out: &mut String, kept_by: &[String]) {
-    match kept_by {
-        [] => push_sentence(out, "Nothing prevents its promotion."),
-        reasons => {
-            push_sentence(out, "It is not promoted at the moment because:");
-            for reason in reasons {
-                push_item(out, reason);
-            }
-        }
+    let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
+    let there = kinds.iter().filter(|(count, _)| *count > 0);
+    for (n, (count, kind)) in there.enumerate() {
+        text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
     }
+    text + "."
 }
 
-fn push_latest(out: &mut String, entries: &[JournalEntryView]) {
-    if entries.is_empty() {
-        return;
+fn push_obstacles(out: &mut WrappedText, kept_by: &[String]) {
+    out.push_sentence(match kept_by {
+        [] => "Nothing prevents its promotion.",
+        _ => "It is not promoted at the moment because:",
+    });
+    for reason in kept_by {
+        out.push_item(reason);
     }
-    push_sentence(out, "Latest actions (times since the daemon started):");
-    for entry in entries {
-        let region = entry.region.map(|start| format!("{start:#x} "));
-        let (at, region) = (format_duration(entry.at_s), region.unwrap_or_default());
-        push_item(out, &format!("{at}: {region}{}", entry.text));
-    }
-}
-
-fn push_sentence(out: &mut String, sentence: &str) {
-    push_wrapped(out, sentence, 0);
-}
-
-fn push_item(out: &mut String, text: &str) {
-    push_wrapped(out, &format!("- {text}"), 2);
 }
 
 #[cfg(test)]

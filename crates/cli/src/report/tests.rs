@@ -118,7 +118,7 @@ fn summed(rows: &[RecordingRow]) -> RecordingReport {
 
 #[test]
 fn as_text() {
-    insta::assert_snapshot!(ReportText(&summed(&rows(10))));
+    insta::assert_snapshot!(report_text(&summed(&rows(10))));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn as_text_where_regions_were_probed_for_walks() {
             row.source = AccessSource::Probed;
         }
     }
-    insta::assert_snapshot!(ReportText(&summed(&rows)));
+    insta::assert_snapshot!(report_text(&summed(&rows)));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn as_figures() {
 #[test]
 fn an_empty_recording_has_a_report() {
     let report = summed(&[]);
-    assert!(ReportText(&report).to_string().starts_with("0 s of web-7"));
+    assert!(report_text(&report).starts_with("0 s of web-7"));
     assert!(!svg_figures(&report)[0].1.to_svg().is_empty());
     assert!(html_page(&report).is_ok());
 }
@@ -221,7 +221,7 @@ fn hostile_names_do_no_harm_to_terminals_and_figures() {
     for name in [&mut report.host, &mut report.kernel, &mut report.policy] {
         *name = "\x1b]0;x\x07\n".to_owned();
     }
-    let text = ReportText(&report).to_string();
+    let text = report_text(&report);
     let svgs = svg_figures(&report);
     let svgs = svgs.iter().map(|(_, figure)| figure.to_svg());
     for shown in svgs.chain([text]) {

@@ -3,20 +3,19 @@
 use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyTakesEffect, WORTH_PERCENT};
 use crate::text_format::{
-    clip_printable, format_bytes, format_count, format_duration, push_wrapped,
+    WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
 use hawkeye_policy::OverheadSource;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
-    let mut out = String::new();
+    let mut out = WrappedText::default();
     let name = clip_printable(&identity.command, 15);
     let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict_text(advice.verdict));
     let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
-    push_wrapped(&mut out, &whole, 0);
+    out.push_sentence(whole);
     for finding in &advice.findings {
-        let line = format!("- {}", finding_sentence(finding));
-        push_wrapped(&mut out, &clip_printable(&line, 2000), 2);
+        out.push_item(clip_printable(&finding_sentence(finding), 2000));
     }
     let end = match advice.verdict {
         _ if !advice.remedies.is_empty() => "Nothing was changed. What you can do:",
@@ -27,21 +26,21 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
             "Nothing was changed."
         }
     };
-    push_wrapped(&mut out, end, 0);
+    out.push_sentence(end);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
             RemedyTakesEffect::AtOnce => "At once",
             RemedyTakesEffect::AtNextStart => "From the next start",
         };
-        push_wrapped(&mut out, &format!("- {when}: {}:", remedy.does), 2);
+        out.push_item(format!("{when}: {}:", remedy.does));
         // Not wrapped, so that the user can copy it.
         for line in remedy.command.lines() {
-            out.push_str("    ");
-            out.extend(line.chars().filter(|c| !c.is_control()));
-            out.push('\n');
+            out.0 += "    ";
+            out.0.extend(line.chars().filter(|c| !c.is_control()));
+            out.0.push('\n');
         }
     }
-    out
+    out.0
 }
 
 fn verdict_text(verdict: AdviceVerdict) -> &'static str {

@@ -65,16 +65,9 @@ fn status_lines(process: &ProcessStatus) -> Vec<String> {
     let [promoted, split, refused] =
         [process.promoted, process.split, process.refused].map(format_count);
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
-    let mut cost = match &process.overhead {
-        Some(overhead) => format!("Address translation costs it {overhead} of its CPU time"),
-        None => "The cost of address translation is unknown so far".to_owned(),
-    };
-    if let Some(gain) = process.gain_percent {
-        cost += &format!("; promoting all that may be promoted would save {gain:.1} %");
-    }
     let mut lines = vec![clip_printable(&head, WIDTH)];
     lines.extend(
-        [memory, cost]
+        [memory, process.cost_text()]
             .iter()
             .flat_map(|line| wrapped_lines(line, 2)),
     );

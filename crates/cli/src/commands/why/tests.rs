@@ -1,4 +1,5 @@
 use super::*;
+use crate::view::JournalEntryView;
 use hawkeye_policy::{CoverageSource, ProcessRules, RegionAddr};
 
 #[test]
