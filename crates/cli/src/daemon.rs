@@ -107,18 +107,12 @@ impl DaemonServices {
     /// Answers waiting requests and writes the journal; called between steps. `daemon` has the
     /// parts of the status that neither the manager nor this knows.
     pub fn answer_requests(&mut self, manager: &mut Manager<LinuxMachine>, daemon: &DaemonStatus) {
-        let Self {
-            calls,
-            journal,
-            config,
-            view,
-            ..
-        } = self;
-        calls.answer_pending(|request| match request {
+        let (view, journal) = (&mut self.view, self.journal.as_ref());
+        self.calls.answer_pending(|request| match request {
             DaemonRequest::Status => Reply::Status(Box::new(DaemonStatus {
                 manager: view.manager_status(manager),
-                metrics: config.metrics,
-                journal: journal.as_ref().map(JournalWriter::status),
+                metrics: self.config.metrics,
+                journal: journal.map(JournalWriter::status),
                 ..daemon.clone()
             })),
             DaemonRequest::Why { pid, address } => {
@@ -128,14 +122,10 @@ impl DaemonServices {
                 Some(strip) => Reply::Strip(strip),
                 None => Reply::refused(format!("process {pid} is not under management")),
             },
-            DaemonRequest::Pause => Reply::Done {
-                changed: manager.pause(),
-            },
-            DaemonRequest::Resume => Reply::Done {
-                changed: manager.resume(),
-            },
+            DaemonRequest::Pause => Reply::done(manager.pause()),
+            DaemonRequest::Resume => Reply::done(manager.resume()),
         });
-        if let Some(journal) = journal {
+        if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);
         }
     }
@@ -152,17 +142,16 @@ fn start_metrics_server(
     address: Option<SocketAddr>,
     requests: &RequestSender,
 ) -> Result<Option<Acceptor>> {
-    address
-        .map(|address| http::start_metrics_server(address, requests.clone()))
-        .transpose()
+    let start = |address| http::start_metrics_server(address, requests.clone());
+    address.map(start).transpose()
 }
 
 fn start_journal_writer(
     settings: Option<JournalSettings>,
     seen: u64,
 ) -> Result<Option<JournalWriter>> {
-    settings
-        .map(|settings| JournalWriter::start(settings, seen))
+    let writer = settings.map(|settings| JournalWriter::start(settings, seen));
+    writer
         .transpose()
         .context("can't start the journal's thread")
 }

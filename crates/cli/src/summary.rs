@@ -93,13 +93,8 @@ pub fn page_sizes_text(seen: &ObservedSizes) -> String {
     }
     let sizes = seen.sizes.iter();
     let given = format_count(sizes.clone().filter_map(|size| size.given_on_machine).sum());
-    let each = sizes.map(|it| {
-        format!(
-            "{} of {}",
-            format_count(it.pages),
-            format_bytes(it.page_bytes)
-        )
-    });
+    let counts = sizes.map(|size| (format_count(size.pages), format_bytes(size.page_bytes)));
+    let each = counts.map(|(pages, bytes)| format!("{pages} of {bytes}"));
     let each = each.collect::<Vec<_>>().join(", ");
     let partial = if seen.complete {
         ""
@@ -159,10 +154,8 @@ impl fmt::Display for SessionSummary {
             " after {wall_s:.1} s, profile {profile}, policy {policy}"
         )?;
         let (user_s, system_s) = (program.user_s, program.system_s);
-        let (faults, peak) = (
-            format_count(program.minor_faults),
-            format_bytes(program.rss_peak_bytes),
-        );
+        let faults = format_count(program.minor_faults);
+        let peak = format_bytes(program.rss_peak_bytes);
         writeln!(
             f,
             "  program     {user_s:.1} s user, {system_s:.1} s system, {faults} minor faults, at most {peak} resident"

@@ -65,6 +65,10 @@ impl Reply {
     pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
+
+    pub fn done(changed: bool) -> Self {
+        Self::Done { changed }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -36,11 +36,8 @@ impl ProcessBloat {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
-        huge.iter()
-            .skip(self.next)
-            .step_by(apart)
-            .copied()
-            .collect()
+        let chosen = huge.iter().skip(self.next).step_by(apart);
+        chosen.copied().collect()
     }
 
     fn add_zero_pages(&mut self, zeros: u16) {
@@ -86,25 +83,23 @@ impl BloatEstimates {
             if begun >= first + TIME_IN_ALL {
                 break;
             }
-            if let Some(estimate) = self.processes.get_mut(&process) {
-                estimate.looked = begun;
-            }
+            let estimate = self.processes.entry(process).or_default();
+            estimate.looked = begun;
             for region in regions {
                 // A region that can't be read has ended or was split.
                 let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
                     continue;
                 };
-                if let Some(estimate) = self.processes.get_mut(&process) {
-                    estimate.add_zero_pages(scan.zero_pages);
-                }
+                estimate.add_zero_pages(scan.zero_pages);
                 if machine.now() >= begun + TIME {
                     break;
                 }
             }
         }
         let there = manager.last_samples().footprints();
-        self.processes
-            .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
+        let ended =
+            |process: &ProcessId| there.binary_search_by_key(process, |(id, _)| *id).is_err();
+        self.processes.retain(|process, _| !ended(process));
     }
 
     /// Estimate for a process, in bytes; `None` until one of its huge pages was read.

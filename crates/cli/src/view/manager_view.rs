@@ -5,7 +5,7 @@ use super::{
     BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionState, ReserveStatus,
 };
-use hawkeye_manager::{Event, Machine, Manager, RecentRates};
+use hawkeye_manager::{Event, JournalEntry, Machine, Manager, RecentRates};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, expected_gain_percent};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -37,12 +37,15 @@ impl ManagerView {
     pub fn manager_status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
         let now = manager.machine().now();
         let seen = manager.last_samples();
-        self.gains
-            .retain(|process, _| seen.sample(*process).is_some());
+        let sampled = |process: &ProcessId| seen.sample(*process).is_some();
+        self.gains.retain(|process, _| sampled(process));
         let mut largest = manager.processes().to_vec();
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
         largest.truncate(ManagerStatus::MOST_PROCESSES);
+        let waits = manager
+            .budget_waits()
+            .map(|wait| BudgetWaitStatus::new(&wait, now));
         let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
@@ -54,10 +57,7 @@ impl ManagerView {
             uptime_s: now.as_secs_f64(),
             paused: manager.is_paused(),
             held: manager.promotion_held_by().map(ToString::to_string),
-            budget_waits: manager
-                .budget_waits()
-                .map(|wait| BudgetWaitStatus::new(&wait, now))
-                .collect(),
+            budget_waits: waits.collect(),
             memory: memory_status(manager),
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
@@ -81,8 +81,12 @@ impl ManagerView {
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
-        let done = manager.journal().process(process).cloned();
-        let done = done.unwrap_or_default();
+        let done = manager
+            .journal()
+            .process(process)
+            .cloned()
+            .unwrap_or_default();
+        let terms = identity.terms.or(sample.map(|sample| sample.terms));
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
             pid: process.pid,
@@ -103,10 +107,7 @@ impl ManagerView {
             pace,
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
-            terms: identity
-                .terms
-                .or_else(|| sample.map(|sample| sample.terms))
-                .unwrap_or_default(),
+            terms: terms.unwrap_or_default(),
             rule_name: identity.rule_name,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
             thp_disabled: identity.thp_disabled,
@@ -130,12 +131,13 @@ impl ManagerView {
         let promotable = |region: &RegionSample| {
             region_state(manager.limits(), seen, region, now) == RegionState::Candidate
         };
+        let percent = expected_gain_percent(&seen.sample, promotable);
+        let (reckoned_at, sampled_at) = (now, seen.at);
         let gain = CachedPromotionGain {
-            reckoned_at: now,
-            sampled_at: seen.at,
-            percent: expected_gain_percent(&seen.sample, promotable),
+            reckoned_at,
+            sampled_at,
+            percent,
         };
-        let percent = gain.percent;
         self.gains.insert(process, gain);
         percent
     }
@@ -156,19 +158,18 @@ fn reserve_status<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
 fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
     let newest_first = manager.journal().entries().rev();
     let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));
-    let mut latest: Vec<DecisionView> = decided
-        .take(ManagerStatus::MOST_DECISIONS)
-        .map(|entry| {
-            let process = entry.event.process();
-            let name = process.map(|process| manager.machine().describe(process).name);
-            DecisionView {
-                at_s: entry.at.as_secs_f64(),
-                pid: process.map(|process| process.pid),
-                name: name.filter(|name| !name.is_empty()),
-                text: entry.event.to_string(),
-            }
-        })
-        .collect();
+    let view = |entry: &JournalEntry| {
+        let process = entry.event.process();
+        let name = process.map(|process| manager.machine().describe(process).name);
+        DecisionView {
+            at_s: entry.at.as_secs_f64(),
+            pid: process.map(|process| process.pid),
+            name: name.filter(|name| !name.is_empty()),
+            text: entry.event.to_string(),
+        }
+    };
+    let latest = decided.take(ManagerStatus::MOST_DECISIONS).map(view);
+    let mut latest: Vec<DecisionView> = latest.collect();
     latest.reverse();
     latest
 }

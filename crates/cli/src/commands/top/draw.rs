@@ -80,11 +80,8 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     draw_table(frame, middle, model);
     let mut lines = vec![Line::styled("Latest decisions", model.theme.heading())];
     let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
-    lines.extend(
-        overview::decision_lines(&model.status.manager, room, width)
-            .iter()
-            .map(line),
-    );
+    let decisions = overview::decision_lines(&model.status.manager, room, width);
+    lines.extend(decisions.iter().map(line));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
@@ -129,10 +126,8 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &Open
             Line::styled(model.theme.displayable(line), style)
         }));
     } else {
-        lines.push(Line::from(format!(
-            "Process {}: asking the daemon.",
-            open.pid
-        )));
+        let pid = open.pid;
+        lines.push(Line::from(format!("Process {pid}: asking the daemon.")));
     }
     frame.render_widget(Paragraph::new(Text::from(lines)), area);
 }

@@ -20,10 +20,8 @@ pub fn overview_lines(status: &DaemonStatus) -> Vec<String> {
         some => format!(", {some} not answering"),
     };
     let (version, policy) = (&manager.version, &manager.policy);
-    let (up, cpu) = (
-        format_duration(manager.uptime_s),
-        manager.manager_cpu_percent,
-    );
+    let cpu = manager.manager_cpu_percent;
+    let up = format_duration(manager.uptime_s);
     let managed = format_count(manager.managed as u64);
     let first = format!(
         "hawkeye {version}, policy {policy}, up {up}; {managed} managed{stuck}; {cpu:.1} % of a core"

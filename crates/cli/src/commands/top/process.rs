@@ -66,11 +66,8 @@ fn status_lines(process: &ProcessStatus) -> Vec<String> {
         [process.promoted, process.split, process.refused].map(format_count);
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
     let mut lines = vec![clip_printable(&head, WIDTH)];
-    lines.extend(
-        [memory, process.cost_text()]
-            .iter()
-            .flat_map(|line| wrapped_lines(line, 2)),
-    );
+    lines.extend(wrapped_lines(&memory, 2));
+    lines.extend(wrapped_lines(&process.cost_text(), 2));
     lines
 }
 

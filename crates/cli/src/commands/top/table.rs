@@ -81,9 +81,6 @@ fn cell_text(process: &ProcessStatus, column: SortBy) -> String {
 
 pub fn unlisted_note(status: &ManagerStatus) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
-    let note = format!(
-        "and {} more with less resident memory",
-        format_count(more as u64)
-    );
-    (more > 0).then_some(note)
+    let count = format_count(more as u64);
+    (more > 0).then(|| format!("and {count} more with less resident memory"))
 }
