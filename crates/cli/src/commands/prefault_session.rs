@@ -17,7 +17,8 @@ use std::thread::available_parallelism;
 /// What is started before the program is.
 #[derive(Default)]
 pub struct PrefaultSession {
-    choice: Option<PrefaultChoice>,
+    /// `None` with the mode off.
+    pub choice: Option<PrefaultChoice>,
     fault_ahead: Option<Prefaulter>,
     warm_bytes: u64,
     huge_faults: Option<HugePageFaults>,
@@ -32,29 +33,21 @@ pub struct PrefaultChoice {
     pub reason: String,
 }
 
-struct HostConditions {
-    /// CPUs that this process may use.
-    cpus: usize,
-    /// Whether every program gets huge pages at page faults, and the huge zero page at reads.
-    huge_at_every_fault: bool,
+/// Why `auto` leaves prefault off, if so. `huge_at_every_fault`: every program gets huge pages at
+/// page faults, and the huge zero page at reads.
+fn auto_obstacle(cpus: usize, huge_at_every_fault: bool) -> Option<&'static str> {
+    match cpus {
+        ..2 => Some("there is only one CPU, and the program needs it"),
+        _ if huge_at_every_fault => {
+            Some("the kernel gives every program huge pages at page faults")
+        }
+        _ => None,
+    }
 }
 
-impl HostConditions {
-    fn read_from_host(wanted: &PrefaultSettings) -> Self {
-        let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
-        Self {
-            cpus: available_parallelism().map_or(1, NonZero::get),
-            huge_at_every_fault: always && uses_huge_zero_page() && !may_avoid_zero_page(wanted),
-        }
-    }
-
-    fn obstacle(&self) -> Option<&'static str> {
-        match self.cpus {
-            ..2 => Some("there is only one CPU, and the program needs it"),
-            _ if !self.huge_at_every_fault => None,
-            _ => Some("the kernel gives every program huge pages at page faults"),
-        }
-    }
+/// CPUs that this process may use.
+fn available_cpus() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
 }
 
 /// With the huge zero page, a remote read can't fill memory that gets huge pages at faults. The
@@ -70,14 +63,19 @@ impl PrefaultSession {
         let obstacle = match wanted.mode {
             PrefaultMode::Off => return None,
             PrefaultMode::On => None,
-            PrefaultMode::Auto => HostConditions::read_from_host(wanted).obstacle(),
-        };
-        Some(match obstacle {
-            Some(obstacle) => Err(anyhow!(obstacle)),
-            None => {
-                Prefaulter::begin(wanted.rate, Some(prefault_threads(wanted))).map_err(Into::into)
+            PrefaultMode::Auto => {
+                let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
+                let huge = always && uses_huge_zero_page() && !may_avoid_zero_page(wanted);
+                auto_obstacle(available_cpus(), huge)
             }
-        })
+        };
+        let begin = || {
+            Ok(Prefaulter::begin(
+                wanted.rate,
+                Some(prefault_threads(wanted)),
+            )?)
+        };
+        Some(obstacle.map_or_else(begin, |obstacle| Err(anyhow!(obstacle))))
     }
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
@@ -112,8 +110,11 @@ impl PrefaultSession {
             Ok(fault_ahead) => {
                 filling.fault_ahead = Some(fault_ahead);
                 filling.spares_zero_page = avoid.then_some(true);
-                let (on, reason) = (true, threads_text(prefault_threads(wanted).get()));
-                PrefaultChoice { on, reason }
+                let reason = match prefault_threads(wanted).get() {
+                    1 => "by 1 thread on a spare CPU".into(),
+                    n => format!("by up to {n} threads on spare CPUs"),
+                };
+                PrefaultChoice { on: true, reason }
             }
             Err(error) if required => return Err(error.context("can't prefault memory here")),
             Err(error) => {
@@ -121,15 +122,11 @@ impl PrefaultSession {
                     PrefaultMode::On => tracing::warn!("prefault is off: {error:#}"),
                     _ => tracing::info!("prefault is off: {error:#}"),
                 }
-                let (on, reason) = (false, format!("{error:#}"));
-                PrefaultChoice { on, reason }
+                let reason = format!("{error:#}");
+                PrefaultChoice { on: false, reason }
             }
         });
         Ok(filling)
-    }
-
-    pub fn choice(&self) -> Option<&PrefaultChoice> {
-        self.choice.as_ref()
     }
 
     pub fn attach_to_machine(&mut self, machine: &mut LinuxMachine) {
@@ -160,16 +157,8 @@ impl PrefaultSession {
 }
 
 fn prefault_threads(wanted: &PrefaultSettings) -> PrefaultThreads {
-    let cpus = available_parallelism().map_or(1, NonZero::get);
-    let usual = || PrefaultThreads::beside_a_program(cpus);
+    let usual = || PrefaultThreads::beside_a_program(available_cpus());
     wanted.threads.unwrap_or_else(usual)
-}
-
-fn threads_text(threads: usize) -> String {
-    match threads {
-        1 => "by 1 thread on a spare CPU".into(),
-        n => format!("by up to {n} threads on spare CPUs"),
-    }
 }
 
 #[cfg(test)]
@@ -183,11 +172,7 @@ mod tests {
             (2, false, None),
             (64, true, Some("at page faults")),
         ] {
-            let host = HostConditions {
-                cpus,
-                huge_at_every_fault,
-            };
-            let obstacle = host.obstacle();
+            let obstacle = auto_obstacle(cpus, huge_at_every_fault);
             assert_eq!(obstacle.is_some(), why.is_some(), "{cpus}");
             assert!(
                 obstacle

@@ -59,7 +59,7 @@ pub struct RunOptions {
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum FirstTouchMode {
     On,
     Off,
@@ -86,8 +86,8 @@ impl RunOptions {
         let child = child.with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::of_child(child.id())?;
         let mut managed = session.manage_until_end(ManagedTarget::Family(root), |_| true)?;
-        let (status, used) =
-            program_use::wait_for_child(child.id()).context("can't wait for the program")?;
+        let waited = program_use::wait_for_child(child.id());
+        let (status, used) = waited.context("can't wait for the program")?;
         let code = program_use::exit_code_of(status);
         let summary = &mut managed.summary;
         summary.subject = name;
@@ -106,12 +106,10 @@ impl RunOptions {
     }
 
     fn first_touch_plan(&self) -> Result<FirstTouchPlan> {
-        let by_profile = || self.profile().huge_first_touch();
-        if !self
-            .first_touch
-            .map_or_else(by_profile, |mode| mode == FirstTouchMode::On)
-        {
-            return Ok(FirstTouchPlan::default());
+        match self.first_touch {
+            Some(FirstTouchMode::On) => {}
+            None if self.profile().huge_first_touch() => {}
+            Some(FirstTouchMode::Off) | None => return Ok(FirstTouchPlan::default()),
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let program = program_allocator::inspect(Path::new(&self.command[0]), variable)
@@ -119,11 +117,12 @@ impl RunOptions {
         let text = |argument: &OsString| argument.to_string_lossy().into_owned();
         let arguments: Vec<String> = self.command[1..].iter().map(text).collect();
         let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
-        Ok(first_touch::plan_for_allocator(
+        let (allocator, sources) = (
             &program.allocator,
-            variable,
-            &arguments,
             HugePageSources::of_machine(enabled.as_deref()),
+        );
+        Ok(first_touch::plan_for_allocator(
+            allocator, variable, &arguments, sources,
         ))
     }
 

@@ -249,7 +249,7 @@ impl PreparedSession {
             first_touch: FirstTouchPlan::default(),
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
-            prefault: prefault.choice().cloned(),
+            prefault: prefault.choice,
             prefault_pauses: prefaulted.pauses,
             freed_candidates: totals.freed,
             shared_candidates: totals.shared,

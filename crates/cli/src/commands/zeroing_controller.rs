@@ -100,10 +100,9 @@ impl ZeroingController {
             short: standing.short,
             idle,
         };
-        let (pace, pages_per_s) = if self.may_set_rate(standing, &found) {
-            self.set_rate(&seen, guard)?
-        } else {
-            self.restore_settings(&found, guard)?
+        let (pace, pages_per_s) = match &found.module {
+            Some(_) if self.settings.paced && !standing.paused => self.set_rate(&seen, guard)?,
+            _ => self.restore_settings(&found, guard)?,
         };
         Ok(PrezeroingStatus {
             active: found.active,
@@ -116,10 +115,6 @@ impl ZeroingController {
             pages_per_s,
             pace,
         })
-    }
-
-    fn may_set_rate(&self, standing: ManagerStateForZeroing, found: &PrezeroingState) -> bool {
-        self.settings.paced && !standing.paused && found.module.is_some()
     }
 
     /// Sets the rate. Returns the reason as a clause, and the rate.

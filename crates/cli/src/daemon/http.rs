@@ -74,26 +74,23 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
     metrics: impl FnOnce() -> Result<String, String>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let Some(request_line) = read_request_line(&mut stream)? else {
+    let request_line = read_request_line(&mut stream)?;
+    let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else {
         return Ok(());
     };
-    if !permit.begin_answer() {
-        return Ok(());
-    }
     let mut words = request_line.split_whitespace();
     let path = match (words.next(), words.next(), words.next()) {
-        (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => Some(path),
+        // A query string has no effect.
+        (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => {
+            path.split('?').next()
+        }
         _ => None,
     };
-    // A query string has no effect.
-    let path = path.map(|path| path.split('?').next().unwrap_or_default());
+    let bad = "bad request: only GET /metrics is supported";
     let text = match path {
         Some("/metrics") => metrics().map_err(|why| ("503 Service Unavailable", why)),
         Some(_) => Err(("404 Not Found", "not found: only /metrics is served".into())),
-        None => Err((
-            "400 Bad Request",
-            "bad request: only GET /metrics is supported".into(),
-        )),
+        None => Err(("400 Bad Request", bad.into())),
     };
     let (status, kind, body) = match text {
         Ok(text) => ("200 OK", prometheus::CONTENT_TYPE, text),

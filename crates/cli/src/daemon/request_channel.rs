@@ -63,29 +63,28 @@ impl RequestSender {
     pub fn send_and_wait(&self, request: DaemonRequest) -> Reply {
         let (answer, answered) = sync_channel(1);
         if let Err(error) = self.calls.try_send(PendingRequest { request, answer }) {
+            let waiting = "too many requests are waiting for an answer; try again later";
             return Reply::refused(match error {
-                TrySendError::Full(_) => {
-                    "too many requests are waiting for an answer; try again later"
-                }
+                TrySendError::Full(_) => waiting,
                 TrySendError::Disconnected(_) => "the daemon is shutting down",
             });
         }
         (self.wake)();
         if request == DaemonRequest::Status {
-            let soon = answered
-                .recv_timeout(STATUS_PATIENCE.min(self.patience))
-                .ok();
+            let soon = answered.recv_timeout(STATUS_PATIENCE.min(self.patience));
             let recent = || self.recent_status().map(Reply::Status);
-            if let Some(reply) = soon.or_else(recent) {
+            if let Some(reply) = soon.ok().or_else(recent) {
                 return reply;
             }
         }
-        answered.recv_timeout(self.patience).unwrap_or_else(|_| {
-            Reply::refused(format!(
-                "the manager did not answer within {} s: it is busy or shutting down; try again",
-                self.patience.as_secs()
-            ))
-        })
+        let s = self.patience.as_secs();
+        let busy = || {
+            format!(
+                "the manager did not answer within {s} s: it is busy or shutting down; try again"
+            )
+        };
+        let answer = answered.recv_timeout(self.patience);
+        answer.unwrap_or_else(|_| Reply::refused(busy()))
     }
 
     fn recent_status(&self) -> Option<Box<DaemonStatus>> {

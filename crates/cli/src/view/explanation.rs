@@ -21,11 +21,12 @@ impl ManagerView {
         address: Option<u64>,
     ) -> Explanation {
         let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
-            let why = manager.machine().why_not_managed(pid);
-            return Explanation::NotManaged {
-                pid,
-                why: why.unwrap_or_else(|| format!("process {pid} is not under management")),
-            };
+            let unknown = || format!("process {pid} is not under management");
+            let why = manager
+                .machine()
+                .why_not_managed(pid)
+                .unwrap_or_else(unknown);
+            return Explanation::NotManaged { pid, why };
         };
         match address {
             None => Explanation::Process(Box::new(self.explain_process(manager, process))),
@@ -44,17 +45,15 @@ impl ManagerView {
         let status = self.process_status(manager, process, recent_rates_of(manager, process));
         let sample = sample_status(manager, process);
         let mut kept_by = promotion_obstacles(manager, process, &status);
+        let none = "it has no accessed region under base pages that may be promoted now";
         let by_sample = match sample {
-            _ if !status.terms.promotes => "",
-            None => "it has not been sampled yet",
-            Some(it) if it.regions == 0 => "it has no memory that can become huge",
-            Some(it) if it.regions == it.huge => "all of it is huge already",
-            Some(it) if it.candidates == 0 => {
-                "it has no accessed region under base pages that may be promoted now"
-            }
-            Some(_) => "",
+            _ if !status.terms.promotes => None,
+            None => Some("it has not been sampled yet"),
+            Some(it) if it.regions == 0 => Some("it has no memory that can become huge"),
+            Some(it) if it.regions == it.huge => Some("all of it is huge already"),
+            Some(it) => (it.candidates == 0).then_some(none),
         };
-        kept_by.extend((!by_sample.is_empty()).then(|| by_sample.to_owned()));
+        kept_by.extend(by_sample.map(str::to_owned));
         ProcessExplanation {
             process: status,
             sample,
@@ -80,9 +79,8 @@ impl ManagerView {
         let seen = manager.last_samples().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
-        let latest = latest_entries(journal, |entry| {
-            concerns_region(&entry.event, process, region)
-        });
+        let of_region = |entry: &JournalEntry| concerns_region(&entry.event, process, region);
+        let latest = latest_entries(journal, of_region);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
             (None, Some((seen, sample))) => region_state(manager.limits(), seen, &sample, now),
