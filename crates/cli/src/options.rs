@@ -9,7 +9,7 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, Policy, Profile, Rate, ReturnShare, SettingError,
+    BloatThreshold, CoverageAverage, CpuBudget, Profile, Rate, ReturnShare, SettingError,
     Watermarks,
 };
 use std::path::PathBuf;
@@ -195,28 +195,22 @@ impl ManageOptions {
     }
 }
 
-pub fn policy_by_name(name: &str, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
-    Ok(policies::by_name(name, &settings.policy_settings())?)
-}
-
 fn parse_policy_name(name: &str) -> Result<String, String> {
-    policies::by_name(name, &PolicySettings::default())
+    let policy = policies::by_name(name, &PolicySettings::default());
+    policy
         .map(|policy| policy.name().to_owned())
         .map_err(|error| error.to_string())
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number"))
+    let number = text.trim().parse();
+    number.map_err(|_| format!("{text:?} is not a number"))
 }
 
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = parse_number(text)?;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a time: give more than 0 seconds"))
+    let time = Duration::try_from_secs_f64(parse_number(text)?).ok();
+    let time = time.filter(|time| !time.is_zero());
+    time.ok_or_else(|| format!("{text:?} is not a time: give more than 0 seconds"))
 }
 
 /// A process id. The error tells a user that gives a name how to find the id.
@@ -237,23 +231,19 @@ fn checked_number_parser<N: FromStr, T>(
 }
 
 fn keyword_parser<T: KeywordValue + Send + Sync>() -> impl TypedValueParser<Value = T> {
-    let words = || T::WORDS.iter().copied();
-    let value =
-        move |text: String| words().find_map(|(word, value)| (word == text).then_some(value));
-    PossibleValuesParser::new(words().map(|(word, _)| word))
-        .try_map(move |text| value(text).ok_or("unknown value"))
+    let value = |text: String| T::WORDS.iter().find(|(word, _)| *word == text);
+    let parser = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
+    parser.try_map(move |text| value(text).map(|(_, value)| *value).ok_or("unknown value"))
 }
 
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let size = text.parse::<ByteSize>();
-    size.map(|size| size.as_u64())
-        .map_err(|_| format!("{text:?} is not a size: give bytes or a unit, for example 8GiB"))
+    let bytes = text.parse().map(|size: ByteSize| size.as_u64());
+    bytes.map_err(|_| format!("{text:?} is not a size: give bytes or a unit, for example 8GiB"))
 }
 
 fn parse_watermarks(text: &str) -> Result<Watermarks, String> {
-    let (high, low) = text
-        .split_once(',')
-        .ok_or_else(|| format!("{text:?} is not HIGH,LOW in per cent, for example 85,70"))?;
+    let wrong = || format!("{text:?} is not HIGH,LOW in per cent, for example 85,70");
+    let (high, low) = text.split_once(',').ok_or_else(wrong)?;
     Watermarks::new(parse_number(high)?, parse_number(low)?).map_err(|error| error.to_string())
 }
 

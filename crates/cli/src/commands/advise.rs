@@ -17,7 +17,7 @@ mod text;
 
 use super::client;
 use crate::options;
-use crate::progress::StatusLine;
+use crate::progress::show_progress;
 use anyhow::Result;
 use clap::Args;
 use facts::AdviceFacts;
@@ -74,11 +74,10 @@ struct AdviceReport<'a> {
 
 impl AdviseOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let line = StatusLine::new();
-        let facts = measurement::measure_process(self.pid, self.seconds, |so_far| {
-            line.show(&format!("measuring process {}: {so_far}", self.pid));
-        });
-        line.clear();
+        let show =
+            |so_far: &str| show_progress(&format!("measuring process {}: {so_far}", self.pid));
+        let facts = measurement::measure_process(self.pid, self.seconds, show);
+        show_progress("");
         let facts = facts?;
         let advice = findings::recommend(&facts);
         let report = AdviceReport {

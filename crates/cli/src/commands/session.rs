@@ -4,9 +4,9 @@ use super::prefault_session::PrefaultSession;
 use super::size_switches::{self, ProbedSizeSwitches};
 use crate::config::{Config, PrefaultMode};
 use crate::first_touch::FirstTouchPlan;
-use crate::options::{self, ManageOptions};
+use crate::options::ManageOptions;
 use crate::program_use::ProgramUse;
-use crate::progress::ProgressLine;
+use crate::progress::{ManagerProgress, show_progress};
 use crate::recording::{ActiveRecording, RecordingTarget};
 use crate::summary::{self, SessionSummary};
 use crate::text_format::format_bytes;
@@ -49,7 +49,7 @@ impl PreparedSession {
     ) -> Result<Self> {
         let settings = options.manager_settings()?;
         let profile = options.profile.unwrap_or(usual_profile);
-        let policy = options::policy_by_name(&options.policy_name(profile), &settings)?;
+        let policy = policies::by_name(&options.policy_name(profile), &settings.policy_settings())?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
         let fill = options.prefault_settings(profile, warm_bytes);
@@ -202,7 +202,7 @@ impl PreparedSession {
             mut recording,
             mut lease,
         } = self.into_manager(scope)?;
-        let mut progress = ProgressLine::new();
+        let mut progress = ManagerProgress::default();
         while manager.run_due_work() != LoopWakeReason::Stop && step(manager.machine().now()) {
             prefault.switch_settings(&manager, lease.settings());
             if let Some(recording) = &mut recording {
@@ -210,7 +210,7 @@ impl PreparedSession {
             }
             progress.draw_if_due(&manager);
         }
-        progress.line.clear();
+        show_progress("");
         if let Some(recording) = &mut recording {
             recording.write_new_rows(&mut manager);
         }

@@ -93,9 +93,8 @@ impl TopOptions {
         };
         let look = Theme::from_environment();
         self.options.print_answer(opened, |it| {
-            look.displayable(
-                &process::process_lines(&it.why, it.strip.as_ref(), None, &look).join("\n"),
-            ) + "\n"
+            let lines = process::process_lines(&it.why, it.strip.as_ref(), None, &look);
+            look.displayable(&lines.join("\n")) + "\n"
         })?;
         Ok(ExitCode::from(u8::from(!opened.why.is_managed())))
     }
@@ -111,8 +110,11 @@ fn overview_text(status: &DaemonStatus) -> String {
     lines.extend(table::unlisted_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
-    let width = usize::from(WIDTH);
-    lines.extend(overview::decision_lines(&status.manager, usize::MAX, width));
+    lines.extend(overview::decision_lines(
+        &status.manager,
+        usize::MAX,
+        WIDTH.into(),
+    ));
     lines.join("\n") + "\n"
 }
 

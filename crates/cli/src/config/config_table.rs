@@ -77,15 +77,7 @@ pub(super) fn parse_config_text<'t, R>(
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
-    let mut section = ConfigTable {
-        path: String::new(),
-        at: 0,
-        table: top,
-        requested_keys: Vec::new(),
-        log: &mut log,
-    };
-    let result = read(&mut section);
-    section.report_unknown_keys();
+    let result = ConfigTable::read_all(&mut log, String::new(), 0, top, read);
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
@@ -114,6 +106,26 @@ impl ProblemLog<'_> {
 }
 
 impl<'l, 't> ConfigTable<'l, 't> {
+    /// Reads a table by `read`, and reports keys that it has not asked for.
+    fn read_all<R>(
+        log: &'l mut ProblemLog<'t>,
+        path: String,
+        at: usize,
+        table: Option<&'l DeTable<'t>>,
+        read: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let mut whole = Self {
+            path,
+            at,
+            table,
+            requested_keys: Vec::new(),
+            log,
+        };
+        let result = read(&mut whole);
+        whole.report_unknown_keys();
+        result
+    }
+
     fn full_key(&self, key: &str) -> String {
         match &*self.path {
             "" => key.to_owned(),
@@ -196,7 +208,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
         }
         let path = self.full_key(key);
         let at = value.map_or(self.at, |value| value.span().start);
-        self.read_inner_table(path, at, table, read)
+        ConfigTable::read_all(self.log, path, at, table, read)
     }
 
     pub(super) fn read_table_array<R>(
@@ -221,28 +233,9 @@ impl<'l, 't> ConfigTable<'l, 't> {
                 let message = format!("must be a table with the header [[{key}]]");
                 self.log.add_problem(at, &path, &message);
             }
-            all.push(self.read_inner_table(path, at, table, &mut read));
+            all.push(ConfigTable::read_all(self.log, path, at, table, &mut read));
         }
         all
-    }
-
-    fn read_inner_table<R>(
-        &mut self,
-        path: String,
-        at: usize,
-        table: Option<&DeTable<'t>>,
-        read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
-    ) -> R {
-        let mut inner = ConfigTable {
-            path,
-            at,
-            table,
-            requested_keys: Vec::new(),
-            log: self.log,
-        };
-        let result = read(&mut inner);
-        inner.report_unknown_keys();
-        result
     }
 
     fn report_unknown_keys(self) {

@@ -14,10 +14,6 @@ pub(super) trait ConfigValue: Sized {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
 }
 
-fn string_or<'v>(value: &'v DeValue<'_>, allowed: &str) -> Result<&'v str, String> {
-    value.as_str().ok_or_else(|| allowed.to_owned())
-}
-
 fn unsigned_integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
@@ -28,9 +24,8 @@ macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
         impl ConfigValue for $kind {
             fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-                unsigned_integer(value)
-                    .and_then(|number| Self::try_from(number).ok())
-                    .ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
+                let number = unsigned_integer(value).and_then(|number| Self::try_from(number).ok());
+                number.ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
             }
         }
     )*};
@@ -45,9 +40,8 @@ impl ConfigValue for f64 {
             DeValue::Integer(_) => unsigned_integer(value).map(|number| number as Self),
             _ => None,
         };
-        number
-            .filter(|number: &Self| number.is_finite())
-            .ok_or_else(|| "a number, such as 2 or 0.5".to_owned())
+        let number = number.filter(|number: &Self| number.is_finite());
+        number.ok_or_else(|| "a number, such as 2 or 0.5".to_owned())
     }
 }
 
@@ -71,50 +65,39 @@ checked_numbers!(
     Rate: f64 => Rate::per_second,
 );
 
-impl ConfigValue for String {
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = "a non-empty string in quotation marks";
-        match string_or(value, allowed)? {
-            "" => Err(allowed.to_owned()),
-            text => Ok(text.to_owned()),
+/// Values in quotation marks, of which some are not allowed.
+macro_rules! text_values {
+    ($($kind:ty: $allowed:literal => $parse:expr;)*) => {$(
+        impl ConfigValue for $kind {
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                let parse: fn(&str) -> Option<Self> = $parse;
+                value.as_str().and_then(parse).ok_or_else(|| $allowed.to_owned())
+            }
         }
-    }
+    )*};
 }
 
-impl ConfigValue for Duration {
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = r#"a time with its unit, such as "500 ms", "30 s" or "5 min""#;
-        humantime::parse_duration(string_or(value, allowed)?).map_err(|_| allowed.to_owned())
-    }
-}
+text_values!(
+    String: "a non-empty string in quotation marks" =>
+        |text| (!text.is_empty()).then(|| text.to_owned());
+    Duration: r#"a time with its unit, such as "500 ms", "30 s" or "5 min""# =>
+        |text| humantime::parse_duration(text).ok();
+    MemorySize: r#"a size with its unit, such as "64 MiB" or "4 GiB""# => |text| {
+        let has_unit = text.contains(char::is_alphabetic);
+        let size = text.parse::<ByteSize>().ok().filter(|_| has_unit);
+        size.map(|size| Self(size.as_u64()))
+    };
+    PathBuf: r#"an absolute path, such as "/run/hawkeye/hawkeye.sock""# =>
+        |text| Some(Self::from(text)).filter(|path| path.is_absolute());
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySize(pub(super) u64);
 
-impl ConfigValue for MemorySize {
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = r#"a size with its unit, such as "64 MiB" or "4 GiB""#;
-        let text = string_or(value, allowed)?;
-        let has_unit = text.contains(char::is_alphabetic);
-        let size = text.parse::<ByteSize>().ok().filter(|_| has_unit);
-        size.map(|size| Self(size.as_u64()))
-            .ok_or_else(|| allowed.to_owned())
-    }
-}
-
-impl ConfigValue for PathBuf {
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
-        let path = Some(Self::from(string_or(value, allowed)?));
-        path.filter(|path| path.is_absolute())
-            .ok_or_else(|| allowed.to_owned())
-    }
-}
-
 impl ConfigValue for GlobPattern {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "a pattern, such as \"redis-*\"";
-        let pattern = string_or(value, allowed)?.parse::<Self>();
+        let pattern = value.as_str().ok_or(allowed)?.parse::<Self>();
         pattern.map_err(|error| format!("{allowed} ({error})"))
     }
 }

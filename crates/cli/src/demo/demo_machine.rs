@@ -1,7 +1,6 @@
 //! Takes the machine over for the demo and manages the demo's programs.
 
 use super::reader_size::{MeasuredReaderSize, ReaderSize};
-use crate::options;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
 use hawkeye_linux::memory::system_memory;
@@ -9,6 +8,7 @@ use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
 use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
+use hawkeye_policy::policies;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
@@ -198,7 +198,7 @@ impl DemoMachine {
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<(Journal, Duration)> {
-        let policy = options::policy_by_name(policy, &settings)?;
+        let policy = policies::by_name(policy, &settings.policy_settings())?;
         // No policy of the demo needs overhead, which takes hardware counters or measured walk
         // costs.
         let means = self.0.kernel_backend()?;
