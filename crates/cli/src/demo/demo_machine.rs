@@ -121,9 +121,7 @@ impl DemoMachine {
             let settings = Settings {
                 max_promotions: Some(budget),
                 // At khugepaged's rate the same regions would take minutes.
-                rate: (policy == "linux")
-                    .then(|| Rate::per_second(1e6))
-                    .transpose()?,
+                rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
                 cpu: CpuBudget::new(100.0)?,
                 window: WINDOW,
                 ..Settings::default()

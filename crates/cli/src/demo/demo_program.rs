@@ -9,11 +9,13 @@ use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::mman::MmapAdvise;
 use std::io::{BufRead, Write};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Instant;
 
 const REGION: usize = HUGE_PAGE_BYTES as usize;
 const PAGE: usize = BASE_PAGE_BYTES as usize;
+const PAGE_WORDS: usize = PAGE / 8;
 /// Reads between two checks for a command.
 const BATCH: usize = 1 << 16;
 
@@ -59,13 +61,11 @@ impl DemoProgram {
     }
 }
 
-fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
-    for page in 0..memory.words / DemoMemory::PAGE_WORDS {
-        memory.write(page * DemoMemory::PAGE_WORDS, page as u64 + 1);
-    }
-    print_line(format_args!("{:#x}", memory.start_address()))?;
-    let hot = ((hot_mib << 20) / 8).min(memory.words);
-    let cold = memory.words - hot;
+fn run_reader_program(memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
+    memory.write_to_pages(|_| true)?;
+    let memory = memory.words();
+    let hot = ((hot_mib << 20) / 8).min(memory.len());
+    let cold = memory.len() - hot;
     let threshold = match (hot, cold) {
         (0, _) => 0,
         (_, 0) => 1 << 32,
@@ -86,7 +86,8 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
                 let drawn = random.next();
                 let in_hot_part = drawn & 0xffff_ffff < threshold;
                 let (begin, words) = if in_hot_part { (cold, hot) } else { (0, cold) };
-                random.mix_in(memory.read(begin + scale_below(drawn, words)));
+                let word = &memory[begin + scale_below(drawn, words)];
+                random.mix_in(word.load(Ordering::Relaxed));
             }
             reads += BATCH as u64;
             match told.try_recv() {
@@ -99,28 +100,20 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
     }
 }
 
-fn run_bloated_program(mut memory: DemoMemory, used_pages: usize) -> Result<()> {
-    let pages = 0..memory.words / DemoMemory::PAGE_WORDS;
-    let used: Vec<usize> = pages
-        .filter(|page| page % (REGION / PAGE) < used_pages)
-        .collect();
-    for page in &used {
-        memory.write(page * DemoMemory::PAGE_WORDS, *page as u64 + 1);
-    }
-    print_line(format_args!("{:#x}", memory.start_address()))?;
+fn run_bloated_program(memory: DemoMemory, used_pages: usize) -> Result<()> {
+    let is_used = |page: usize| page % (REGION / PAGE) < used_pages;
+    memory.write_to_pages(is_used)?;
     let told = read_commands_in_thread();
     while let Ok(word) = told.recv() {
         if word != "verify" {
             bail!("unknown command {word:?}: expected verify");
         }
-        let mut expected = used.iter().peekable();
         let mut wrong = 0;
-        for word in 0..memory.words {
-            let page = word / DemoMemory::PAGE_WORDS;
-            let first = word % DemoMemory::PAGE_WORDS == 0;
-            let written = first && expected.next_if_eq(&&page).is_some();
+        for (n, word) in memory.words().iter().enumerate() {
+            let page = n / PAGE_WORDS;
+            let written = n % PAGE_WORDS == 0 && is_used(page);
             let right = if written { page as u64 + 1 } else { 0 };
-            let different = (memory.read(word) ^ right).to_ne_bytes();
+            let different = (word.load(Ordering::Relaxed) ^ right).to_ne_bytes();
             wrong += different.iter().filter(|byte| **byte != 0).count();
         }
         print_line(format_args!("{wrong}"))?;
@@ -168,16 +161,14 @@ fn scale_below(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
-/// Memory of whole regions, accessed by words.
+/// Memory of whole regions.
 struct DemoMemory {
     _mapped: OwnMemory,
-    start: NonNull<u64>,
+    start: NonNull<AtomicU64>,
     words: usize,
 }
 
 impl DemoMemory {
-    const PAGE_WORDS: usize = PAGE / 8;
-
     fn new(mib: usize, huge: bool) -> Result<Self> {
         let bytes = (mib << 20).next_multiple_of(REGION).max(REGION);
         let mapped = OwnMemory::map(bytes + REGION);
@@ -196,21 +187,18 @@ impl DemoMemory {
         })
     }
 
-    fn start_address(&self) -> usize {
-        self.start.as_ptr() as usize
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the words are aligned, mapped and zeroed as long as this, and nothing else refers
+        // to them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
-    #[inline]
-    fn read(&self, word: usize) -> u64 {
-        assert!(word < self.words, "word outside the memory");
-        // SAFETY: the word is inside the memory, aligned, and mapped as long as this.
-        unsafe { self.start.add(word).read_volatile() }
-    }
-
-    #[inline]
-    fn write(&mut self, word: usize, value: u64) {
-        assert!(word < self.words, "word outside the memory");
-        // SAFETY: as in `read`, and nothing else refers to it.
-        unsafe { self.start.add(word).write_volatile(value) }
+    /// Writes its number, from 1, to each page that `is_used` selects. Then prints the address.
+    fn write_to_pages(&self, is_used: impl Fn(usize) -> bool) -> Result<()> {
+        let first_words = self.words().iter().step_by(PAGE_WORDS).enumerate();
+        for (page, word) in first_words.filter(|(page, _)| is_used(*page)) {
+            word.store(page as u64 + 1, Ordering::Relaxed);
+        }
+        print_line(format_args!("{:#x}", self.start.as_ptr() as usize))
     }
 }

@@ -88,12 +88,11 @@ impl RecordingExtent {
     }
 
     pub fn processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
-        if self.processes.len() > MOST_MAPS {
-            self.keep_largest(MOST_MAPS);
-        }
-        let reaches = self.processes.into_iter();
-        reaches
-            .map(|(process, reach)| (process, (reach.windows, reach.addresses)))
+        self.keep_largest(MOST_MAPS);
+        let parts = |reach: ProcessExtent| (reach.windows, reach.addresses);
+        let processes = self.processes.into_iter();
+        processes
+            .map(|(process, reach)| (process, parts(reach)))
             .collect()
     }
 }

@@ -100,8 +100,8 @@ impl ReportBuilder {
         match row {
             RecordingRow::Region(row) => self.add_region(row),
             RecordingRow::Process(row) => {
-                self.process_builder(row.process, &row.command, row.at)
-                    .add_footprint(row);
+                let process = self.process_builder(row.process, &row.command, row.at);
+                process.add_footprint(row);
             }
             RecordingRow::Memory(row) => self.add_memory(row),
             RecordingRow::Decision(row) => self.add_decision(row),
@@ -117,21 +117,19 @@ impl ReportBuilder {
         // If nothing was sampled, the first processes get lines nevertheless.
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
-        let length = self.length;
-        let series = || {
-            shown
-                .then(|| TimeSeries::for_length(length))
-                .unwrap_or_default()
+        let series = match shown {
+            true => TimeSeries::for_length(self.length),
+            false => TimeSeries::default(),
         };
         let new = || ProcessFiguresBuilder {
             figures: ProcessFigures {
                 pid: id.pid,
                 command: command.to_owned(),
                 from_s: at.as_secs_f64(),
-                overhead_percent: series(),
-                rss_bytes: series(),
-                huge_bytes: series(),
-                bloat_bytes: series(),
+                overhead_percent: series.clone(),
+                rss_bytes: series.clone(),
+                huge_bytes: series.clone(),
+                bloat_bytes: series,
                 ..ProcessFigures::default()
             },
             ..ProcessFiguresBuilder::default()
@@ -191,9 +189,8 @@ impl ReportBuilder {
         bad_rows: u64,
     ) -> RecordingReport {
         let processes = std::mem::take(&mut self.processes).into_iter();
-        let mut processes: Vec<(ProcessId, ProcessFigures)> = processes
-            .map(|(id, process)| (id, process.finish(self.maps.remove(&id))))
-            .collect();
+        let finished = processes.map(|(id, process)| (id, process.finish(self.maps.remove(&id))));
+        let mut processes: Vec<(ProcessId, ProcessFigures)> = finished.collect();
         processes.sort_by_key(|(id, p)| (p.map.is_none(), Reverse(p.rss_peak_bytes), *id));
         let (ids, processes): (Vec<_>, Vec<_>) = processes.into_iter().unzip();
         RecordingReport {

@@ -2,7 +2,7 @@
 
 use super::RegionState;
 use super::explanation::region_state;
-use hawkeye_manager::{Machine, Manager};
+use hawkeye_manager::{LastSample, Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
 
@@ -59,15 +59,16 @@ pub fn address_strip<M: Machine>(
     let seen = manager.last_samples().sample(process);
     let now = manager.machine().now();
     let most = most_columns.clamp(1, AddressStrip::MOST_COLUMNS);
+    let columns = |seen: &LastSample| {
+        let state = |region: &RegionSample| region_state(manager.limits(), seen, region, now);
+        strip_columns(&seen.sample.regions, most.into(), state)
+    };
     Some(AddressStrip {
         pid,
         uid: manager.machine().describe(process).uid,
         age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
         source: seen.map(|seen| seen.sample.source),
-        columns: seen.map_or_else(Vec::new, |seen| {
-            let state = |region: &RegionSample| region_state(manager.limits(), seen, region, now);
-            strip_columns(&seen.sample.regions, usize::from(most), state)
-        }),
+        columns: seen.map(columns).unwrap_or_default(),
     })
 }
 
@@ -79,28 +80,28 @@ fn strip_columns(
 ) -> Vec<StripColumn> {
     let count = most.min(regions.len());
     let mut before = None;
-    (0..count)
-        .map(|n| {
-            let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
-            let mut column = StripColumn {
-                start: part.first().map(|r| r.region.start()),
-                end: part.last().map(|r| r.region.end()),
-                ..StripColumn::default()
-            };
-            column.after_gap = before.is_some() && before != column.start;
-            before = column.end;
-            for region in part {
-                let state = state(region);
-                column.regions += 1;
-                column.huge += u64::from(state == RegionState::Huge);
-                column.candidates += u64::from(state == RegionState::Candidate);
-                column.present_pages += u64::from(region.present);
-                column.accessed_pages += u64::from(region.accessed);
-                column.walks_per_s += u64::from(region.walks_per_s);
-            }
-            column
-        })
-        .collect()
+    let column = |n: usize| {
+        let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
+        let start = part.first().map(|region| region.region.start());
+        let mut column = StripColumn {
+            start,
+            end: part.last().map(|region| region.region.end()),
+            after_gap: before.is_some() && before != start,
+            ..StripColumn::default()
+        };
+        before = column.end;
+        for region in part {
+            let state = state(region);
+            column.regions += 1;
+            column.huge += u64::from(state == RegionState::Huge);
+            column.candidates += u64::from(state == RegionState::Candidate);
+            column.present_pages += u64::from(region.present);
+            column.accessed_pages += u64::from(region.accessed);
+            column.walks_per_s += u64::from(region.walks_per_s);
+        }
+        column
+    };
+    (0..count).map(column).collect()
 }
 
 #[cfg(test)]

@@ -61,22 +61,10 @@ pub fn finding_sentence(finding: &Finding) -> String {
     };
     match finding {
         Finding::Costs { cost } => cost_sentence(cost),
-        Finding::NotMeasured(TranslationNotMeasured::Idle) => {
-            "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into()
-        }
-        Finding::NotMeasured(TranslationNotMeasured::TooSmall) => {
-            "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into()
-        }
-        Finding::NotMeasured(TranslationNotMeasured::Unseen) => {
-            "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into()
-        }
-        Finding::WouldSave {
-            percent,
-            low_percent,
-            high_percent,
-            speedup,
-            regions,
-        } => {
+        Finding::NotMeasured(TranslationNotMeasured::Idle) => "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into(),
+        Finding::NotMeasured(TranslationNotMeasured::TooSmall) => "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into(),
+        Finding::NotMeasured(TranslationNotMeasured::Unseen) => "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into(),
+        Finding::WouldSave { percent, low_percent, high_percent, speedup, regions } => {
             let memory = bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES));
             let regions = format_count(*regions);
             let (up_to, so) = match *percent < WORTH_PERCENT {
@@ -87,42 +75,24 @@ pub fn finding_sentence(finding: &Finding) -> String {
                 "Making all of its {regions} regions under base pages ({memory}) huge would save {up_to}{percent:.1} % of its CPU time ({low_percent:.1}-{high_percent:.1}): {so}."
             )
         }
-        Finding::FirstRegions {
-            regions,
-            share_percent,
-            added_bytes,
-        } => format!(
+        Finding::FirstRegions { regions, share_percent, added_bytes } => format!(
             "The hottest {} regions ({}) account for {share_percent:.0} % of that; making them huge would add {}.",
             format_count(*regions),
             bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES)),
             bytes(added_bytes),
         ),
-        Finding::At {
-            start,
-            end,
-            what,
-            share_percent,
-            base_bytes,
-        } => format!(
+        Finding::At { start, end, what, share_percent, base_bytes } => format!(
             "{share_percent:.0} % of that is in {start:#x}-{end:#x} ({what}), {} under base pages.",
             bytes(base_bytes)
         ),
-        Finding::WouldAdd { bytes: 0, .. } => {
-            "Huge pages would add no memory: all of its regions are full.".into()
-        }
+        Finding::WouldAdd { bytes: 0, .. } => "Huge pages would add no memory: all of its regions are full.".into(),
         Finding::WouldAdd { bytes: added, of_bytes } => format!(
             "Making all of its regions huge would add {} that it has not touched: {:.0} % of the {} that are under base pages now.",
             bytes(added),
             *added as f64 * 100.0 / (*of_bytes).max(1) as f64,
             bytes(of_bytes),
         ),
-        Finding::Wastes {
-            searched,
-            huge_regions,
-            zero_percent,
-            bytes: wasted,
-            recoverable_bytes,
-        } => {
+        Finding::Wastes { searched, huge_regions, zero_percent, bytes: wasted, recoverable_bytes } => {
             let [all, searched] = [*huge_regions, *searched].map(format_count);
             let wasted = bytes(wasted);
             let mut text = format!(
@@ -142,52 +112,33 @@ pub fn finding_sentence(finding: &Finding) -> String {
             };
             format!("Another manager runs: {holder}. {looks}")
         }
-        Finding::ThpDisabled => {
-            "Huge pages are disabled for it (PR_SET_THP_DISABLE), by itself or by the process that started it. Neither the kernel nor a manager can give it huge pages.".into()
-        }
+        Finding::ThpDisabled => "Huge pages are disabled for it (PR_SET_THP_DISABLE), by itself or by the process that started it. Neither the kernel nor a manager can give it huge pages.".into(),
         Finding::NoHugePage { bytes: refused } => format!(
             "{} of it stay under base pages because the program excludes them (MADV_NOHUGEPAGE). Only the program can change that.",
             bytes(refused)
         ),
-        Finding::KernelSaysNever => {
-            "The kernel gives huge pages to no program (enabled=never). A manager can nevertheless do so.".into()
-        }
-        Finding::KernelSaysMadvise {
-            bytes: silent,
-            advised_bytes,
-        } => format!(
+        Finding::KernelSaysNever => "The kernel gives huge pages to no program (enabled=never). A manager can nevertheless do so.".into(),
+        Finding::KernelSaysMadvise { bytes: silent, advised_bytes } => format!(
             "The kernel gives huge pages only where a program requests them (enabled=madvise). Under base pages are {} without such a request, and {} with one.",
             bytes(silent),
             bytes(advised_bytes),
         ),
-        Finding::KernelSaysAlways {
-            bytes: left,
-            khugepaged_s,
-        } => {
+        Finding::KernelSaysAlways { bytes: left, khugepaged_s } => {
             let mut text = format!(
                 "The kernel gives huge pages to every program (enabled=always), but {} are under base pages. They were touched when no huge page was free, or before that was set.",
                 bytes(left)
             );
             if let Some(time) = khugepaged_s.map(format_duration) {
-                text += &format!(
-                    " At its present pace, khugepaged needs {time} to scan all of it, in address order."
-                );
+                text += &format!(" At its present pace, khugepaged needs {time} to scan all of it, in address order.");
             }
             text
         }
-        Finding::Shared {
-            bytes: shared,
-            shmem_enabled,
-        } => format!(
+        Finding::Shared { bytes: shared, shmem_enabled } => format!(
             "{} of it are shared memory, which a manager leaves alone. The kernel's shmem_enabled is {}. A database can take such memory from the hugetlb pool instead (huge_pages of PostgreSQL, large-pages of MySQL).",
             bytes(shared),
             shmem_enabled.as_deref().unwrap_or("absent"),
         ),
-        Finding::MemoryShort {
-            cgroup,
-            usage,
-            high_percent,
-        } => format!(
+        Finding::MemoryShort { cgroup, usage, high_percent } => format!(
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
             usage.percent(),
