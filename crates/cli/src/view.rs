@@ -47,7 +47,6 @@ pub struct ManagerStatus {
 }
 
 impl ManagerStatus {
-    /// Processes in a status at most, which bounds its size.
     pub const MOST_PROCESSES: usize = 256;
     pub const MOST_DECISIONS: usize = 16;
 
@@ -111,7 +110,6 @@ pub struct ReserveStatus {
     pub filled: u64,
     /// Fills for which the kernel had no huge page.
     pub failed: u64,
-    /// Huge pages given to promotions and prefault.
     pub served: u64,
     /// CPU time of fills, at idle priority.
     pub fill_cpu_s: f64,
@@ -153,7 +151,6 @@ pub struct MemoryStatus {
 /// A cgroup's memory against its limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// Path of the cgroup.
     pub name: String,
     pub used_bytes: u64,
     /// Its limit.
@@ -185,7 +182,6 @@ pub struct ProcessStatus {
     /// count.
     #[serde(default)]
     pub bloat_bytes: u64,
-    /// CPU time used, in cores, at the last sample.
     pub cpu_cores: Option<f64>,
     pub promoted: u64,
     pub split: u64,
@@ -193,7 +189,6 @@ pub struct ProcessStatus {
     #[serde(default)]
     pub pace: RecentRates,
     pub refused: u64,
-    /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
     /// The rules that apply to it, as of the last sample.
     pub terms: ProcessRules,
