@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub struct ClientOptions {
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 
     /// Socket of the daemon.
     #[arg(long, value_name = "PATH")]
@@ -39,18 +39,6 @@ impl ClientOptions {
             Reply::Explanation(why) => Ok(why),
             _ => Err(unexpected_reply()),
         }
-    }
-
-    pub fn wants_json(&self) -> bool {
-        self.json
-    }
-
-    pub fn print_answer<T: Serialize>(
-        &self,
-        answer: &T,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<()> {
-        print_text_or_json(self.json, answer, text)
     }
 }
 

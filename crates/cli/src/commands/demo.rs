@@ -65,10 +65,9 @@ macro_rules! say {
 
 fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     say!("1. Hot memory at high addresses\n");
-    let chosen = machine.choose_reader_size()?;
-    let size = chosen.size;
+    let (size, speed_up) = machine.choose_reader_size()?;
+    let hot_percent = ReaderSize::HOT_PERCENT;
     let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
-    let (hot_percent, speed_up) = (ReaderSize::HOT_PERCENT, chosen.speed_up);
     say!(
         "Huge pages make dependent random reads of {hot_mib} MiB {speed_up:.2} times as fast here.\nA program maps {mib} MiB; {hot_percent} % of such reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
     );

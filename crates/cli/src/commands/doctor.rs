@@ -7,10 +7,8 @@ use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
-use hawkeye_linux::probe::mthp_sizes::SizeFacts;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
-use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -43,7 +41,7 @@ impl DoctorOptions {
         let mut decision = probe::decide(&facts);
         decision.notes.extend(kernel_split_note());
         let report = DoctorReport { decision, facts };
-        print_text_or_json(self.json, &report, DoctorReport::to_string)?;
+        print_text_or_json(self.json, &report, doctor_text)?;
         Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
     }
 }
@@ -70,54 +68,45 @@ fn kernel_split_note() -> Option<String> {
     })
 }
 
-impl fmt::Display for DoctorReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { decision, facts } = self;
-        writeln!(f, "{}", decision.verdict)?;
-        let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
-        let kernel = &facts.host.kernel;
-        writeln!(f, "Linux {kernel}, transparent huge pages: {enabled}\n")?;
-        let widths = decision.capabilities.iter().map(|c| c.name.len());
-        let width = widths.max().unwrap_or(0);
-        for capability in &decision.capabilities {
-            let mark = if capability.available { "yes" } else { "no " };
-            let (name, found) = (capability.name, &capability.found);
-            writeln!(f, "{mark}  {name:width$}  {found}")?;
-            writeln!(f, "     {:width$}  checked by: {}", "", capability.how)?;
-            if !capability.available {
-                let (lost, remedy) = (&capability.lost, &capability.remedy);
-                writeln!(f, "     {:width$}  without it you lose: {lost}", "")?;
-                writeln!(f, "     {:width$}  to get it: {remedy}", "")?;
-            }
+fn doctor_text(report: &DoctorReport) -> String {
+    let DoctorReport { decision, facts } = report;
+    let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
+    let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
+    let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
+    let widths = decision.capabilities.iter().map(|c| c.name.len());
+    let width = widths.max().unwrap_or(0);
+    for capability in &decision.capabilities {
+        let mark = if capability.available { "yes" } else { "no " };
+        let (name, found) = (capability.name, &capability.found);
+        out += &format!("{mark}  {name:width$}  {found}\n");
+        let mut line = |text: String| out += &format!("     {:width$}  {text}\n", "");
+        line(format!("checked by: {}", capability.how));
+        if !capability.available {
+            line(format!("without it you lose: {}", capability.lost));
+            line(format!("to get it: {}", capability.remedy));
         }
-        write_page_sizes(f, &facts.small_pages)?;
-        for note in &decision.notes {
-            writeln!(f, "\n{note}")?;
-        }
-        Ok(())
     }
-}
-
-fn write_page_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
-    if sizes.is_empty() {
-        return Ok(());
+    if !facts.small_pages.is_empty() {
+        out += "\nPage sizes at first touches, besides 4 KiB and 2 MiB:\n";
     }
-    writeln!(f, "\nPage sizes at first touches, besides 4 KiB and 2 MiB:")?;
-    for size in sizes {
-        let found = &size.found;
-        let pages = found.order.pages();
+    for size in &facts.small_pages {
+        let (order, setting) = (size.found.order.to_string(), &size.found.setting);
+        let us = |ns: u64| ns as f64 / 1e3;
         let tried = match &size.tried {
             KernelCheckResult::Works => format!(
-                "works: first touch {:.1} us, all touched after {:.1} us; with {pages} base pages after {:.1} us",
-                size.first_touch_ns as f64 / 1e3,
-                size.touched_ns as f64 / 1e3,
-                size.base_touched_ns as f64 / 1e3
+                "works: first touch {:.1} us, all touched after {:.1} us; with {} base pages after {:.1} us",
+                us(size.first_touch_ns),
+                us(size.touched_ns),
+                size.found.order.pages(),
+                us(size.base_touched_ns)
             ),
             KernelCheckResult::Fails(why) => why.clone(),
             KernelCheckResult::NotTried(why) => format!("not tried: {why}"),
         };
-        let order = found.order.to_string();
-        writeln!(f, "     {order:8} {:8} {tried}", found.setting)?;
+        out += &format!("     {order:8} {setting:8} {tried}\n");
     }
-    Ok(())
+    for note in &decision.notes {
+        out += &format!("\n{note}\n");
+    }
+    out
 }

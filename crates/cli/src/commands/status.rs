@@ -1,6 +1,6 @@
 //! `hawkeye status`: shows the state of the daemon's management.
 
-use super::client::ClientOptions;
+use super::client::{ClientOptions, print_text_or_json};
 use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus};
 use crate::summary::page_sizes_text;
 use crate::text_format::{
@@ -19,7 +19,7 @@ const WIDTH: usize = 80;
 const INDENT: usize = 12;
 
 pub fn execute(options: &ClientOptions) -> Result<ExitCode> {
-    options.print_answer(&*options.fetch_status()?, status_text)?;
+    print_text_or_json(options.json, &*options.fetch_status()?, status_text)?;
     Ok(ExitCode::SUCCESS)
 }
 

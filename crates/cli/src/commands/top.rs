@@ -20,7 +20,7 @@ mod table;
 mod terminal;
 mod theme;
 
-use super::client::ClientOptions;
+use super::client::{ClientOptions, print_text_or_json};
 use crate::daemon::protocol::DaemonStatus;
 use crate::options;
 use anyhow::{Result, bail};
@@ -65,7 +65,7 @@ const WIDTH: u16 = 80;
 
 impl TopOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let alone = self.once || self.options.wants_json();
+        let alone = self.once || self.options.json;
         if !alone {
             if let Some(why) = terminal::unsupported_reason() {
                 bail!("{why}: use `hawkeye top --once` for text, or --json");
@@ -88,11 +88,11 @@ impl TopOptions {
 
     fn print_once(&self, answer: &TopData) -> Result<ExitCode> {
         let Some(opened) = &answer.opened else {
-            self.options.print_answer(&*answer.status, overview_text)?;
+            print_text_or_json(self.options.json, &*answer.status, overview_text)?;
             return Ok(ExitCode::SUCCESS);
         };
         let look = Theme::from_environment();
-        self.options.print_answer(opened, |it| {
+        print_text_or_json(self.options.json, opened, |it| {
             let lines = process::process_lines(&it.why, it.strip.as_ref(), None, &look);
             look.displayable(&lines.join("\n")) + "\n"
         })?;

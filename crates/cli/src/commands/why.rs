@@ -1,6 +1,6 @@
 //! `hawkeye why`: shows the reasons for what the daemon does or does not do.
 
-use super::client::ClientOptions;
+use super::client::{ClientOptions, print_text_or_json};
 use crate::options;
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
@@ -40,7 +40,7 @@ pub struct WhyOptions {
 impl WhyOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let why = self.options.fetch_explanation(self.pid, self.address)?;
-        self.options.print_answer(&why, explanation_text)?;
+        print_text_or_json(self.options.json, &why, explanation_text)?;
         Ok(ExitCode::from(u8::from(!why.is_managed())))
     }
 }

@@ -1,6 +1,6 @@
 //! Takes the machine over for the demo and manages the demo's programs.
 
-use super::reader_size::{MeasuredReaderSize, ReaderSize};
+use super::reader_size::ReaderSize;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
 use hawkeye_linux::memory::system_memory;
@@ -86,8 +86,9 @@ impl DemoMachine {
         Ok(())
     }
 
-    /// A size of the reader with which huge pages matter on this machine, by measuring.
-    pub fn choose_reader_size(&self) -> Result<MeasuredReaderSize> {
+    /// A size of the reader with which huge pages matter on this machine, and how much faster they
+    /// make it.
+    pub fn choose_reader_size(&self) -> Result<(ReaderSize, f64)> {
         ReaderSize::smallest_with_speed_up(free_mib()?, |size| {
             let hot_mib = size.hot_mib;
             self.touch_memory_once(2 * hot_mib)?;

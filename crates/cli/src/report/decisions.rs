@@ -84,7 +84,11 @@ impl DecisionCollector {
         self.total += 1;
         let key = (row.event.clone(), without_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
-            let kind = self.kinds.entry(key).or_default();
+            let event = row.event.to_string();
+            let kind = self.kinds.entry(key).or_insert(DecisionKind {
+                event,
+                ..DecisionKind::default()
+            });
             kind.count += 1;
             kind.last_reason = row.reason.to_string();
         }
@@ -113,16 +117,10 @@ impl DecisionCollector {
         self.latest.push_back(decision);
     }
 
-    /// The number of decisions, their kinds (most frequent first), the marks and the latest ones.
     /// `processes` are those of the report, in its order.
     pub fn finish(self, processes: &[ProcessId]) -> Decisions {
         let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
-        let kinds = self.kinds.into_iter();
-        let kinds = kinds.map(|((event, _), kind)| DecisionKind {
-            event: event.to_string(),
-            ..kind
-        });
-        let mut kinds: Vec<DecisionKind> = kinds.collect();
+        let mut kinds: Vec<DecisionKind> = self.kinds.into_values().collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
         let marks = self.marks.into_iter();
         let marks = marks.map(|((_, process, ..), mark)| DecisionMark {
@@ -141,6 +139,7 @@ impl DecisionCollector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Decisions {
     pub total: u64,
+    /// Most frequent first.
     pub kinds: Vec<DecisionKind>,
     pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.

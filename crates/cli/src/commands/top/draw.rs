@@ -1,6 +1,7 @@
 //! Draws the model.
 
 use super::model::{OpenProcess, TopModel};
+use super::theme::{HEADING, SELECTED};
 use super::{overview, process, table};
 use crate::text_format::{clip_printable, wrap_printable};
 use ratatui::Frame;
@@ -50,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
         (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",
         (None, _) => "up/down select  Enter open  < > sort by  r reverse  ? help  q quit",
     };
-    frame.render_widget(Paragraph::new(keys).style(model.theme.heading()), foot);
+    frame.render_widget(Paragraph::new(keys).style(HEADING), foot);
     if model.help {
         frame.render_widget(Paragraph::new(HELP), body);
     } else if let Some(open) = &model.open {
@@ -78,7 +79,7 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let [top, middle, bottom] = parts.areas(area);
     frame.render_widget(Paragraph::new(head), top);
     draw_table(frame, middle, model);
-    let mut lines = vec![Line::styled("Latest decisions", model.theme.heading())];
+    let mut lines = vec![Line::styled("Latest decisions", HEADING)];
     let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
     let decisions = overview::decision_lines(&model.status.manager, room, width);
     lines.extend(decisions.iter().map(line));
@@ -88,7 +89,7 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.sorted_rows();
     let header = table::header_line(model.order);
-    let mut lines = vec![Line::styled(header, model.theme.heading())];
+    let mut lines = vec![Line::styled(header, HEADING)];
     if rows.is_empty() {
         lines.push(Line::from(" No process is managed."));
     }
@@ -102,7 +103,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
         if n == selected {
             // A terminal without reversed text needs a mark.
             text.replace_range(..1, ">");
-            style = model.theme.selected();
+            style = SELECTED;
         }
         lines.push(Line::styled(text, style));
     }
@@ -119,7 +120,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &Open
         let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
         lines.extend(text.iter().enumerate().map(|(n, line)| {
             let style = match n {
-                0 => model.theme.heading(),
+                0 => HEADING,
                 _ if huge(line) => model.theme.huge_pages(),
                 _ => Style::new(),
             };

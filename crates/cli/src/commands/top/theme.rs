@@ -2,6 +2,9 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
+pub const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+pub const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Theme {
     /// Colours, besides bold and reversed text.
@@ -21,14 +24,6 @@ impl Theme {
             colour: set("NO_COLOR").is_none(),
             unicode: locale.contains("utf-8") || locale.contains("utf8"),
         }
-    }
-
-    pub fn selected(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-
-    pub fn heading(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
     }
 
     pub fn warning(self) -> Style {
