@@ -35,11 +35,8 @@ fn default_filter() -> Targets {
 fn parse_filter(text: &str) -> Result<Targets, String> {
     let filter: Targets = text.parse().map_err(|e: ParseError| e.to_string())?;
     // A misspelt level parses as a target that does not exist.
-    let foreign = filter
-        .iter()
-        .map(|(target, _)| target.to_owned())
-        .find(|target| !target.starts_with(OUR_CRATES));
-    match foreign {
+    let mut targets = filter.iter().map(|(target, _)| target.to_owned());
+    match targets.find(|target| !target.starts_with(OUR_CRATES)) {
         None => Ok(filter),
         Some(target) => Err(format!(
             "{target:?} is neither a level (off, error, warn, info, debug, trace) nor a module of HawkEye (such as hawkeye_linux)"

@@ -12,7 +12,6 @@ use hawkeye_manager::{Event, FootprintPoint, Journal, Machine, Manager};
 use hawkeye_policy::{Errno, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -59,6 +58,78 @@ pub struct SessionSummary {
 }
 
 impl SessionSummary {
+    /// The summary for people.
+    pub fn text(&self) -> String {
+        let program = &self.program;
+        let mut out = format!("hawkeye: {}", self.subject);
+        if let Some(status) = self.exit_status {
+            out += &format!(" ended with status {status}");
+        }
+        let (wall_s, profile, policy) = (self.wall_s, self.profile, self.policy);
+        out += &format!(" after {wall_s:.1} s, profile {profile}, policy {policy}\n");
+        let mut line = |name: &str, text: String| out += &format!("  {name:12}{text}\n");
+        let (user_s, system_s) = (program.user_s, program.system_s);
+        let [peak, rss] = [program.rss_peak_bytes, program.rss_end_bytes].map(format_bytes);
+        let (faults, huge) = (
+            format_count(program.minor_faults),
+            format_bytes(program.huge_end_bytes),
+        );
+        let cpu = format!("{user_s:.1} s user, {system_s:.1} s system");
+        line(
+            "program",
+            format!("{cpu}, {faults} minor faults, at most {peak} resident"),
+        );
+        line("at the end", format!("{rss} resident, {huge} of it huge"));
+        let share = |at: &FootprintPoint| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
+        let shares: Vec<f64> = self.footprints.iter().map(share).collect();
+        if shares.len() > 1 {
+            line(
+                "huge share",
+                format!("|{}| over time", bar_line(&shares, 60)),
+            );
+        }
+        for variable in &self.first_touch.set {
+            line(
+                "first touch",
+                format!("{}={}", variable.name, variable.value),
+            );
+        }
+        let first = self
+            .first_promotion_s
+            .map(|s| format!(", the first after {s:.1} s"));
+        let promoted = format_count(self.promoted) + " regions" + &first.unwrap_or_default();
+        let (split, recovered) = (format_count(self.split), format_bytes(self.recovered_bytes));
+        line(
+            "promoted",
+            format!("{promoted}; split {split} huge pages, recovered {recovered}"),
+        );
+        if let Some(choice) = &self.prefault {
+            line("prefault", self.prefault_text(choice));
+        }
+        if let Some(seen) = &self.page_sizes {
+            line("page sizes", page_sizes_text(seen));
+        }
+        if !self.errors.is_empty() {
+            line("refused", format_errno_counts(&self.errors));
+        }
+        let (cpu_s, longest_ms) = (self.manager_cpu_s, self.longest_call_ms);
+        // Less than a second is too short for a share.
+        let share = match wall_s >= 1.0 {
+            true => format!(" ({:.1} % of a core)", cpu_s * 100.0 / wall_s),
+            false => String::new(),
+        };
+        let calls = format!("longest call {longest_ms:.1} ms");
+        let windows = format!("{} windows by {}", self.samples, self.sampler);
+        line(
+            "manager",
+            format!("{cpu_s:.2} s of CPU time{share}, {calls}, {windows}"),
+        );
+        for note in &self.notes {
+            line("note", note.clone());
+        }
+        out
+    }
+
     fn prefault_text(&self, choice: &PrefaultChoice) -> String {
         let reason = &choice.reason;
         if !choice.on {
@@ -96,15 +167,12 @@ pub fn page_sizes_text(seen: &ObservedSizes) -> String {
     let counts = sizes.map(|size| (format_count(size.pages), format_bytes(size.page_bytes)));
     let each = counts.map(|(pages, bytes)| format!("{pages} of {bytes}"));
     let each = each.collect::<Vec<_>>().join(", ");
-    let partial = if seen.complete {
-        ""
-    } else {
-        " (first 64 GiB only)"
+    let partial = match seen.complete {
+        true => "",
+        false => " (first 64 GiB only)",
     };
-    let age_s = seen.age_s;
-    format!(
-        "{each}, counted {age_s:.1} s ago{partial}; {given} given at first touches on this machine"
-    )
+    let counted = format!("counted {:.1} s ago{partial}", seen.age_s);
+    format!("{each}, {counted}; {given} given at first touches on this machine")
 }
 
 /// Remarks about what only the journal shows, not the figures.
@@ -139,70 +207,4 @@ pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {
         note += &format!("; it would have continued in {left}");
     }
     Some(note)
-}
-
-impl fmt::Display for SessionSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let program = &self.program;
-        write!(f, "hawkeye: {}", self.subject)?;
-        if let Some(status) = self.exit_status {
-            write!(f, " ended with status {status}")?;
-        }
-        let (wall_s, profile, policy) = (self.wall_s, self.profile, self.policy);
-        writeln!(
-            f,
-            " after {wall_s:.1} s, profile {profile}, policy {policy}"
-        )?;
-        let (user_s, system_s) = (program.user_s, program.system_s);
-        let faults = format_count(program.minor_faults);
-        let peak = format_bytes(program.rss_peak_bytes);
-        writeln!(
-            f,
-            "  program     {user_s:.1} s user, {system_s:.1} s system, {faults} minor faults, at most {peak} resident"
-        )?;
-        let [rss, huge] = [program.rss_end_bytes, program.huge_end_bytes].map(format_bytes);
-        writeln!(f, "  at the end  {rss} resident, {huge} of it huge")?;
-        let share = |at: &FootprintPoint| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
-        let shares: Vec<f64> = self.footprints.iter().map(share).collect();
-        if shares.len() > 1 {
-            writeln!(f, "  huge share  |{}| over time", bar_line(&shares, 60))?;
-        }
-        let [promoted, split] = [self.promoted, self.split].map(format_count);
-        for variable in &self.first_touch.set {
-            writeln!(f, "  first touch {}={}", variable.name, variable.value)?;
-        }
-        let recovered = format_bytes(self.recovered_bytes);
-        let first = match self.first_promotion_s {
-            Some(s) => format!(", the first after {s:.1} s"),
-            None => String::new(),
-        };
-        writeln!(
-            f,
-            "  promoted    {promoted} regions{first}; split {split} huge pages, recovered {recovered}"
-        )?;
-        if let Some(choice) = &self.prefault {
-            writeln!(f, "  prefault    {}", self.prefault_text(choice))?;
-        }
-        if let Some(seen) = &self.page_sizes {
-            writeln!(f, "  page sizes  {}", page_sizes_text(seen))?;
-        }
-        if !self.errors.is_empty() {
-            writeln!(f, "  refused     {}", format_errno_counts(&self.errors))?;
-        }
-        let (cpu_s, samples, sampler) = (self.manager_cpu_s, self.samples, self.sampler);
-        write!(f, "  manager     {cpu_s:.2} s of CPU time")?;
-        // Less than a second is too short for a share.
-        if wall_s >= 1.0 {
-            write!(f, " ({:.1} % of a core)", cpu_s * 100.0 / wall_s)?;
-        }
-        let longest_ms = self.longest_call_ms;
-        writeln!(
-            f,
-            ", longest call {longest_ms:.1} ms, {samples} windows by {sampler}"
-        )?;
-        for note in &self.notes {
-            writeln!(f, "  note        {note}")?;
-        }
-        Ok(())
-    }
 }

@@ -299,7 +299,7 @@ pub struct FinishedSession {
 
 impl FinishedSession {
     pub fn print_and_save(mut self, options: &ManageOptions) -> Result<()> {
-        eprint!("{}", self.summary);
+        eprint!("{}", self.summary.text());
         let recorded = self.finish_recording();
         if let Some(path) = &options.json {
             self.summary.write_json(path)?;

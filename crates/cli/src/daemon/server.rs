@@ -143,10 +143,8 @@ impl RequestHandler {
         let mut line = Vec::new();
         // One byte more than allowed, to detect a request that is too long.
         let most = MOST_REQUEST_BYTES;
-        stream
-            .by_ref()
-            .take(most + 1)
-            .read_until(b'\n', &mut line)?;
+        let mut start = stream.by_ref().take(most + 1);
+        start.read_until(b'\n', &mut line)?;
         if line.is_empty() || !permit.begin_answer() {
             return Ok(());
         }
@@ -196,9 +194,10 @@ impl RequestHandler {
             return reply;
         }
         match reply {
-            Reply::Explanation(answer) => answer
-                .without_addresses()
-                .map_or_else(permission_denied, Reply::Explanation),
+            Reply::Explanation(why) => {
+                let why = why.without_addresses().map(Reply::Explanation);
+                why.unwrap_or_else(permission_denied)
+            }
             Reply::Strip(strip) => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
