@@ -43,12 +43,9 @@ pub struct HugePageSources<'a> {
 impl<'a> HugePageSources<'a> {
     pub fn of_machine(thp_enabled: Option<&'a str>) -> Self {
         let names = ["nr_hugepages", "nr_overcommit_hugepages"];
-        let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages")
-            .into_iter()
-            .flatten();
-        let mut files = sizes
-            .flatten()
-            .flat_map(|size| names.map(|name| size.path().join(name)));
+        let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages");
+        let sizes = sizes.into_iter().flatten().flatten();
+        let mut files = sizes.flat_map(|size| names.map(|name| size.path().join(name)));
         let has_pages = |text: String| text.trim() != "0";
         Self {
             thp_enabled,

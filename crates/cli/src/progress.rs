@@ -13,11 +13,8 @@ const COLUMNS: usize = 110;
 pub fn show_progress(text: &str) {
     if std::io::stderr().is_terminal() {
         // A closed terminal is no reason to stop.
-        let _ = write!(
-            std::io::stderr(),
-            "\r\x1b[K{}",
-            clip_printable(text, COLUMNS)
-        );
+        let text = clip_printable(text, COLUMNS);
+        let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
     }
 }
 

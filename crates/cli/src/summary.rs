@@ -70,39 +70,28 @@ impl SessionSummary {
         let mut line = |name: &str, text: String| out += &format!("  {name:12}{text}\n");
         let (user_s, system_s) = (program.user_s, program.system_s);
         let [peak, rss] = [program.rss_peak_bytes, program.rss_end_bytes].map(format_bytes);
-        let (faults, huge) = (
-            format_count(program.minor_faults),
-            format_bytes(program.huge_end_bytes),
-        );
+        let huge = format_bytes(program.huge_end_bytes);
+        let faults = format_count(program.minor_faults);
         let cpu = format!("{user_s:.1} s user, {system_s:.1} s system");
-        line(
-            "program",
-            format!("{cpu}, {faults} minor faults, at most {peak} resident"),
-        );
+        let used = format!("{cpu}, {faults} minor faults, at most {peak} resident");
+        line("program", used);
         line("at the end", format!("{rss} resident, {huge} of it huge"));
         let share = |at: &FootprintPoint| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
         let shares: Vec<f64> = self.footprints.iter().map(share).collect();
         if shares.len() > 1 {
-            line(
-                "huge share",
-                format!("|{}| over time", bar_line(&shares, 60)),
-            );
+            let bars = bar_line(&shares, 60);
+            line("huge share", format!("|{bars}| over time"));
         }
         for variable in &self.first_touch.set {
-            line(
-                "first touch",
-                format!("{}={}", variable.name, variable.value),
-            );
+            let (name, value) = (&variable.name, &variable.value);
+            line("first touch", format!("{name}={value}"));
         }
-        let first = self
-            .first_promotion_s
-            .map(|s| format!(", the first after {s:.1} s"));
+        let after = |s| format!(", the first after {s:.1} s");
+        let first = self.first_promotion_s.map(after);
         let promoted = format_count(self.promoted) + " regions" + &first.unwrap_or_default();
         let (split, recovered) = (format_count(self.split), format_bytes(self.recovered_bytes));
-        line(
-            "promoted",
-            format!("{promoted}; split {split} huge pages, recovered {recovered}"),
-        );
+        let done = format!("{promoted}; split {split} huge pages, recovered {recovered}");
+        line("promoted", done);
         if let Some(choice) = &self.prefault {
             line("prefault", self.prefault_text(choice));
         }
@@ -120,10 +109,8 @@ impl SessionSummary {
         };
         let calls = format!("longest call {longest_ms:.1} ms");
         let windows = format!("{} windows by {}", self.samples, self.sampler);
-        line(
-            "manager",
-            format!("{cpu_s:.2} s of CPU time{share}, {calls}, {windows}"),
-        );
+        let own = format!("{cpu_s:.2} s of CPU time{share}, {calls}, {windows}");
+        line("manager", own);
         for note in &self.notes {
             line("note", note.clone());
         }

@@ -55,11 +55,8 @@ pub struct AdviseOptions {
 }
 
 fn parse_measuring_seconds(text: &str) -> Result<f64, String> {
-    let seconds = text
-        .trim()
-        .parse()
-        .ok()
-        .filter(|s| (1.0..=3600.0).contains(s));
+    let seconds: Option<f64> = text.trim().parse().ok();
+    let seconds = seconds.filter(|s| (1.0..=3600.0).contains(s));
     seconds.ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
 }
 

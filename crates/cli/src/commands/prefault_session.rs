@@ -69,12 +69,8 @@ impl PrefaultSession {
                 auto_obstacle(available_cpus(), huge)
             }
         };
-        let begin = || {
-            Ok(Prefaulter::begin(
-                wanted.rate,
-                Some(prefault_threads(wanted)),
-            )?)
-        };
+        let threads = Some(prefault_threads(wanted));
+        let begin = || Ok(Prefaulter::begin(wanted.rate, threads)?);
         Some(obstacle.map_or_else(begin, |obstacle| Err(anyhow!(obstacle))))
     }
 

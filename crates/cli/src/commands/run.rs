@@ -117,10 +117,8 @@ impl RunOptions {
         let text = |argument: &OsString| argument.to_string_lossy().into_owned();
         let arguments: Vec<String> = self.command[1..].iter().map(text).collect();
         let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
-        let (allocator, sources) = (
-            &program.allocator,
-            HugePageSources::of_machine(enabled.as_deref()),
-        );
+        let sources = HugePageSources::of_machine(enabled.as_deref());
+        let allocator = &program.allocator;
         Ok(first_touch::plan_for_allocator(
             allocator, variable, &arguments, sources,
         ))

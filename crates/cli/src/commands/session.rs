@@ -76,14 +76,11 @@ impl PreparedSession {
 
     /// Takes the machine over to measure some processes. No process is changed.
     pub fn for_measurement(
-        settings: Settings,
+        mut settings: Settings,
         place: RecordingTarget,
         purpose: &str,
     ) -> Result<Self> {
-        let settings = Settings {
-            measure_only: true,
-            ..settings
-        };
+        settings.measure_only = true;
         let signals = StopSignals::take_over()?;
         let config = Config {
             settings,

@@ -54,23 +54,16 @@ fn status_text(daemon: &DaemonStatus) -> String {
     let done = format!("promoted {promoted}, split {split}, recovered {recovered}");
     row("done", &format!("{done}, {samples} samples"));
     if totals.shared > 0 {
-        let times = format!(
-            "a region was passed over {} times",
-            format_count(totals.shared)
-        );
-        row("shared", &(times + ": other processes share its pages"));
+        let times = format_count(totals.shared);
+        let shared = format!("a region was passed over {times} times");
+        row("shared", &(shared + ": other processes share its pages"));
     }
     if let Some(fill) = &daemon.fill {
         let bytes = |regions: u64| format_bytes(regions * HUGE_PAGE_BYTES);
         let [filled, ahead, unused] = [fill.filled, fill.ahead, fill.unused].map(bytes);
-        let text = format!(
-            "{filled}, in {:.2} s of CPU time; at most {ahead}",
-            fill.cpu_s
-        );
-        row(
-            "prefault",
-            &format!("{text} not touched yet, at most {unused} unused"),
-        );
+        let cpu = format!("{:.2} s of CPU time", fill.cpu_s);
+        let most = format!("at most {ahead} not touched yet, at most {unused} unused");
+        row("prefault", &format!("{filled}, in {cpu}; {most}"));
     }
     if status.reserve.filled > 0 {
         row("reserve", &reserve_text(&status.reserve));
@@ -101,10 +94,8 @@ fn status_text(daemon: &DaemonStatus) -> String {
     if status.not_answering > 0 {
         let some = format_count(status.not_answering as u64);
         let each = "each is left alone until it answers (`hawkeye why PID`)";
-        row(
-            "no answer",
-            &format!("{some} of the managed processes; {each}"),
-        );
+        let text = format!("{some} of the managed processes; {each}");
+        row("no answer", &text);
     }
     if let Some(address) = daemon.metrics {
         row("metrics", &format!("http://{address}/metrics"));

@@ -110,11 +110,8 @@ fn overview_text(status: &DaemonStatus) -> String {
     lines.extend(table::unlisted_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
-    lines.extend(overview::decision_lines(
-        &status.manager,
-        usize::MAX,
-        WIDTH.into(),
-    ));
+    let decisions = overview::decision_lines(&status.manager, usize::MAX, WIDTH.into());
+    lines.extend(decisions);
     lines.join("\n") + "\n"
 }
 

@@ -176,9 +176,8 @@ impl<'l, 't> ConfigTable<'l, 't> {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let named = SETTING_KEYS
-            .iter()
-            .find(|(setting, _)| *setting == error.setting);
+        let named = |(setting, _): &&(&str, &str)| *setting == error.setting;
+        let named = SETTING_KEYS.iter().find(named);
         let named = named.map_or("", |(_, key)| *key);
         if self.is_set(named) {
             self.report_invalid(named, error.allowed);

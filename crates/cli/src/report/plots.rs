@@ -14,11 +14,8 @@ const MIB: f64 = (1 << 20) as f64;
 pub fn svg_figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
     let mut figures = Vec::new();
     let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
-    for process in report
-        .processes
-        .iter()
-        .filter(|process| process.map.is_some())
-    {
+    let shown = |process: &&ProcessFigures| process.map.is_some();
+    for process in report.processes.iter().filter(shown) {
         let pid = process.pid;
         let number = with_pid.entry(pid).or_default();
         *number += 1;
@@ -44,12 +41,10 @@ fn line_panel(
     unit: f64,
     series: &[(&'static str, &TimeSeries)],
 ) -> SvgPanel {
+    let point = |(at, value)| (at, value / unit);
     let lines = series.iter().map(|(name, series)| SvgLine {
         name,
-        points: series
-            .points()
-            .map(|(at, value)| (at, value / unit))
-            .collect(),
+        points: series.points().map(point).collect(),
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     SvgPanel {

@@ -89,11 +89,8 @@ impl RecordingExtent {
 
     pub fn processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
         self.keep_largest(MOST_MAPS);
-        let parts = |reach: ProcessExtent| (reach.windows, reach.addresses);
-        let processes = self.processes.into_iter();
-        processes
-            .map(|(process, reach)| (process, parts(reach)))
-            .collect()
+        let parts = |(id, reach): (_, ProcessExtent)| (id, (reach.windows, reach.addresses));
+        self.processes.into_iter().map(parts).collect()
     }
 }
 

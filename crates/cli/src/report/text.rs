@@ -63,9 +63,8 @@ fn push_table(out: &mut String, report: &RecordingReport) {
         "PROMOTED", "SPLIT",
     ];
     let cells = |process: &ProcessFigures| {
-        let coverage = process
-            .coverage_mean_percent
-            .filter(|_| has_coverage(process));
+        let coverage = process.coverage_mean_percent;
+        let coverage = coverage.filter(|_| has_coverage(process));
         [
             process.pid.to_string(),
             clip_printable(&process.command, 15),

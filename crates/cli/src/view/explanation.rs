@@ -22,10 +22,8 @@ impl ManagerView {
     ) -> Explanation {
         let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
             let unknown = || format!("process {pid} is not under management");
-            let why = manager
-                .machine()
-                .why_not_managed(pid)
-                .unwrap_or_else(unknown);
+            let why = manager.machine().why_not_managed(pid);
+            let why = why.unwrap_or_else(unknown);
             return Explanation::NotManaged { pid, why };
         };
         match address {
@@ -158,10 +156,8 @@ fn promotion_obstacles(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
-    for wait in manager
-        .budget_waits()
-        .map(|wait| BudgetWaitStatus::new(&wait, now))
-    {
+    for wait in manager.budget_waits() {
+        let wait = BudgetWaitStatus::new(&wait, now);
         if wait.work == WaitingWork::Promotion || last.is_none() {
             kept_by.push(wait.to_string());
         }

@@ -43,9 +43,8 @@ impl ManagerView {
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
         largest.truncate(ManagerStatus::MOST_PROCESSES);
-        let waits = manager
-            .budget_waits()
-            .map(|wait| BudgetWaitStatus::new(&wait, now));
+        let wait = |wait| BudgetWaitStatus::new(&wait, now);
+        let waits = manager.budget_waits().map(wait);
         let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
@@ -81,11 +80,8 @@ impl ManagerView {
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
-        let done = manager
-            .journal()
-            .process(process)
-            .cloned()
-            .unwrap_or_default();
+        let journal = manager.journal();
+        let done = journal.process(process).cloned().unwrap_or_default();
         let terms = identity.terms.or(sample.map(|sample| sample.terms));
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {

@@ -114,11 +114,8 @@ fn add_mapping_groups(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
         let regions = facts.regions_in_mapping_group(place);
         regions.map(|region| region.share * 100.0).sum()
     };
-    let shares = facts
-        .surroundings
-        .places
-        .iter()
-        .map(|place| (percent(place), place));
+    let places = facts.surroundings.places.iter();
+    let shares = places.map(|place| (percent(place), place));
     let mut shares: Vec<(f64, &MappingGroup)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share_percent, place) in shares.into_iter().take(MOST_MAPPINGS_LISTED) {
@@ -139,10 +136,8 @@ fn bytes_under_base_pages(place: &MappingGroup) -> u64 {
 fn add_memory_waste(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &mut Vec<Finding>) {
     let bytes = facts.regions.iter().map(RegionFacts::added_bytes).sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
-    let no_gain = matches!(
-        verdict,
-        AdviceVerdict::GainsNothing | AdviceVerdict::HasThem
-    );
+    use AdviceVerdict::{GainsNothing, HasThem};
+    let no_gain = matches!(verdict, GainsNothing | HasThem);
     if !no_gain && present > 0 {
         let of_bytes = present * hawkeye_policy::BASE_PAGE_BYTES;
         findings.push(Finding::WouldAdd { bytes, of_bytes });

@@ -71,6 +71,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
     let surroundings = HugePageContext::of(pid)?;
+    let cgroup = fullest.map(|group| (group.name, group.usage));
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
     Ok(AdviceFacts {
         pid,
@@ -84,10 +85,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         first_touch: first_touch::plan_for_process(pid, sources),
         surroundings,
         memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
-        cgroup: fullest.map(|group| CgroupFacts {
-            name: group.name,
-            usage: group.usage,
-        }),
+        cgroup: cgroup.map(|(name, usage)| CgroupFacts { name, usage }),
     })
 }
 
@@ -129,9 +127,8 @@ fn measure_windows(
 
 fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, TranslationNotMeasured> {
     let overhead = |window: &MeasuredWindow| window.counted.or(window.estimate.overhead);
-    let ran = windows
-        .iter()
-        .filter_map(|window| Some((overhead(window)?, window)));
+    let ran = |window| Some((overhead(window)?, window));
+    let ran = windows.iter().filter_map(ran);
     let mut ran: Vec<(Overhead, &MeasuredWindow)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =

@@ -33,10 +33,8 @@ pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding
     // A machine has at most one manager.
     if recoverable && facts.manager.is_none() {
         let does = "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing";
-        let command = format!(
-            "hawkeye attach --policy none --watermarks 85,70 {}",
-            facts.pid
-        );
+        let pid = facts.pid;
+        let command = format!("hawkeye attach --policy none --watermarks 85,70 {pid}");
         remedies.push(at_once(does, command));
     }
     remedies
@@ -142,11 +140,7 @@ fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
 
 fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
     let identity = &facts.surroundings.identity;
-    let HugePageEnvVariable {
-        name,
-        value,
-        requests,
-    } = variable;
+    let (name, value, requests) = (&variable.name, &variable.value, variable.requests);
     let does = format!("let {requests} request huge pages for all that it allocates, used or not");
     let quote = if value.contains(' ') { "'" } else { "" };
     let command = format!("{name}={quote}{value}{quote} {} ...", identity.command);
