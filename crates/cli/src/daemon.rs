@@ -71,8 +71,8 @@ impl DaemonServices {
         Ok(Self {
             view: ManagerView::default(),
             _socket: SocketServer::start(&configured_socket_path(&config), requests.clone())?,
-            metrics: start_metrics_server(config.metrics, &requests)?,
-            journal: start_journal_writer(config.journal.clone(), 0)?,
+            metrics: start_metrics(config.metrics, &requests)?,
+            journal: start_journal(config.journal.clone(), 0)?,
             config,
             requests,
             calls,
@@ -85,7 +85,7 @@ impl DaemonServices {
             bail!("the socket's path can't change while the daemon runs; restart the daemon");
         }
         if new.metrics != self.config.metrics {
-            self.metrics = start_metrics_server(new.metrics, &self.requests)?;
+            self.metrics = start_metrics(new.metrics, &self.requests)?;
             self.config.metrics = new.metrics;
         }
         if new.journal != self.config.journal {
@@ -94,7 +94,7 @@ impl DaemonServices {
                 journal.write_new_entries(manager);
             }
             let seen = manager.journal().written_entries();
-            self.journal = start_journal_writer(new.journal.clone(), seen)?;
+            self.journal = start_journal(new.journal.clone(), seen)?;
         }
         self.config = new;
         Ok(())
@@ -138,20 +138,13 @@ fn configured_socket_path(config: &Config) -> PathBuf {
     }
 }
 
-fn start_metrics_server(
-    address: Option<SocketAddr>,
-    requests: &RequestSender,
-) -> Result<Option<Acceptor>> {
-    let start = |address| http::start_metrics_server(address, requests.clone());
+fn start_metrics(address: Option<SocketAddr>, sender: &RequestSender) -> Result<Option<Acceptor>> {
+    let start = |address| http::start_metrics_server(address, sender.clone());
     address.map(start).transpose()
 }
 
-fn start_journal_writer(
-    settings: Option<JournalSettings>,
-    seen: u64,
-) -> Result<Option<JournalWriter>> {
-    let writer = settings.map(|settings| JournalWriter::start(settings, seen));
-    writer
-        .transpose()
-        .context("can't start the journal's thread")
+fn start_journal(settings: Option<JournalSettings>, seen: u64) -> Result<Option<JournalWriter>> {
+    let start = |settings| JournalWriter::start(settings, seen);
+    let writer = settings.map(start).transpose();
+    writer.context("can't start the journal's thread")
 }

@@ -140,10 +140,8 @@ fn choose_variable(
     machine: HugePageSources<'_>,
 ) -> Result<HugePageEnvVariable, String> {
     // These map pages of the hugetlb pool first, which others may have reserved for themselves.
-    let takes_pool = matches!(
-        allocator,
-        ProgramAllocator::Mimalloc { .. } | ProgramAllocator::Php
-    );
+    use ProgramAllocator::{Mimalloc, Php};
+    let takes_pool = matches!(allocator, Mimalloc { .. } | Php);
     let without_effect = match machine.thp_enabled {
         _ if takes_pool && machine.hugetlb_pool => {
             Some("it would take huge pages from the hugetlb pool first")

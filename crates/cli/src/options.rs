@@ -197,9 +197,8 @@ impl ManageOptions {
 
 fn parse_policy_name(name: &str) -> Result<String, String> {
     let policy = policies::by_name(name, &PolicySettings::default());
-    policy
-        .map(|policy| policy.name().to_owned())
-        .map_err(|error| error.to_string())
+    let name = policy.map(|policy| policy.name().to_owned());
+    name.map_err(|error| error.to_string())
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {

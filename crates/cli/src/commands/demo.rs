@@ -75,7 +75,7 @@ fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     let (mut systems, mut drawings) = (Vec::new(), Vec::new());
     let mut base = None;
     for (name, policy) in SYSTEMS {
-        let speed = machine.measure_reader_speed(policy, size)?;
+        let speed = machine.measure_speed(policy, size)?;
         let base = base.get_or_insert(speed.clone());
         // Relative to what the all-huge program did in the same minute, which cancels drift of the
         // machine.

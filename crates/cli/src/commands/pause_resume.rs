@@ -13,10 +13,9 @@ struct PauseResult {
 }
 
 pub fn set_paused(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
-    let request = if paused {
-        DaemonRequest::Pause
-    } else {
-        DaemonRequest::Resume
+    let request = match paused {
+        true => DaemonRequest::Pause,
+        false => DaemonRequest::Resume,
     };
     let Reply::Done { changed } = options.send_request(request)? else {
         return Err(unexpected_reply());

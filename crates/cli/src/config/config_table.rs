@@ -144,9 +144,8 @@ impl<'l, 't> ConfigTable<'l, 't> {
     pub(super) fn optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
         let value = self.request_value(key)?;
         let value = T::from_toml(value.get_ref());
-        value
-            .map_err(|allowed| self.report_invalid(key, &allowed))
-            .ok()
+        let report = |allowed: String| self.report_invalid(key, &allowed);
+        value.map_err(report).ok()
     }
 
     pub(super) fn or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {

@@ -74,12 +74,10 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAct
     }
     let why = "has no effect in a rule with action = \"exclude\"; remove it";
     let terms = ["weight", "min_gain_percent", "max_huge", "warm", "profile"];
-    for key in terms
-        .into_iter()
-        .filter(|key| s.is_set(key))
-        .collect::<Vec<_>>()
-    {
-        s.report_problem(key, why.into());
+    for key in terms {
+        if s.is_set(key) {
+            s.report_problem(key, why.into());
+        }
     }
     RuleAction::Exclude
 }

@@ -41,9 +41,8 @@ impl Collector for StatusCollector {
         } = &self.0;
         let labels = [("version", &*manager.version), ("policy", &*manager.policy)];
         let help = "Version and policy of the daemon.";
-        let info = out
-            .0
-            .encode_descriptor("manager", help, None, MetricType::Info);
+        let encoder = &mut out.0;
+        let info = encoder.encode_descriptor("manager", help, None, MetricType::Info);
         info?.encode_info(&labels)?;
         encode_manager(out, manager, *slow_calls)?;
         encode_totals(out, &manager.totals)?;
@@ -91,11 +90,7 @@ macro_rules! write_metrics {
     };
 }
 
-fn encode_manager(
-    out: &mut MetricEncoder<'_>,
-    status: &ManagerStatus,
-    slow_calls: u64,
-) -> fmt::Result {
+fn encode_manager(out: &mut MetricEncoder<'_>, status: &ManagerStatus, slow: u64) -> fmt::Result {
     let wait = |wait: &BudgetWaitStatus| (wait.work.to_string(), wait.continues_in_s);
     let waits: Vec<_> = status.budget_waits.iter().map(wait).collect();
     let waits = waits.iter().map(|(work, s)| ([("work", &**work)], *s));
@@ -116,7 +111,7 @@ fn encode_manager(
             "CPU time of the manager over the last minute, as a share of one core.";
         gauge "longest_call_seconds" = status.longest_call_ms / 1e3,
             "Longest call into another process since the start; that process cannot map memory during a call.";
-        counter "slow_calls" = slow_calls,
+        counter "slow_calls" = slow,
             "Calls into other processes that took longer than 30 ms.";
     }
 }
@@ -220,14 +215,10 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
     let pids: Vec<_> = processes.iter().map(|p| p.pid.to_string()).collect();
     let all = || {
         processes.iter().zip(&pids).map(|(process, pid)| {
-            let (name, cgroup) = (
-                &*process.name,
-                process.cgroup.as_deref().unwrap_or_default(),
-            );
-            (
-                [("pid", &**pid), ("name", name), ("cgroup", cgroup)],
-                process,
-            )
+            let cgroup = process.cgroup.as_deref().unwrap_or_default();
+            let name = &*process.name;
+            let labels = [("pid", &**pid), ("name", name), ("cgroup", cgroup)];
+            (labels, process)
         })
     };
     write_metrics! { out,

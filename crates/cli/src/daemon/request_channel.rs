@@ -78,13 +78,10 @@ impl RequestSender {
             }
         }
         let s = self.patience.as_secs();
-        let busy = || {
-            format!(
-                "the manager did not answer within {s} s: it is busy or shutting down; try again"
-            )
-        };
+        let late = format!("the manager did not answer within {s} s");
         let answer = answered.recv_timeout(self.patience);
-        answer.unwrap_or_else(|_| Reply::refused(busy()))
+        let busy = format!("{late}: it is busy or shutting down; try again");
+        answer.unwrap_or_else(|_| Reply::refused(busy))
     }
 
     fn recent_status(&self) -> Option<Box<DaemonStatus>> {

@@ -104,11 +104,7 @@ impl DemoMachine {
     }
 
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
-    pub fn measure_reader_speed(
-        &self,
-        policy: Option<&str>,
-        size: ReaderSize,
-    ) -> Result<ReaderSpeed> {
+    pub fn measure_speed(&self, policy: Option<&str>, size: ReaderSize) -> Result<ReaderSpeed> {
         let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
         let hot_percent = ReaderSize::HOT_PERCENT;
         let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");

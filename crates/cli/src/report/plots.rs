@@ -58,11 +58,8 @@ fn process_figure(process: &ProcessFigures) -> SvgFigure {
     let mut panels = Vec::new();
     if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
         let (coverage, huge) = (&map.coverage_percent, &map.huge_percent);
-        panels.push(heat_map_panel(
-            "coverage (share of base pages accessed)",
-            map,
-            coverage,
-        ));
+        let title = "coverage (share of base pages accessed)";
+        panels.push(heat_map_panel(title, map, coverage));
         panels.push(heat_map_panel("huge pages (share of regions)", map, huge));
     }
     let overhead = [("overhead", &process.overhead_percent)];
@@ -83,10 +80,8 @@ fn process_figure(process: &ProcessFigures) -> SvgFigure {
 fn machine_figure(report: &RecordingReport) -> SvgFigure {
     let machine = &report.machine;
     let used = [("in use", &machine.used_bytes)];
-    let shares = [
-        ("tasks waiting", &machine.pressure_percent),
-        ("manager's CPU", &machine.manager_cpu_percent),
-    ];
+    let (pressure, cpu) = (&machine.pressure_percent, &machine.manager_cpu_percent);
+    let shares = [("tasks waiting", pressure), ("manager's CPU", cpu)];
     SvgFigure {
         title: format!("memory of {}", printable_name(&report.host)),
         panels: vec![
@@ -101,9 +96,8 @@ fn heat_map_panel(title: &'static str, map: &HeatMap, percent: &[Option<u8>]) ->
     let edges = map.columns.iter().map(|column| column.to_s);
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let share = |percent: &Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
-    let columns = percent
-        .chunks(rows.max(1))
-        .map(|column| column.iter().map(share).collect());
+    let column = |column: &[Option<u8>]| column.iter().map(share).collect();
+    let columns = percent.chunks(rows.max(1)).map(column);
     let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
     let label = |row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?)));
     let mut labels: Vec<_> = labels.into_iter().filter_map(label).collect();

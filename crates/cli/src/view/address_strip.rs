@@ -50,15 +50,11 @@ impl AddressStrip {
 }
 
 /// The address space of a process in at most this many columns; `None` if it is not managed.
-pub fn address_strip<M: Machine>(
-    manager: &Manager<M>,
-    pid: u32,
-    most_columns: u16,
-) -> Option<AddressStrip> {
+pub fn address_strip(manager: &Manager<impl Machine>, pid: u32, most: u16) -> Option<AddressStrip> {
     let process = *manager.processes().iter().find(|p| p.pid == pid)?;
     let seen = manager.last_samples().sample(process);
     let now = manager.machine().now();
-    let most = most_columns.clamp(1, AddressStrip::MOST_COLUMNS);
+    let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
         let state = |region: &RegionSample| region_state(manager.limits(), seen, region, now);
         strip_columns(&seen.sample.regions, most.into(), state)

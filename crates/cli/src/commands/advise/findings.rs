@@ -215,9 +215,10 @@ fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let all: u64 = places.map(|place| place.resident_bytes).sum();
     // Every program has a little of it.
     if bytes >= 64 << 20 && bytes * 10 >= all {
+        let shmem_enabled = facts.surroundings.settings.shmem_enabled.clone();
         findings.push(Finding::Shared {
             bytes,
-            shmem_enabled: facts.surroundings.settings.shmem_enabled.clone(),
+            shmem_enabled,
         });
     }
 }

@@ -133,9 +133,8 @@ fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
     }
     let set = facts.first_touch.set.iter();
     let plain = set.filter(|variable| is_plain(&variable.value));
-    plain
-        .flat_map(|variable| allocator_remedy(facts, variable))
-        .collect()
+    let each = plain.flat_map(|variable| allocator_remedy(facts, variable));
+    each.collect()
 }
 
 fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {

@@ -24,16 +24,12 @@ pub struct ProcessDetails {
 
 pub fn fetch_top_data(options: &ClientOptions, pid: Option<u32>, columns: u16) -> Result<TopData> {
     let status = options.fetch_status()?;
-    let details = |pid| fetch_process_details(options, pid, columns);
+    let details = |pid| fetch_details(options, pid, columns);
     let opened = pid.map(details).transpose()?;
     Ok(TopData { status, opened })
 }
 
-fn fetch_process_details(
-    options: &ClientOptions,
-    pid: u32,
-    columns: u16,
-) -> Result<ProcessDetails> {
+fn fetch_details(options: &ClientOptions, pid: u32, columns: u16) -> Result<ProcessDetails> {
     let why = options.fetch_explanation(pid, None)?;
     if !why.is_managed() {
         return Ok(ProcessDetails { why, strip: None });
