@@ -54,8 +54,7 @@ pub struct Config {
     pub selection: ProcessSelection,
     pub rules: Rules,
     pub khugepaged: KhugepagedMode,
-    /// Whether the kernel splits sparse huge pages itself when memory runs out. This includes those
-    /// of excluded programs.
+    /// Whether the kernel splits sparse huge pages when memory runs out, of excluded programs too.
     pub kernel_split: bool,
     pub socket: PathBuf,
     /// Loopback address for metrics; `None`: no metrics.
@@ -67,19 +66,10 @@ pub struct Config {
     pub counters: CounterEvents,
     pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
-    /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
-    /// hold for the whole machine.
+    /// Which programs on the machine may get pages between 4 KiB and 2 MiB at first touches.
     pub small_pages: ThpMode,
     /// Whether what the manager learns about programs is kept for their next start.
     pub learn: bool,
-}
-
-impl KeywordValue for ThpMode {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Nobody),
-        ("advised", Self::Advised),
-        ("all", Self::Everybody),
-    ];
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,14 +85,6 @@ pub enum PrefaultMode {
 impl KeywordValue for PrefaultMode {
     const WORDS: &'static [(&'static str, Self)] =
         &[("on", Self::On), ("off", Self::Off), ("auto", Self::Auto)];
-}
-
-impl KeywordValue for Profile {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("guard", Self::Guard),
-        ("balanced", Self::Balanced),
-        ("speed", Self::Speed),
-    ];
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -134,14 +116,6 @@ impl Default for PrezeroingSettings {
             idle_only: true,
         }
     }
-}
-
-impl KeywordValue for KhugepagedMode {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Off),
-        ("restrain", Self::Restrain),
-        ("leave", Self::Leave),
-    ];
 }
 
 pub const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
@@ -190,8 +164,7 @@ impl Config {
     }
 }
 
-/// Reads everything. A default replaces each wrong value, but a configuration with mistakes is
-/// never used.
+/// A default replaces each wrong value, but a configuration with mistakes is never used.
 fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let profile = top.or_default("profile", Profile::default());
     let policy: Option<String> = top.optional("policy");

@@ -64,8 +64,7 @@ pub struct DaemonServices {
 }
 
 impl DaemonServices {
-    /// Opens the socket, and the metrics and the journal that the configuration asks for. `wake`
-    /// ends the manager's wait, from any thread.
+    /// Opens what the configuration asks for. `wake` ends the manager's wait, from any thread.
     pub fn start(config: Config, wake: WakeCallback) -> Result<Self> {
         let (requests, calls) = request_channel::request_channel(wake);
         Ok(Self {

@@ -117,8 +117,7 @@ const JAVA_DECISIONS: [&str; 4] = [
 ];
 const JAVA_VARIABLES: [&str; 2] = ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"];
 
-/// What to set for a program with this allocator. `variable` returns a variable of its environment,
-/// `arguments` are its own.
+/// `variable` returns a variable of the program's environment, `arguments` are its own.
 pub fn plan_for_allocator(
     allocator: &ProgramAllocator,
     variable: impl Fn(&str) -> Option<String>,
@@ -142,18 +141,16 @@ fn choose_variable(
     // These map pages of the hugetlb pool first, which others may have reserved for themselves.
     use ProgramAllocator::{Mimalloc, Php};
     let takes_pool = matches!(allocator, Mimalloc { .. } | Php);
-    let without_effect = match machine.thp_enabled {
+    let never = "the kernel ignores what allocators request (transparent huge pages: never)";
+    match machine.thp_enabled {
         _ if takes_pool && machine.hugetlb_pool => {
-            Some("it would take huge pages from the hugetlb pool first")
+            return Err("it would take huge pages from the hugetlb pool first".into());
         }
-        Some("always") => Some("the kernel gives huge pages to every program already (always)"),
-        None | Some("never") => {
-            Some("the kernel ignores what allocators request (transparent huge pages: never)")
+        Some("always") => {
+            return Err("the kernel gives huge pages to every program already (always)".into());
         }
-        Some(_) => None,
-    };
-    if let Some(why) = without_effect {
-        return Err(why.into());
+        None | Some("never") => return Err(never.into()),
+        Some(_) => {}
     }
     let switch = switch_of_allocator(allocator)?;
     let name = &switch.variable;
@@ -191,8 +188,7 @@ fn choose_variable(
     })
 }
 
-/// What to set for a running process's program from its next start on. Nothing if the process has
-/// just ended.
+/// What to set from the next start of a process's program on; nothing if it has just ended.
 pub fn plan_for_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let texts = |bytes: Vec<u8>| -> Vec<String> {

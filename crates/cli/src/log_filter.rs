@@ -12,8 +12,7 @@ const USUAL: LevelFilter = LevelFilter::WARN;
 /// Every valid target is a module of one of our crates.
 const OUR_CRATES: &str = "hawkeye";
 
-/// The filter of the environment variable. If it is wrong: a warning on standard error, and the
-/// default.
+/// The filter of the environment variable. If it is wrong: a warning, and the default.
 pub fn filter_from_environment() -> Targets {
     let usual = default_filter();
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {

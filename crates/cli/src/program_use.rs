@@ -63,8 +63,7 @@ impl ProgramUseMeter {
     }
 }
 
-/// Waits for a child process. Returns its status, and the resources that it and its own children
-/// used.
+/// Returns the status of a child, and the resources that it and its own children used.
 pub fn wait_for_child(pid: u32) -> io::Result<(ExitStatus, ProgramUse)> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage; the call below fills it.

@@ -164,23 +164,21 @@ pub fn page_sizes_text(seen: &ObservedSizes) -> String {
 
 /// Remarks about what only the journal shows, not the figures.
 pub fn journal_notes(journal: &Journal) -> Vec<String> {
-    let (mut stretched, mut held, mut troubles) = (None, None, Vec::new());
+    let (mut stretched, mut held, mut errors) = (None, None, Vec::new());
     for entry in journal.entries() {
         match &entry.event {
             Event::Stretched { because } => stretched = Some(because),
             Event::Held { hold: Some(hold) } => held = Some(hold),
-            Event::Trouble { message } if !troubles.contains(message) => {
-                troubles.push(message.clone());
-            }
+            Event::Trouble { message } if !errors.contains(message) => errors.push(message.clone()),
             _ => {}
         }
     }
-    const MOST_TROUBLES: usize = 3;
-    troubles.truncate(MOST_TROUBLES);
+    const MOST_ERRORS: usize = 3;
+    errors.truncate(MOST_ERRORS);
     let further = "sampling windows were further apart than asked for";
     let stretched = stretched.map(|because| format!("{further}: {because}"));
     let held = held.map(|hold| format!("promotion was held back: {hold}"));
-    stretched.into_iter().chain(held).chain(troubles).collect()
+    stretched.into_iter().chain(held).chain(errors).collect()
 }
 
 pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {

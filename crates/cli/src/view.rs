@@ -195,8 +195,7 @@ pub struct ProcessStatus {
     /// Name of the rule that includes it; `None`: no rule matches it.
     #[serde(default)]
     pub rule_name: Option<String>,
-    /// How long a call into it has been waiting, in seconds, if at least one second. The manager
-    /// leaves it alone until it answers.
+    /// How long a call into it has been waiting, in seconds, if at least one second.
     #[serde(default)]
     pub not_answering_s: Option<f64>,
     /// Whether huge pages are disabled for it (`PR_SET_THP_DISABLE`).
@@ -255,8 +254,7 @@ pub struct SampleStatus {
     /// Of these, regions left alone for a while because other processes share their pages.
     #[serde(default)]
     pub shared: u64,
-    /// Of these, regions that recovery split and that are not promoted until they are populated and
-    /// used.
+    /// Of these, regions that recovery split: not promoted until they are populated and used.
     pub recovered: u64,
     pub not_accessed: u64,
 }

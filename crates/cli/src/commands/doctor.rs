@@ -46,8 +46,7 @@ impl DoctorOptions {
     }
 }
 
-/// Takes the machine over: one check changes a system-wide setting for a moment, and only the
-/// machine's manager may do that.
+/// Takes the machine over, because one check changes a system-wide setting for a moment.
 fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {

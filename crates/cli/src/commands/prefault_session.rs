@@ -57,8 +57,7 @@ fn may_avoid_zero_page(wanted: &PrefaultSettings) -> bool {
 }
 
 impl PrefaultSession {
-    /// Starts the filler in the background, so that it is ready when the rest is. `None` where
-    /// prefault is off.
+    /// Starts the filler in the background. `None` where prefault is off.
     pub fn prepare(wanted: &PrefaultSettings) -> Option<Result<StartingPrefaulter>> {
         let obstacle = match wanted.mode {
             PrefaultMode::Off => return None,

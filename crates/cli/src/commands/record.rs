@@ -52,8 +52,7 @@ pub struct RecordOptions {
     window: Duration,
 }
 
-/// CPU time that recording may use, in per cent of one core. Windows move further apart where they
-/// would use more.
+/// CPU time for recording, in per cent of one core. Windows move further apart to stay below.
 const CPU_PERCENT: f64 = 1.0;
 
 impl RecordOptions {

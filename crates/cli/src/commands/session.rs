@@ -23,8 +23,7 @@ use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, Profile, policies};
 use std::time::Duration;
 
-/// Everything that must be ready before the program is touched: a failure leaves the program as it
-/// was.
+/// Everything that must be ready before the program is touched: a failure leaves it as it was.
 pub struct PreparedSession {
     profile: Profile,
     lease: MachineLease,
@@ -92,8 +91,7 @@ impl PreparedSession {
         Self::take_over(signals, policy, &config, (false, 0), purpose)
     }
 
-    /// `fill_required`: it is an error if memory can't be prefaulted. The policy is given, not that
-    /// of `config`.
+    /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
     fn take_over(
         signals: StopSignals,
         policy: Box<dyn Policy>,
@@ -160,8 +158,7 @@ impl PreparedSession {
         })
     }
 
-    /// The manager, for callers with a loop of their own. The machine is ours until the lease is
-    /// dropped.
+    /// The manager, for callers with a loop of their own.
     pub fn into_manager(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
         self.prefault.attach_to_machine(&mut machine);

@@ -136,8 +136,7 @@ impl ZeroingController {
         Ok((rate.to_string(), Some(set)))
     }
 
-    /// Restores the settings if they were changed. Returns the origin of the rate as a clause, and
-    /// the rate.
+    /// Restores changed settings. Returns the origin of the rate as a clause, and the rate.
     fn restore_settings(
         &mut self,
         found: &PrezeroingState,

@@ -1,9 +1,12 @@
 //! Values of the configuration: how each kind is written.
 
 use bytesize::ByteSize;
+use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
+use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Rate, ReturnShare, UnmatchedAction,
+    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Profile, QosClass, Rate, ReturnShare,
+    UnmatchedAction,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -117,14 +120,23 @@ impl<T: KeywordValue> ConfigValue for T {
     }
 }
 
-impl KeywordValue for bool {
-    const WORDS: &'static [(&'static str, Self)] = &[("off", false), ("on", true)];
+macro_rules! keyword_values {
+    ($($kind:ty: $($word:literal => $value:expr),*;)*) => {$(
+        impl KeywordValue for $kind {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, $value)),*];
+        }
+    )*};
 }
 
-impl KeywordValue for UnmatchedAction {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("include", Self::Include), ("exclude", Self::Exclude)];
-}
+keyword_values!(
+    bool: "off" => false, "on" => true;
+    KhugepagedMode: "off" => Self::Off, "restrain" => Self::Restrain, "leave" => Self::Leave;
+    Profile: "guard" => Self::Guard, "balanced" => Self::Balanced, "speed" => Self::Speed;
+    QosClass: "guaranteed" => Self::Guaranteed, "burstable" => Self::Burstable,
+        "besteffort" => Self::BestEffort;
+    ThpMode: "off" => Self::Nobody, "advised" => Self::Advised, "all" => Self::Everybody;
+    UnmatchedAction: "include" => Self::Include, "exclude" => Self::Exclude;
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,19 +1,9 @@
 //! The rules in the configuration: `[[rule]]`.
 
 use super::config_table::ConfigTable;
-use super::config_value::{KeywordValue, MemorySize};
-use hawkeye_policy::{
-    ProcessRules, Profile, QosClass, Rule, RuleAction, RuleConditions, UnmatchedAction,
-};
+use super::config_value::MemorySize;
+use hawkeye_policy::{ProcessRules, Profile, Rule, RuleAction, RuleConditions, UnmatchedAction};
 use std::collections::HashSet;
-
-impl KeywordValue for QosClass {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("guaranteed", Self::Guaranteed),
-        ("burstable", Self::Burstable),
-        ("besteffort", Self::BestEffort),
-    ];
-}
 
 /// Reads the rules. `usual` holds for a rule without a profile.
 pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {

@@ -6,8 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Reads and writes until a deadline. A limit per call would not do: a client that sends a byte now
-/// and then could stay forever.
+/// Has one deadline, not a limit per call: a client that sends a byte now and then could stay.
 pub struct DeadlineStream<S> {
     stream: S,
     deadline: Instant,

@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 const CLIENT_TIME: Duration = Duration::from_secs(5);
 /// Longest head of a request, in bytes.
 const MOST_HEAD_BYTES: u64 = 8192;
-/// Time for which an answer is reused. The manager updates its figures once a second, and should
-/// not count for every scraper.
+/// Time for which an answer is reused: the manager should not count for every scraper.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Serves metrics at a loopback address until the result is dropped.
@@ -107,8 +106,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
     stream.write_all(body.as_bytes())
 }
 
-/// Reads up to the empty line after the headers. Returns the first line; `None` for a client that
-/// sends nothing.
+/// Reads up to the end of the headers. Returns the first line; `None` if nothing is sent.
 fn read_request_line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut head = stream.take(MOST_HEAD_BYTES);
     let mut first = None;

@@ -66,8 +66,7 @@ impl JournalLines {
     }
 }
 
-/// A file to which lines are appended. At its size limit it is renamed to `FILE.1`, which replaces
-/// the previous one.
+/// A file of lines. At its size limit it is renamed to `FILE.1`, which it replaces.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,

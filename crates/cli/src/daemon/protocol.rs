@@ -86,8 +86,7 @@ pub struct DaemonStatus {
     /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
     #[serde(default)]
     pub prezeroing: Option<PrezeroingStatus>,
-    /// Pages by size in managed processes; `None` where no program gets sizes other than 4 KiB and
-    /// 2 MiB.
+    /// Pages by size in managed processes; `None` where all have 4 KiB or 2 MiB.
     #[serde(default)]
     pub page_sizes: Option<ObservedSizes>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
@@ -110,8 +109,7 @@ pub struct PrefaultStatus {
     pub longest_ms: f64,
 }
 
-/// State of the kernel's own zeroing of free memory. Pages are base pages, counted since the
-/// machine was started.
+/// The kernel's zeroing of free memory. Base pages, counted since the machine was started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrezeroingStatus {
     /// Whether a module zeroes memory.

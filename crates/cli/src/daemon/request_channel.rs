@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 const MOST_WAITING: usize = 32;
 /// Requests answered between two steps at most, because managing has priority.
 const MOST_AT_ONCE: usize = 8;
-/// Time in which the manager must answer. A step lasts some tens of milliseconds, but reading a
-/// large process may take longer.
+/// Time in which the manager must answer. Reading a large process takes long.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A request for the status waits at most this long if a recent status can answer it instead. With
 /// thousands of processes some steps last longer.
@@ -92,8 +91,7 @@ impl RequestSender {
 }
 
 impl RequestReceiver {
-    /// Answers waiting requests. Their number per call is limited for the sake of managing; if more
-    /// wait, the manager is woken again.
+    /// Answers some waiting requests; for more it wakes the manager. Managing has priority.
     pub fn answer_pending(&self, mut answer: impl FnMut(DaemonRequest) -> Reply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {

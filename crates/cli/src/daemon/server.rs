@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Time limit of a client for its request, and again for reading the reply.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// Looks per second that all users except root may cause together; a look reads the state of one
-/// thing. Each costs the manager time.
+/// Looks per second that all users except root may cause together. A look reads the state of one
+/// thing, which costs the manager time.
 const OTHERS_PER_S: f64 = 40.0;
 /// The same for each of these users.
 const USER_PER_S: f64 = 20.0;
@@ -180,8 +180,7 @@ impl RequestHandler {
         let before = may_see();
         let of_region = matches!(request, DaemonRequest::Why { address, .. } if address.is_some());
         if of_region && !before {
-            // Answering for a region reads the process's mappings. Only clients that may see them
-            // may cause that.
+            // Answering for a region reads the process's mappings: not for clients that may not.
             let request = DaemonRequest::Why { pid, address: None };
             return match self.requests.send_and_wait(request) {
                 Reply::Explanation(why) if why.is_managed() => permission_denied(),

@@ -86,8 +86,7 @@ impl DemoMachine {
         Ok(())
     }
 
-    /// A size of the reader with which huge pages matter on this machine, and how much faster they
-    /// make it.
+    /// A size of the reader with which huge pages matter here, and how much faster they make it.
     pub fn choose_reader_size(&self) -> Result<(ReaderSize, f64)> {
         ReaderSize::smallest_with_speed_up(free_mib()?, |size| {
             let hot_mib = size.hot_mib;
@@ -184,8 +183,7 @@ impl DemoMachine {
         })
     }
 
-    /// Manages a program until `enough` returns true. Returns what happened and the manager's CPU
-    /// time.
+    /// Manages until `enough` returns true. Returns what happened and the manager's CPU time.
     fn manage_program_until(
         &self,
         program: &RunningProgram,
@@ -194,8 +192,7 @@ impl DemoMachine {
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<(Journal, Duration)> {
         let policy = policies::by_name(policy, &settings.policy_settings())?;
-        // No policy of the demo needs overhead, which takes hardware counters or measured walk
-        // costs.
+        // No policy of the demo needs overhead, so nothing is prepared for it.
         let means = self.0.kernel_backend()?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
         let before = own_cpu();

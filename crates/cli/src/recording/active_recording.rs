@@ -35,8 +35,7 @@ impl RecordingTarget {
     }
 }
 
-/// A running recording. If it is dropped before anything was seen, an older file at its place
-/// stays.
+/// If it is dropped before anything was seen, an older file at its place stays.
 pub struct ActiveRecording {
     place: RecordingTarget,
     tap: RowExtractor,
@@ -129,8 +128,7 @@ fn recording_origin_now(policy: &str) -> RecordingOrigin {
     }
 }
 
-/// Writes until the end or until an error. If `tries_again`, an error leads to a new try after a
-/// minute.
+/// Writes until the end or an error. If `tries_again`, goes on a minute after an error.
 fn write_until_closed(
     recorder: &mut Recorder,
     waiting: Receiver<Vec<RecordingRow>>,

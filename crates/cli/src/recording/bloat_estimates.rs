@@ -58,8 +58,7 @@ impl ProcessBloat {
 }
 
 impl BloatEstimates {
-    /// Reads some huge pages of each process sampled since the last call. Must not be called in a
-    /// sampling window.
+    /// Reads huge pages of processes sampled since the last call; not in a sampling window.
     pub fn sample_huge_pages<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_samples().samples_after(self.shown);
         let Some(last) = new.last().map(|(at, _)| *at) else {

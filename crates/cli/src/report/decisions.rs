@@ -38,8 +38,7 @@ pub struct RecordedDecision {
 pub struct DecisionMark {
     #[serde(flatten)]
     pub first: RecordedDecision,
-    /// Index into the report's processes, if it concerns one. Process ids are ambiguous, because
-    /// the kernel reuses them.
+    /// Index into the report's processes, if it concerns one. The kernel reuses process ids.
     pub process: Option<usize>,
     /// Row of the map, if it concerns a region of a process with a map.
     pub row: Option<usize>,

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Figures with the names of their files, without extension. If several processes have the same id,
-/// a number follows the id of all except the first.
+/// Figures with the names of their files. A number follows a process id used again.
 pub fn svg_figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
     let mut figures = Vec::new();
     let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();

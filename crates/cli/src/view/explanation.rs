@@ -44,6 +44,10 @@ impl ManagerView {
         let sample = sample_status(manager, process);
         let mut kept_by = promotion_obstacles(manager, process, &status);
         let none = "it has no accessed region under base pages that may be promoted now";
+        // The samples are shown above.
+        let decided = |event: &Event| {
+            event.process() == Some(process) && !matches!(event, Event::Sampled { .. })
+        };
         let by_sample = match sample {
             _ if !status.terms.promotes => None,
             None => Some("it has not been sampled yet"),
@@ -56,11 +60,7 @@ impl ManagerView {
             process: status,
             sample,
             kept_by,
-            // The samples are shown above.
-            latest: latest_entries(manager.journal(), |entry| {
-                entry.event.process() == Some(process)
-                    && !matches!(entry.event, Event::Sampled { .. })
-            }),
+            latest: latest(manager.journal(), LATEST, decided, entry_view),
         }
     }
 
@@ -77,8 +77,8 @@ impl ManagerView {
         let seen = manager.last_samples().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
-        let of_region = |entry: &JournalEntry| concerns_region(&entry.event, process, region);
-        let latest = latest_entries(journal, of_region);
+        let of_region = |event: &Event| concerns_region(event, process, region);
+        let latest = latest(journal, LATEST, of_region, entry_view);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
             (None, Some((seen, sample))) => region_state(manager.limits(), seen, &sample, now),
@@ -230,20 +230,25 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
     Some(status)
 }
 
-/// The latest entries that `kind` selects, oldest first.
-fn latest_entries(
+/// The latest entries that `keep` selects, oldest first.
+pub(super) fn latest<T>(
     journal: &Journal,
-    kind: impl Fn(&JournalEntry) -> bool,
-) -> Vec<JournalEntryView> {
-    let newest_first = journal.entries().rev().filter(|entry| kind(entry));
-    let view = |entry: &JournalEntry| JournalEntryView {
+    most: usize,
+    keep: impl Fn(&Event) -> bool,
+    view: impl Fn(&JournalEntry) -> T,
+) -> Vec<T> {
+    let newest_first = journal.entries().rev().filter(|entry| keep(&entry.event));
+    let mut latest: Vec<T> = newest_first.take(most).map(view).collect();
+    latest.reverse();
+    latest
+}
+
+fn entry_view(entry: &JournalEntry) -> JournalEntryView {
+    JournalEntryView {
         at_s: entry.at.as_secs_f64(),
         region: entry.event.region().map(RegionAddr::start),
         text: entry.event.to_string(),
-    };
-    let mut latest: Vec<JournalEntryView> = newest_first.take(LATEST).map(view).collect();
-    latest.reverse();
-    latest
+    }
 }
 
 fn concerns_region(event: &Event, process: ProcessId, region: RegionAddr) -> bool {

@@ -1,6 +1,6 @@
 //! The state of management.
 
-use super::explanation::region_state;
+use super::explanation::{latest, region_state};
 use super::{
     BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionState, ReserveStatus,
@@ -24,8 +24,7 @@ struct CachedPromotionGain {
 }
 
 impl CachedPromotionGain {
-    /// A figure is reused for this time, because clients may ask often and a large process has
-    /// 100,000 regions to visit.
+    /// A figure is reused for this time, because a large process has 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
     fn is_valid(&self, sampled_at: Duration, now: Duration) -> bool {
@@ -111,8 +110,7 @@ impl ManagerView {
         }
     }
 
-    /// What a process would save if everything that may be promoted were huge. The figure may be
-    /// some seconds old.
+    /// May be some seconds old.
     fn cached_gain_percent(
         &mut self,
         manager: &Manager<impl Machine>,
@@ -152,8 +150,7 @@ fn reserve_status<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
 }
 
 fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
-    let newest_first = manager.journal().entries().rev();
-    let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));
+    let decided = |event: &Event| !matches!(event, Event::Sampled { .. });
     let view = |entry: &JournalEntry| {
         let process = entry.event.process();
         let name = process.map(|process| manager.machine().describe(process).name);
@@ -164,10 +161,12 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
             text: entry.event.to_string(),
         }
     };
-    let latest = decided.take(ManagerStatus::MOST_DECISIONS).map(view);
-    let mut latest: Vec<DecisionView> = latest.collect();
-    latest.reverse();
-    latest
+    latest(
+        manager.journal(),
+        ManagerStatus::MOST_DECISIONS,
+        decided,
+        view,
+    )
 }
 
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {

@@ -85,11 +85,9 @@ pub struct RegionFacts {
     pub start: u64,
     pub present: u16,
     pub swapped: u16,
-    /// Its share of all page walks of base pages (0-1), from windows other than those that ranked
-    /// it.
+    /// Its share of all page walks of base pages (0-1), from windows that did not rank it.
     pub share: f64,
-    /// Whether windows of both kinds sampled it. Its rank and its share are then known and
-    /// independent of each other.
+    /// Whether windows of both kinds sampled it, so that its rank and its share are independent.
     pub ranked: bool,
 }
 

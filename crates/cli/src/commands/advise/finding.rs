@@ -4,8 +4,7 @@ use super::facts::{OtherManager, TranslationCost, TranslationNotMeasured};
 use hawkeye_policy::{MemoryUse, ProcessRules};
 use serde::Serialize;
 
-/// Savings below this are not worth acting on, in per cent of a process's CPU time. The policies
-/// use the same limit.
+/// Savings worth acting on, in per cent of a process's CPU time; the same as in the policies.
 pub const WORTH_PERCENT: f64 = ProcessRules::MIN_OVERHEAD_PERCENT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,8 +19,7 @@ pub enum AdviceVerdict {
     Unknown,
 }
 
-/// One finding, with its figures. Shares are in per cent of the process's CPU time unless the field
-/// says otherwise.
+/// A finding. Shares are in per cent of the process's CPU time unless the field says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {

@@ -87,8 +87,7 @@ fn remedy_for_disabled_thp(facts: &AdviceFacts) -> Remedy {
     at_next_start(format!("{find}; {unit}"), service.systemctl_command("cat"))
 }
 
-/// A systemd unit that starts a program. A session's unit (a scope) says nothing about the programs
-/// in it.
+/// A systemd unit that starts a program, unlike a session's unit (a scope).
 struct SystemdService<'a> {
     unit: &'a str,
     of_user: bool,

@@ -48,8 +48,7 @@ pub fn overview_lines(status: &DaemonStatus) -> Vec<String> {
     [first, second, third].map(clip).into()
 }
 
-/// The latest decisions with their reasons, newest first, in at most `room` lines. Only the last
-/// one may be cut off.
+/// The latest decisions, newest first, in at most `room` lines. Only the last one may be cut.
 pub fn decision_lines(status: &ManagerStatus, room: usize, width: usize) -> Vec<String> {
     if status.latest.is_empty() {
         return vec!["  none yet".to_owned()];

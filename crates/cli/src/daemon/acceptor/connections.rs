@@ -7,14 +7,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Connections of all users except root at most. Root has connections of its own, so that others
-/// can't lock it out.
+/// Connections of all users except root at most: others can't lock root out.
 const MOST_OTHERS: usize = 16;
 const MOST_ROOT: usize = 8;
 /// Connections of each user other than root at most.
 const MOST_OF_USER: usize = 4;
-/// Threads that serve clients at most. This includes threads of disconnected clients that have not
-/// ended yet.
+/// Threads that serve clients at most, those of disconnected clients included.
 const MOST_THREADS: usize = 64;
 /// The thread of a closed connection ends as soon as it runs. On a busy machine that takes some
 /// time, for which a new client waits instead of being refused.
@@ -58,8 +56,7 @@ enum Admission {
     Refused,
 }
 
-/// Decides about a new connection. At the limit, the user with the most connections loses the one
-/// that was idle longest.
+/// At the limit, the user with the most connections loses the one that was idle longest.
 fn decide_admission(open: &[ClientState], new: ClientState) -> Admission {
     let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
     match new.is_root {
@@ -139,8 +136,7 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Called when the request has arrived: from now on the connection can't be closed for another
-    /// one. Returns whether it still is open.
+    /// From now on the connection can't be closed for another one. Returns whether it is open.
     #[must_use]
     pub fn begin_answer(&self) -> bool {
         self.set_idle(false)
