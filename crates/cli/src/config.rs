@@ -199,10 +199,9 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let rules = rules.with_default_rules(default_rules);
     let any = |kind: fn(&ProcessRules) -> bool| rules.process_rules().any(|rules| kind(&rules));
     // Rules keep processes of the profile `guard` from the policy of others.
-    let most = if any(|rules| rules.promotes) {
-        Profile::Balanced
-    } else {
-        Profile::Guard
+    let most = match any(|rules| rules.promotes) {
+        true => Profile::Balanced,
+        false => Profile::Guard,
     };
     let policy = policy.unwrap_or_else(|| most.policy().to_owned());
     fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {

@@ -35,9 +35,17 @@ impl JournalWriter {
     /// No thread can be started. A file that can't be opened is not an error, because it may appear
     /// later.
     pub fn start(settings: JournalSettings, seen: u64) -> io::Result<Self> {
-        let file = JournalFile::new(&settings.path, settings.most_bytes);
-        let write = move |lines: Receiver<JournalLines>, state: &SharedWriterState| {
-            write_until_closed(file, lines, state);
+        let mut file = JournalFile::new(&settings.path, settings.most_bytes);
+        let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriterState| {
+            for lines in waiting {
+                let written = file.append(&lines);
+                let mut state = shared.lock();
+                state.lost += lines.missed;
+                if written.is_err() {
+                    state.lost += lines.entries;
+                }
+                state.trouble = written.err().map(|error| error.to_string());
+            }
         };
         Ok(Self {
             settings,
@@ -87,21 +95,5 @@ impl Drop for JournalWriter {
                 PATIENCE.as_secs()
             );
         }
-    }
-}
-
-fn write_until_closed(
-    mut file: JournalFile,
-    waiting: Receiver<JournalLines>,
-    shared: &SharedWriterState,
-) {
-    for lines in waiting {
-        let written = file.append(&lines);
-        let mut state = shared.lock();
-        state.lost += lines.missed;
-        if written.is_err() {
-            state.lost += lines.entries;
-        }
-        state.trouble = written.err().map(|error| error.to_string());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Number of processes with a map of their coverage at most.
 pub const MOST_MAPS: usize = 8;
-/// Processes whose addresses are kept at most: the end shows which ones get a map.
+/// Processes with their addresses kept at most: only the end shows which ones get a map.
 const MOST_CANDIDATES: usize = 64;
 /// Blocks of addresses kept per process.
 const MOST_BLOCKS: usize = 1 << 16;

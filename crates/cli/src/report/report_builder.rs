@@ -55,10 +55,9 @@ impl ProcessFiguresBuilder {
         figures.huge_end_bytes = row.huge_bytes;
         figures.rss_bytes.add(row.at, row.rss_bytes as f64);
         figures.huge_bytes.add(row.at, row.huge_bytes as f64);
-        if let Some(bytes) = row.bloat_bytes {
-            figures.bloat_end_bytes = Some(bytes);
-            figures.bloat_bytes.add(row.at, bytes as f64);
-        }
+        figures.bloat_end_bytes = row.bloat_bytes.or(figures.bloat_end_bytes);
+        let bloat_bytes = row.bloat_bytes.map(|bytes| bytes as f64);
+        figures.bloat_bytes.add(row.at, bloat_bytes);
     }
 
     fn finish(self, map: Option<HeatMapBuilder>) -> ProcessFigures {
@@ -154,16 +153,10 @@ impl ReportBuilder {
         let machine = &mut self.machine;
         machine.total_bytes = row.total_bytes;
         machine.used_bytes.add(row.at, row.used_bytes as f64);
-        let others = [
-            (&mut machine.pressure_percent, row.pressure_percent),
-            (&mut machine.fmfi, row.fmfi),
-            (&mut machine.manager_cpu_percent, row.manager_cpu_percent),
-        ];
-        for (series, value) in others {
-            if let Some(value) = value {
-                series.add(row.at, value);
-            }
-        }
+        machine.pressure_percent.add(row.at, row.pressure_percent);
+        machine.fmfi.add(row.at, row.fmfi);
+        let manager_cpu = &mut machine.manager_cpu_percent;
+        manager_cpu.add(row.at, row.manager_cpu_percent);
     }
 
     fn add_decision(&mut self, row: &DecisionRow) {

@@ -21,7 +21,9 @@ impl TimeSeries {
         }
     }
 
-    pub fn add(&mut self, at: Duration, value: f64) {
+    /// Adds a value, if it is known.
+    pub fn add(&mut self, at: Duration, value: impl Into<Option<f64>>) {
+        let Some(value) = value.into() else { return };
         let at = at.as_secs_f64();
         let span = ((at / self.span_s) as usize).min(MOST_POINTS - 1);
         if let Some((times, sum, count)) = self.sums.get_mut(span) {

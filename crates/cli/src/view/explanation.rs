@@ -60,7 +60,7 @@ impl ManagerView {
             process: status,
             sample,
             kept_by,
-            latest: latest(manager.journal(), LATEST, decided, entry_view),
+            latest: latest_entries(manager.journal(), LATEST, decided, entry_view),
         }
     }
 
@@ -78,7 +78,7 @@ impl ManagerView {
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
         let of_region = |event: &Event| concerns_region(event, process, region);
-        let latest = latest(journal, LATEST, of_region, entry_view);
+        let latest = latest_entries(journal, LATEST, of_region, entry_view);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
             (None, Some((seen, sample))) => region_state(manager.limits(), seen, &sample, now),
@@ -231,7 +231,7 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
 }
 
 /// The latest entries that `keep` selects, oldest first.
-pub(super) fn latest<T>(
+pub(super) fn latest_entries<T>(
     journal: &Journal,
     most: usize,
     keep: impl Fn(&Event) -> bool,

@@ -1,6 +1,6 @@
 //! The state of management.
 
-use super::explanation::{latest, region_state};
+use super::explanation::{latest_entries, region_state};
 use super::{
     BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionState, ReserveStatus,
@@ -161,7 +161,7 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
             text: entry.event.to_string(),
         }
     };
-    latest(
+    latest_entries(
         manager.journal(),
         ManagerStatus::MOST_DECISIONS,
         decided,
