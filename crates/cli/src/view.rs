@@ -175,7 +175,6 @@ pub struct ProcessStatus {
     /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
     /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
     /// promoted up to some seconds ago.
-    #[serde(default)]
     pub gain_percent: Option<f64>,
     /// Memory under its huge pages that was empty when they were made or last searched for zeros.
     /// It may have been used since. Huge pages that the manager has neither made nor searched don't
@@ -193,10 +192,8 @@ pub struct ProcessStatus {
     /// The rules that apply to it, as of the last sample.
     pub terms: ProcessRules,
     /// Name of the rule that includes it; `None`: no rule matches it.
-    #[serde(default)]
     pub rule_name: Option<String>,
     /// How long a call into it has been waiting, in seconds, if at least one second.
-    #[serde(default)]
     pub not_answering_s: Option<f64>,
     /// Whether huge pages are disabled for it (`PR_SET_THP_DISABLE`).
     pub thp_disabled: bool,
@@ -275,12 +272,10 @@ pub struct RegionExplanation {
     pub state: RegionState,
     /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
     /// a huge page, and where accesses can't be seen.
-    #[serde(default)]
     pub bucket: Option<u8>,
     /// The policy's reason for promoting it in its turn, as a clause.
     pub waiting: Option<String>,
     /// Number of regions of its process that come before it.
-    #[serde(default)]
     pub ahead: Option<u64>,
     /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
@@ -299,7 +294,6 @@ pub enum RegionState {
     CoolingDown {
         remaining_s: f64,
         /// Name of the error, if the journal still has it.
-        #[serde(default)]
         errno: Option<String>,
     },
     Shared {

@@ -25,7 +25,6 @@ pub enum DaemonRequest {
     Why {
         pid: u32,
         /// Any address in the region.
-        #[serde(default)]
         address: Option<u64>,
     },
     Strip {
@@ -76,18 +75,14 @@ pub struct DaemonStatus {
     #[serde(flatten)]
     pub manager: ManagerStatus,
     /// Process id of the daemon; `None`: an older daemon.
-    #[serde(default)]
     pub pid: Option<u32>,
     /// The configuration file in force; `None`: there is none.
-    #[serde(default)]
     pub config_file: Option<PathBuf>,
     /// State of prefault; `None` where nothing is prefaulted.
     pub fill: Option<PrefaultStatus>,
     /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
-    #[serde(default)]
     pub prezeroing: Option<PrezeroingStatus>,
     /// Pages by size in managed processes; `None` where all have 4 KiB or 2 MiB.
-    #[serde(default)]
     pub page_sizes: Option<ObservedSizes>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
