@@ -67,9 +67,13 @@ impl DaemonServices {
     /// Opens what the configuration asks for. `wake` ends the manager's wait, from any thread.
     pub fn start(config: Config, wake: WakeCallback) -> Result<Self> {
         let (requests, calls) = request_channel::request_channel(wake);
+        let socket = match config.socket == Path::new(DEFAULT_SOCKET) {
+            true => default_socket_path(&state_dir()),
+            false => config.socket.clone(),
+        };
         Ok(Self {
             view: ManagerView::default(),
-            _socket: SocketServer::start(&configured_socket_path(&config), requests.clone())?,
+            _socket: SocketServer::start(&socket, requests.clone())?,
             metrics: start_metrics(config.metrics, &requests)?,
             journal: start_journal(config.journal.clone(), 0)?,
             config,
@@ -127,13 +131,6 @@ impl DaemonServices {
         if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);
         }
-    }
-}
-
-fn configured_socket_path(config: &Config) -> PathBuf {
-    match config.socket == Path::new(DEFAULT_SOCKET) {
-        true => default_socket_path(&state_dir()),
-        false => config.socket.clone(),
     }
 }
 

@@ -168,7 +168,11 @@ impl RequestHandler {
         if request.changes_state() {
             return Reply::refused("only root may change what the daemon does");
         }
-        let (now, looks) = (self.began.elapsed(), rate_limit_tokens_for_request(request));
+        let looks = match request {
+            DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
+            DaemonRequest::Status | DaemonRequest::Pause | DaemonRequest::Resume => 1,
+        };
+        let now = self.began.elapsed();
         let others = || self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if !others().take_tokens(now, peer.uid(), looks) {
             return Reply::refused("too many requests; try again in a second");
@@ -200,14 +204,6 @@ impl RequestHandler {
             Reply::Strip(strip) => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
-    }
-}
-
-/// Cost of the answer, in looks.
-fn rate_limit_tokens_for_request(request: DaemonRequest) -> u32 {
-    match request {
-        DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
-        _ => 1,
     }
 }
 
