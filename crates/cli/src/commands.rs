@@ -4,8 +4,8 @@
 //! ```text
 //!  run, attach, record, daemon --> session: one managed session, from machine lease to summary
 //!                                    |-- prefault_session   `--fault-ahead`
-//!                                    |-- page_size_options  `--small-pages`
-//!                                    `-- prezeroing         zeroing free memory (daemon alone)
+//!                                    |-- size_switches      `--small-pages`
+//!                                    `-- zeroing_controller  zeroing free memory (daemon alone)
 //!  status, top, why, pause_resume --> client: one request to a daemon, its reply as text or JSON
 //!  advise, doctor, report, restore, demo: on their own
 //! ```
@@ -16,15 +16,15 @@ pub mod client;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
-mod page_size_options;
 pub mod pause_resume;
 pub mod prefault_session;
-mod prezeroing;
 pub mod record;
 pub mod report;
 pub mod restore;
 pub mod run;
 mod session;
+mod size_switches;
 pub mod status;
 pub mod top;
 pub mod why;
+mod zeroing_controller;

@@ -3,21 +3,24 @@
 //! `packaging/hawkeye.toml` explains every key.
 //!
 //! ```text
-//!  TOML text --> section: a table, asked key by key --> read (in this file) --> Config
-//!                  |   value: how each kind is written       rules: [[rule]]
+//!  TOML text --> config_table: asked key by key --> read_config (in this file) --> Config
+//!                  |   config_value: how each kind is written   rules: [[rule]]
 //!                  `-> error: ConfigProblems, with line and key, all at once
 //! ```
-//! A section notes which keys were read. All other keys in the file are unknown, and are reported.
+//! A table notes which keys were read. All other keys in the file are unknown, and are reported.
 
+mod config_table;
+mod config_value;
 mod error;
 mod rules;
-mod section;
-mod value;
 
 pub use error::{ConfigError, ConfigProblems};
 
 use crate::daemon::journal_writer::JournalSettings;
 use crate::recording::RecordingTarget;
+use config_table::ConfigTable;
+pub use config_value::KeywordValue;
+use config_value::MemorySize;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_linux::sample::counters::CounterEventCodes;
@@ -31,33 +34,27 @@ use hawkeye_policy::{
     MemoryGuard, ProcessRules, ProcessSelection, Profile, Rate, ReserveLimit, Rules, SamplingPace,
     UnmatchedAction, Watermarks,
 };
-use section::ConfigTable;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub use value::KeywordValue;
-use value::MemorySize;
 
 /// The daemon's settings. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
     pub profile: Profile,
-    /// The policy, for all processes that may be promoted.
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
     pub settings: Settings,
     /// Watermarks of each cgroup with a memory limit.
     pub group_watermarks: Watermarks,
-    /// Conditions on the size of managed processes.
     pub selection: ProcessSelection,
     pub rules: Rules,
     pub khugepaged: KhugepagedMode,
-    /// Whether the kernel splits sparse huge pages itself when memory runs out. This includes those
-    /// of excluded programs.
+    /// Whether the kernel splits sparse huge pages when memory runs out, of excluded programs too.
     pub kernel_split: bool,
     pub socket: PathBuf,
     /// Loopback address for metrics; `None`: no metrics.
@@ -66,26 +63,15 @@ pub struct Config {
     pub journal: Option<JournalSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
-    /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEventCodes,
     pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
-    /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
-    /// hold for the whole machine.
+    /// Which programs on the machine may get pages between 4 KiB and 2 MiB at first touches.
     pub small_pages: ThpMode,
     /// Whether what the manager learns about programs is kept for their next start.
     pub learn: bool,
 }
 
-impl KeywordValue for ThpMode {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Never),
-        ("advised", Self::Madvise),
-        ("all", Self::Always),
-    ];
-}
-
-/// Whether memory is prefaulted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrefaultMode {
     /// `run` and `attach` fail where it is impossible.
@@ -99,14 +85,6 @@ pub enum PrefaultMode {
 impl KeywordValue for PrefaultMode {
     const WORDS: &'static [(&'static str, Self)] =
         &[("on", Self::On), ("off", Self::Off), ("auto", Self::Auto)];
-}
-
-impl KeywordValue for Profile {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("guard", Self::Guard),
-        ("balanced", Self::Balanced),
-        ("speed", Self::Speed),
-    ];
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -140,14 +118,6 @@ impl Default for PrezeroingSettings {
     }
 }
 
-impl KeywordValue for KhugepagedMode {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Off),
-        ("restrain", Self::Restrain),
-        ("leave", Self::Leave),
-    ];
-}
-
 pub const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
 /// A smaller journal would hold too little.
@@ -162,7 +132,7 @@ const LONGEST_FILE_BYTES: u64 = 1 << 20;
 
 impl Default for Config {
     fn default() -> Self {
-        section::parse_config_text("", "", read).0
+        config_table::parse_config_text("", "", read_config).0
     }
 }
 
@@ -189,14 +159,13 @@ impl Config {
 
     /// Reads a text; errors call it `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigProblems> {
-        let (config, _, verdict) = section::parse_config_text(name, text, read);
+        let (config, _, verdict) = config_table::parse_config_text(name, text, read_config);
         verdict.map(|()| config)
     }
 }
 
-/// Reads everything. A default replaces each wrong value, but a configuration with mistakes is
-/// never used.
-fn read(top: &mut ConfigTable<'_, '_>) -> Config {
+/// A default replaces each wrong value, but a configuration with mistakes is never used.
+fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let profile = top.or_default("profile", Profile::default());
     let policy: Option<String> = top.optional("policy");
     if let Some(name) = &policy {
@@ -213,24 +182,32 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
     let small_pages = top.or_default("small_pages", ThpMode::default());
     let learn = top.or_default("learn", false);
     let mut settings = Settings::default();
-    top.section("sampling", |s| sampling(s, &mut settings));
-    top.section("limits", |s| limits(s, &mut settings));
-    let group_watermarks = top.section("memory", |s| memory(s, &mut settings));
-    let linux = top.section("linux", |s| linux(s, &settings));
-    let ingens = top.section("ingens", ingens);
-    let mut unmatched = UnmatchedAction::default();
-    let selection = top.section("selection", |s| selection(s, &mut unmatched));
-    let (mode, mut fill) = top.section("fault_ahead", prefault);
+    top.read_table("sampling", |s| read_sampling(s, &mut settings));
+    top.read_table("limits", |s| read_limits(s, &mut settings));
+    let group_watermarks = top.read_table("memory", |s| read_memory_limits(s, &mut settings));
+    let linux = top.read_table("linux", |s| read_linux_settings(s, &settings));
+    let ingens = top.read_table("ingens", read_ingens_settings);
+    let (unmatched, selection) = top.read_table("selection", read_selection);
+    let (mode, mut fill) = top.read_table("fault_ahead", read_prefault_settings);
     // A key of its own overrides the profile.
     let default_rules = ProcessRules {
         promotes: policy.is_some() || profile.promotes(),
         prefaults: mode.is_some() || profile.huge_first_touch(),
         ..ProcessRules::default()
     };
-    let rules = Rules::new(rules::read(top, default_rules), unmatched);
+    let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
     let rules = rules.with_default_rules(default_rules);
-    let policy = policy.unwrap_or_else(|| implied_policy(&rules).to_owned());
-    fill.mode = mode.unwrap_or_else(|| implied_prefault(&rules));
+    let any = |kind: fn(&ProcessRules) -> bool| rules.process_rules().any(|rules| kind(&rules));
+    // Rules keep processes of the profile `guard` from the policy of others.
+    let most = match any(|rules| rules.promotes) {
+        true => Profile::Balanced,
+        false => Profile::Guard,
+    };
+    let policy = policy.unwrap_or_else(|| most.policy().to_owned());
+    fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {
+        true => PrefaultMode::Auto,
+        false => PrefaultMode::Off,
+    });
     if rules.want_warm_starts() && fill.mode == PrefaultMode::Off {
         let why = "uses `warm`, for which mode under [fault_ahead] must not be \"off\"";
         top.report_problem("rule", why.into());
@@ -250,109 +227,73 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
         khugepaged,
         kernel_split,
         socket,
-        metrics: top.section("metrics", metrics),
-        journal: top.section("journal", journal),
-        recording: top.section("recording", recording),
-        counters: top.section("counters", counters),
+        metrics: top.read_table("metrics", read_metrics_address),
+        journal: top.read_table("journal", read_journal_settings),
+        recording: top.read_table("recording", read_recording_target),
+        counters: top.read_table("counters", read_counter_events),
         fill,
-        prezeroing: top.section("prezeroing", prezeroing),
+        prezeroing: top.read_table("prezeroing", read_prezeroing_settings),
         small_pages,
         learn,
     }
 }
 
-/// The policy for processes of several profiles. Rules keep those of `guard` from it.
-fn implied_policy(rules: &Rules) -> &'static str {
-    match rules.process_rules().any(|rules| rules.promotes) {
-        true => Profile::Balanced.policy(),
-        false => Profile::Guard.policy(),
-    }
-}
-
-fn implied_prefault(rules: &Rules) -> PrefaultMode {
-    match rules.process_rules().any(|rules| rules.prefaults) {
-        true => PrefaultMode::Auto,
-        false => PrefaultMode::Off,
-    }
-}
-
-fn sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+fn read_sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     let wanted = Settings {
         period: s.or_default("period", settings.period),
         window: s.or_default("window", settings.window),
         ..*settings
     };
-    let keys = [("window (s)", "window"), ("period (s)", "period")];
-    *settings = s.unwrap_setting(wanted.check(), &keys).unwrap_or(*settings);
+    *settings = s.value_or_report(wanted.check()).unwrap_or(*settings);
     settings.average = s.or_default("newest_weight", settings.average);
     let usual = SamplingPace::default();
     let pace = SamplingPace::new(
         s.or_default("slowdown_percent", usual.slowdown_percent()),
         s.or_default("cpu_share_percent", usual.cpu_share_percent()),
     );
-    let keys = [
-        ("slowdown by sampling (%)", "slowdown_percent"),
-        (
-            "sampling's share of the CPU budget (%)",
-            "cpu_share_percent",
-        ),
-    ];
-    settings.pace = s.unwrap_setting(pace, &keys).unwrap_or_default();
+    settings.pace = s.value_or_report(pace).unwrap_or_default();
 }
 
-fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+fn read_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.cpu = s.or_default("cpu_percent", settings.cpu);
     settings.promotion_return = s.or_default("promotion_return_percent", settings.promotion_return);
     settings.max_promotions = s.optional("max_promotions");
     settings.rate = s.optional("promotions_per_s");
     let usual = settings.reserve.bytes();
     let MemorySize(bytes) = s.or_default("reserve", MemorySize(usual));
-    let keys = [("reserve (bytes)", "reserve")];
-    let reserve = s.unwrap_setting(ReserveLimit::from_bytes(bytes), &keys);
+    let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes));
     settings.reserve = reserve.unwrap_or_default();
 }
 
-fn memory(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
-    settings.watermarks = watermarks(s);
+fn read_memory_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
+    settings.watermarks = read_watermarks(s);
     let limit = s.or_default("pressure_limit_percent", settings.pressure_limit_percent);
     let guard = MemoryGuard::new(settings.watermarks, limit);
-    let keys = [("memory pressure limit (%)", "pressure_limit_percent")];
-    if s.unwrap_setting(guard, &keys).is_some() {
+    if s.value_or_report(guard).is_some() {
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.or_default("bloat_pages", settings.bloat);
-    s.section("cgroup", watermarks)
+    s.read_table("cgroup", read_watermarks)
 }
 
-fn watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
+fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let usual = Watermarks::default();
     let high = s.or_default("high_percent", usual.high_percent());
     let low = s.or_default("low_percent", usual.low_percent());
-    let keys = [
-        ("high watermark (%)", "high_percent"),
-        ("low watermark (%)", "low_percent"),
-    ];
-    s.unwrap_setting(Watermarks::new(high, low), &keys)
+    s.value_or_report(Watermarks::new(high, low))
         .unwrap_or_default()
 }
 
-fn ingens(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
-    let utilisation = s.or_default(
-        "utilisation_percent",
-        IngensSettings::DEFAULT_UTILISATION_PERCENT,
-    );
+fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
+    let utilisation = IngensSettings::DEFAULT_UTILISATION_PERCENT;
     let wanted = IngensSettings::new(
-        utilisation,
+        s.or_default("utilisation_percent", utilisation),
         s.or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
     );
-    let keys = [
-        ("utilisation (%)", "utilisation_percent"),
-        ("fragmentation index", "fmfi_switch"),
-    ];
-    s.unwrap_setting(wanted, &keys).unwrap_or_default()
+    s.value_or_report(wanted).unwrap_or_default()
 }
 
-fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
+fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     let usual = settings.linux();
     let max_ptes_none = s.or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
@@ -376,80 +317,72 @@ fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     }
 }
 
-fn selection(s: &mut ConfigTable<'_, '_>, unmatched: &mut UnmatchedAction) -> ProcessSelection {
+fn read_selection(s: &mut ConfigTable<'_, '_>) -> (UnmatchedAction, ProcessSelection) {
     let usual = ProcessSelection::default();
-    *unmatched = s.or_default("unmatched", *unmatched);
+    let unmatched = s.or_default("unmatched", UnmatchedAction::default());
     let MemorySize(min_resident) = s.or_default("min_resident", MemorySize(usual.joins_at_bytes()));
     let made = ProcessSelection::new(
         min_resident,
         s.or_default("look_every", usual.scan_interval()),
         s.or_default("max_processes", usual.max_processes()),
     );
-    let keys = [
-        (ProcessSelection::MIN_RESIDENT, "min_resident"),
-        (ProcessSelection::LOOK_EVERY, "look_every"),
-        (ProcessSelection::MAX_PROCESSES, "max_processes"),
-    ];
-    s.unwrap_setting(made, &keys).unwrap_or_default()
+    (unmatched, s.value_or_report(made).unwrap_or_default())
 }
 
-fn metrics(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
+fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     let listen: String = s.optional("listen")?;
     let address = listen.parse::<SocketAddr>().ok();
     let local = address.filter(|address| address.ip().is_loopback());
     if local.is_none() {
-        let example = SocketAddr::from((Ipv4Addr::LOCALHOST, 9754));
-        let allowed = format!("a loopback address with its port, such as \"{example}\"");
-        s.report_invalid("listen", &allowed);
+        s.report_invalid(
+            "listen",
+            "a loopback address with its port, such as \"127.0.0.1:9754\"",
+        );
     }
     local
 }
 
-fn journal(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
-    let (path, most_bytes) = limited_path(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
-    path.map(|path| JournalSettings { path, most_bytes })
+fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
+    let found = read_path_and_max_size(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
+    found.map(|(path, most_bytes)| JournalSettings { path, most_bytes })
 }
 
-fn recording(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
-    let (path, most_bytes) = limited_path(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
-    path.map(|folder| RecordingTarget::Folder { folder, most_bytes })
+fn read_recording_target(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
+    let found = read_path_and_max_size(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
+    found.map(|(folder, most_bytes)| RecordingTarget::Folder { folder, most_bytes })
 }
 
-/// A path, and the limit `max_size` in bytes.
-fn limited_path(
+fn read_path_and_max_size(
     s: &mut ConfigTable<'_, '_>,
     key: &'static str,
     usual_bytes: u64,
     (least_bytes, least): (u64, &str),
-) -> (Option<PathBuf>, u64) {
+) -> Option<(PathBuf, u64)> {
     let path = s.optional(key);
     let MemorySize(most_bytes) = s.or_default("max_size", MemorySize(usual_bytes));
     if most_bytes < least_bytes {
         s.report_invalid("max_size", &format!("at least {least:?}"));
     }
     if s.is_set("max_size") && !s.is_set(key) {
-        s.report_problem(
-            "max_size",
-            format!("has no effect without {key}; set {key}, or remove this key"),
-        );
+        let why = format!("has no effect without {key}; set {key}, or remove this key");
+        s.report_problem("max_size", why);
     }
-    (path, most_bytes)
+    path.map(|path| (path, most_bytes))
 }
 
 /// The settings, and their mode if it is set.
-fn prefault(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
-    let usual = PrefaultSettings::default();
+fn read_prefault_settings(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
     let mode = s.optional("mode");
     let settings = PrefaultSettings {
-        mode: usual.mode,
+        mode: PrefaultMode::default(),
         rate: s.optional("regions_per_s"),
         threads: s.optional("threads"),
-        huge_faults: s.or_default("huge_faults", usual.huge_faults),
+        huge_faults: s.or_default("huge_faults", false),
     };
     (mode, settings)
 }
 
-fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
+fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
     CounterEventCodes {
         load_walk_cycles: s.optional("load_walk_cycles"),
         store_walk_cycles: s.optional("store_walk_cycles"),
@@ -457,18 +390,14 @@ fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
     }
 }
 
-fn prezeroing(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
+fn read_prezeroing_settings(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let usual = PrezeroingSettings::default();
     let pages = s.or_default("pages_per_s", usual.bounds.half_busy_rate());
     let most = s.or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
     let bounds = ZeroingBounds::new(pages, most);
-    let keys = [
-        (ZeroingBounds::USUAL, "pages_per_s"),
-        (ZeroingBounds::MOST, "most_pages_per_s"),
-    ];
     PrezeroingSettings {
         paced: s.or_default("mode", usual.paced),
-        bounds: s.unwrap_setting(bounds, &keys).unwrap_or_default(),
+        bounds: s.value_or_report(bounds).unwrap_or_default(),
         idle_only: s.or_default("idle_only", usual.idle_only),
     }
 }

@@ -6,18 +6,19 @@
 //! ```text
 //!  status, top, why, ...  --protocol-->  server --+
 //!  (client)                (a line of JSON)       |    one request, one reply
-//!                                                 +-- request_channel --> DaemonServices::run
-//!  Prometheus  --HTTP-->  http (prometheus) ------+                       (the manager's loop)
+//!                                                 +-- request_channel --> DaemonServices
+//!  Prometheus  --HTTP-->  http (prometheus) ------+                       (in the manager's loop)
 //!                                                                             |
 //!                                                                             v events
 //!                          disk  <-- journal_file <-- (thread) journal_writer <+
 //! ```
 //! Clients may be slow or hostile. `acceptor` limits connections and threads, per user and in
-//! total. `deadline` limits the time of each client; readers limit the bytes that they accept.
+//! total. `deadline_stream` limits the time of each client; readers limit the bytes that they
+//! accept.
 
 mod acceptor;
 pub mod client;
-mod deadline;
+mod deadline_stream;
 mod http;
 mod journal_file;
 pub(crate) mod journal_writer;
@@ -32,11 +33,12 @@ pub(crate) use prometheus::tests::status as full_status;
 pub use request_channel::WakeCallback;
 
 use crate::config::{Config, DEFAULT_SOCKET};
-use crate::view::{self, ManagerView};
+use crate::view::{ManagerView, address_strip};
+use acceptor::Acceptor;
 use anyhow::{Context, Result, bail};
+use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
-use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager};
-use http::MetricsServer;
+use hawkeye_manager::Manager;
 use journal_writer::JournalWriter;
 use protocol::{DaemonRequest, DaemonStatus, Reply};
 use request_channel::{RequestReceiver, RequestSender};
@@ -44,54 +46,49 @@ use server::SocketServer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Name of the socket in the state folder.
 const SOCKET: &str = "hawkeye.sock";
 
-pub fn default_socket(state_dir: &Path) -> PathBuf {
+pub fn default_socket_path(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
 
 /// The daemon's socket, metrics and journal; they end when this is dropped.
 pub struct DaemonServices {
     config: Config,
-    caller: RequestSender,
+    requests: RequestSender,
     calls: RequestReceiver,
     journal: Option<JournalWriter>,
-    metrics: Option<MetricsServer>,
-    /// Status as of the last step, without the manager's part.
-    latest_status: DaemonStatus,
-    views: ManagerView,
+    metrics: Option<Acceptor>,
+    view: ManagerView,
     _socket: SocketServer,
 }
 
 impl DaemonServices {
-    /// Opens the socket, and the metrics and the journal that the configuration asks for. `wake`
-    /// ends the manager's wait, from any thread.
+    /// Opens what the configuration asks for. `wake` ends the manager's wait, from any thread.
     pub fn start(config: Config, wake: WakeCallback) -> Result<Self> {
-        let (caller, calls) = request_channel::channel(wake);
+        let (requests, calls) = request_channel::request_channel(wake);
+        let socket = match config.socket == Path::new(DEFAULT_SOCKET) {
+            true => default_socket_path(&state_dir()),
+            false => config.socket.clone(),
+        };
         Ok(Self {
-            latest_status: DaemonStatus::default(),
-            views: ManagerView::default(),
-            _socket: SocketServer::start(&socket_path(&config), caller.clone())?,
-            metrics: open_metrics(config.metrics, &caller)?,
-            journal: write_journal(config.journal.clone(), 0)?,
+            view: ManagerView::default(),
+            _socket: SocketServer::start(&socket, requests.clone())?,
+            metrics: start_metrics(config.metrics, &requests)?,
+            journal: start_journal(config.journal.clone(), 0)?,
             config,
-            caller,
+            requests,
             calls,
         })
     }
 
     /// Applies a new configuration. What can't be changed stays as it was, and is an error.
-    pub fn apply_config<M: Machine>(
-        &mut self,
-        new: Config,
-        manager: &mut Manager<M>,
-    ) -> Result<()> {
+    pub fn apply_config(&mut self, new: Config, manager: &mut Manager<LinuxMachine>) -> Result<()> {
         if new.socket != self.config.socket {
             bail!("the socket's path can't change while the daemon runs; restart the daemon");
         }
         if new.metrics != self.config.metrics {
-            self.metrics = open_metrics(new.metrics, &self.caller)?;
+            self.metrics = start_metrics(new.metrics, &self.requests)?;
             self.config.metrics = new.metrics;
         }
         if new.journal != self.config.journal {
@@ -100,7 +97,7 @@ impl DaemonServices {
                 journal.write_new_entries(manager);
             }
             let seen = manager.journal().written_entries();
-            self.journal = write_journal(new.journal.clone(), seen)?;
+            self.journal = start_journal(new.journal.clone(), seen)?;
         }
         self.config = new;
         Ok(())
@@ -110,90 +107,40 @@ impl DaemonServices {
         &self.config
     }
 
-    /// Manages until the end. `reload` is called when the configuration must be read again. Its
-    /// result or its error is logged. `each_step` is called between steps, and updates the status
-    /// that it is given.
-    pub fn run<M: Machine>(
-        &mut self,
-        manager: &mut Manager<M>,
-        mut reload: impl FnMut(&mut Manager<M>, &mut Self) -> Result<()>,
-        mut each_step: impl FnMut(&mut Manager<M>, &mut DaemonStatus),
-    ) {
-        loop {
-            match manager.run_due_work() {
-                LoopWakeReason::Stop => break,
-                LoopWakeReason::Reload => {
-                    let refused = reload(manager, self).err().map(|error| {
-                        tracing::error!(
-                            "configuration not reloaded, the old one stays in force: {error:#}"
-                        );
-                        format!("{error:#}")
-                    });
-                    manager.record_event(Event::Reloaded { refused });
-                }
-                LoopWakeReason::Deadline | LoopWakeReason::Called | LoopWakeReason::Joined => {}
-            }
-            each_step(manager, &mut self.latest_status);
-            self.serve_requests(manager);
-        }
-        self.serve_requests(manager);
-    }
-
-    fn serve_requests<M: Machine>(&mut self, manager: &mut Manager<M>) {
-        let Self {
-            calls,
-            journal,
-            config,
-            latest_status: seen,
-            views,
-            ..
-        } = self;
-        calls.answer_pending(|request| match request {
+    /// Answers waiting requests and writes the journal; called between steps. `daemon` has the
+    /// parts of the status that neither the manager nor this knows.
+    pub fn answer_requests(&mut self, manager: &mut Manager<LinuxMachine>, daemon: &DaemonStatus) {
+        let (view, journal) = (&mut self.view, self.journal.as_ref());
+        self.calls.answer_pending(|request| match request {
             DaemonRequest::Status => Reply::Status(Box::new(DaemonStatus {
-                manager: views.status(manager),
-                metrics: config.metrics,
-                journal: journal.as_ref().map(JournalWriter::status),
-                ..seen.clone()
+                manager: view.manager_status(manager),
+                metrics: self.config.metrics,
+                journal: journal.map(JournalWriter::status),
+                ..daemon.clone()
             })),
             DaemonRequest::Why { pid, address } => {
-                Reply::Explanation(views.explain(manager, pid, address))
+                Reply::Explanation(view.explain(manager, pid, address))
             }
-            DaemonRequest::Strip { pid, columns } => match view::strip(manager, pid, columns) {
+            DaemonRequest::Strip { pid, columns } => match address_strip(manager, pid, columns) {
                 Some(strip) => Reply::Strip(strip),
                 None => Reply::refused(format!("process {pid} is not under management")),
             },
-            DaemonRequest::Pause => Reply::Done {
-                changed: manager.pause(),
-            },
-            DaemonRequest::Resume => Reply::Done {
-                changed: manager.resume(),
-            },
+            DaemonRequest::Pause => Reply::done(manager.pause()),
+            DaemonRequest::Resume => Reply::done(manager.resume()),
         });
-        if let Some(journal) = journal {
+        if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);
         }
     }
 }
 
-/// Path of the socket: as configured, or in the state folder.
-fn socket_path(config: &Config) -> PathBuf {
-    match config.socket == Path::new(DEFAULT_SOCKET) {
-        true => default_socket(&state_dir()),
-        false => config.socket.clone(),
-    }
+fn start_metrics(address: Option<SocketAddr>, sender: &RequestSender) -> Result<Option<Acceptor>> {
+    let start = |address| http::start_metrics_server(address, sender.clone());
+    address.map(start).transpose()
 }
 
-fn open_metrics(
-    address: Option<SocketAddr>,
-    caller: &RequestSender,
-) -> Result<Option<MetricsServer>> {
-    let open = |address| http::serve_metrics(address, caller.clone());
-    address.map(open).transpose()
-}
-
-fn write_journal(settings: Option<JournalSettings>, seen: u64) -> Result<Option<JournalWriter>> {
-    settings
-        .map(|settings| JournalWriter::start(settings, seen))
-        .transpose()
-        .context("can't start the journal's thread")
+fn start_journal(settings: Option<JournalSettings>, seen: u64) -> Result<Option<JournalWriter>> {
+    let start = |settings| JournalWriter::start(settings, seen);
+    let writer = settings.map(start).transpose();
+    writer.context("can't start the journal's thread")
 }

@@ -1,9 +1,9 @@
-//! What `hawkeye demo` shows: two small programs ([`program`]), and what managing each does to it
-//! ([`machine`]).
+//! What `hawkeye demo` shows: two small programs ([`demo_program`]), and what managing each does
+//! to it ([`demo_machine`]).
 
-mod machine;
-pub mod program;
-mod size;
+mod demo_machine;
+pub mod demo_program;
+mod reader_size;
 
-pub use machine::DemoMachine;
-pub use size::ReaderSize;
+pub use demo_machine::DemoMachine;
+pub use reader_size::ReaderSize;

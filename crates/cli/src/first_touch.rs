@@ -15,7 +15,6 @@ pub struct FirstTouchPlan {
     pub left: Vec<String>,
 }
 
-/// A variable of a program's environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HugePageEnvVariable {
     pub name: String,
@@ -42,13 +41,11 @@ pub struct HugePageSources<'a> {
 }
 
 impl<'a> HugePageSources<'a> {
-    /// Those of this machine, with this setting of transparent huge pages.
     pub fn of_machine(thp_enabled: Option<&'a str>) -> Self {
+        let names = ["nr_hugepages", "nr_overcommit_hugepages"];
         let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages");
         let sizes = sizes.into_iter().flatten().flatten();
-        let mut files = sizes.flat_map(|size| {
-            ["nr_hugepages", "nr_overcommit_hugepages"].map(|name| size.path().join(name))
-        });
+        let mut files = sizes.flat_map(|size| names.map(|name| size.path().join(name)));
         let has_pages = |text: String| text.trim() != "0";
         Self {
             thp_enabled,
@@ -57,7 +54,6 @@ impl<'a> HugePageSources<'a> {
     }
 }
 
-/// A switch of an allocator.
 struct AllocatorSwitch {
     variable: String,
     /// What is added to the variable.
@@ -69,8 +65,7 @@ struct AllocatorSwitch {
     requests: &'static str,
 }
 
-/// The switch of an allocator, or why there is none.
-fn switch_of(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, String> {
+fn switch_of_allocator(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, String> {
     let single = |variable: &str, requests| AllocatorSwitch {
         variable: variable.to_owned(),
         option: "1",
@@ -120,55 +115,51 @@ const JAVA_DECISIONS: [&str; 4] = [
     "-XX:+UseLargePages",
     "-XX:-UseLargePages",
 ];
-/// Variables from which Java virtual machines take options.
 const JAVA_VARIABLES: [&str; 2] = ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"];
 
-/// What to set for a program with this allocator. `variable` returns a variable of its environment,
-/// `arguments` are its own.
-pub fn plan(
+/// `variable` returns a variable of the program's environment, `arguments` are its own.
+pub fn plan_for_allocator(
     allocator: &ProgramAllocator,
     variable: impl Fn(&str) -> Option<String>,
     arguments: &[String],
     machine: HugePageSources<'_>,
 ) -> FirstTouchPlan {
-    let nothing = |why: String| FirstTouchPlan {
-        set: Vec::new(),
-        left: vec![why],
-    };
-    // These map pages of the hugetlb pool first, which others may have reserved for themselves.
-    let takes_pool = matches!(
-        allocator,
-        ProgramAllocator::Mimalloc { .. } | ProgramAllocator::Php
-    );
-    if takes_pool && machine.hugetlb_pool {
-        return nothing("it would take huge pages from the hugetlb pool first".into());
+    let mut plan = FirstTouchPlan::default();
+    match choose_variable(allocator, variable, arguments, machine) {
+        Ok(variable) => plan.set.push(variable),
+        Err(why) => plan.left.push(why),
     }
+    plan
+}
+
+fn choose_variable(
+    allocator: &ProgramAllocator,
+    variable: impl Fn(&str) -> Option<String>,
+    arguments: &[String],
+    machine: HugePageSources<'_>,
+) -> Result<HugePageEnvVariable, String> {
+    // These map pages of the hugetlb pool first, which others may have reserved for themselves.
+    use ProgramAllocator::{Mimalloc, Php};
+    let takes_pool = matches!(allocator, Mimalloc { .. } | Php);
+    let never = "the kernel ignores what allocators request (transparent huge pages: never)";
     match machine.thp_enabled {
+        _ if takes_pool && machine.hugetlb_pool => {
+            return Err("it would take huge pages from the hugetlb pool first".into());
+        }
         Some("always") => {
-            return nothing("the kernel gives huge pages to every program already (always)".into());
+            return Err("the kernel gives huge pages to every program already (always)".into());
         }
-        None | Some("never") => {
-            let why = "the kernel ignores what allocators request (transparent huge pages: never)";
-            return nothing(why.into());
-        }
+        None | Some("never") => return Err(never.into()),
         Some(_) => {}
     }
-    let switch = match switch_of(allocator) {
-        Ok(switch) => switch,
-        Err(why) => return nothing(why),
-    };
+    let switch = switch_of_allocator(allocator)?;
     let name = &switch.variable;
     let set = variable(name).filter(|set| !set.is_empty());
     let decides = |text: &str| {
         // The options of a variable, or the words of a command line.
         let mut options = text.split(switch.separator.unwrap_or(" "));
-        let named = |option: &str| {
-            switch
-                .decided_by
-                .iter()
-                .any(|start| option.starts_with(start))
-        };
-        options.any(named)
+        let starts = switch.decided_by;
+        options.any(|option| starts.iter().any(|start| option.starts_with(start)))
     };
     let decided = match (&set, switch.separator) {
         (Some(_), None) => true,
@@ -178,36 +169,27 @@ pub fn plan(
         (None, _) => false,
     };
     if decided {
-        return nothing(format!("{name} is set already"));
+        return Err(format!("{name} is set already"));
     }
     if matches!(allocator, ProgramAllocator::Java { .. }) {
-        let elsewhere = JAVA_VARIABLES.iter().filter_map(|name| variable(name));
-        if arguments
-            .iter()
-            .cloned()
-            .chain(elsewhere)
-            .any(|text| decides(&text))
-        {
-            return nothing("its options decide on huge pages already".into());
+        let mut elsewhere = JAVA_VARIABLES.iter().filter_map(|name| variable(name));
+        if arguments.iter().any(|text| decides(text)) || elsewhere.any(|text| decides(&text)) {
+            return Err("its options decide on huge pages already".into());
         }
     }
     let value = match (set, switch.separator) {
         (Some(set), Some(separator)) => format!("{set}{separator}{}", switch.option),
         _ => switch.option.to_owned(),
     };
-    FirstTouchPlan {
-        set: vec![HugePageEnvVariable {
-            value,
-            requests: switch.requests,
-            name: switch.variable,
-        }],
-        left: Vec::new(),
-    }
+    Ok(HugePageEnvVariable {
+        value,
+        requests: switch.requests,
+        name: switch.variable,
+    })
 }
 
-/// What to set for a running process's program from its next start on. Nothing if the process has
-/// just ended.
-pub fn of_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
+/// What to set from the next start of a process's program on; nothing if it has just ended.
+pub fn plan_for_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let texts = |bytes: Vec<u8>| -> Vec<String> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -220,7 +202,7 @@ pub fn of_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
     };
     let allocator =
         program_allocator::allocator_of_process(pid).unwrap_or(ProgramAllocator::Unknown);
-    plan(&allocator, variable, &arguments, machine)
+    plan_for_allocator(&allocator, variable, &arguments, machine)
 }
 
 #[cfg(test)]
@@ -242,7 +224,9 @@ mod tests {
             (user_set == name).then(|| value.to_owned())
         };
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-        text(&plan(allocator, variable, &arguments, EMPTY_POOL))
+        text(&plan_for_allocator(
+            allocator, variable, &arguments, EMPTY_POOL,
+        ))
     }
 
     fn text(plan: &FirstTouchPlan) -> String {
@@ -319,7 +303,9 @@ mod tests {
             hugetlb_pool: true,
             ..EMPTY_POOL
         };
-        let planned = |allocator: &ProgramAllocator| text(&plan(allocator, |_| None, &[], machine));
+        let planned = |allocator: &ProgramAllocator| {
+            text(&plan_for_allocator(allocator, |_| None, &[], machine))
+        };
         assert!(planned(&Php).contains("hugetlb pool"));
         assert!(planned(&GLIBC).starts_with("GLIBC_TUNABLES="));
     }
@@ -341,7 +327,7 @@ mod tests {
                 thp_enabled: setting,
                 ..EMPTY_POOL
             };
-            let left = text(&plan(&GLIBC, |_| None, &[], machine));
+            let left = text(&plan_for_allocator(&GLIBC, |_| None, &[], machine));
             assert!(left.contains(why), "{left}");
         }
     }

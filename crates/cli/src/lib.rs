@@ -21,9 +21,10 @@
 //! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
 //! Most of the rest is one step from values to text: pure, and tested without a machine.
 
-// `output::print` is the only way to standard output.
+// `output::print_to_stdout` is the only way to standard output.
 #![deny(clippy::print_stdout)]
 
+mod background_writer;
 mod commands;
 mod config;
 mod daemon;
@@ -47,8 +48,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Exit code of a command that failed.
-const COULD_NOT: u8 = 1;
+const EXIT_COMMAND_FAILED: u8 = 1;
 
 /// Give running programs huge pages where they help, and recover wasted memory.
 #[derive(Parser)]
@@ -109,7 +109,7 @@ Examples:
     Restore,
     /// Run one of the programs of `hawkeye demo`.
     #[command(subcommand, hide = true)]
-    DemoProgram(demo::program::DemoProgram),
+    DemoProgram(demo::demo_program::DemoProgram),
 }
 
 /// The definition of the command line, for manual pages and completions.
@@ -117,7 +117,7 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Runs the command that this process's arguments name.
+/// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let messages = fmt::layer()
@@ -126,7 +126,7 @@ pub fn run() -> ExitCode {
         .with_target(false);
     tracing_subscriber::registry()
         .with(messages)
-        .with(log_filter::from_environment())
+        .with(log_filter::filter_from_environment())
         .init();
     let result = match arguments.command {
         Command::Doctor(command) => command.execute(),
@@ -147,7 +147,7 @@ pub fn run() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         eprintln!("hawkeye: {error:#}");
-        ExitCode::from(COULD_NOT)
+        ExitCode::from(EXIT_COMMAND_FAILED)
     })
 }
 

@@ -4,7 +4,7 @@
 //! (`off`, `error`, `warn`, `info`, `debug`, `trace`) holds for every target that is not named.
 //! Spans can't be named: there are none.
 
-use crate::commands::daemon::RELOADS;
+use crate::commands::daemon::RELOAD_LOG_TARGET;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 const VARIABLE: &str = "HAWKEYE_LOG";
@@ -12,34 +12,30 @@ const USUAL: LevelFilter = LevelFilter::WARN;
 /// Every valid target is a module of one of our crates.
 const OUR_CRATES: &str = "hawkeye";
 
-/// The filter of the environment variable. If it is wrong: a warning on standard error, and the
-/// default.
-pub fn from_environment() -> Targets {
-    let usual = usual();
+/// The filter of the environment variable. If it is wrong: a warning, and the default.
+pub fn filter_from_environment() -> Targets {
+    let usual = default_filter();
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
         return usual;
     };
-    parse(&text.to_string_lossy()).unwrap_or_else(|why| {
+    parse_filter(&text.to_string_lossy()).unwrap_or_else(|why| {
         eprintln!("hawkeye: {VARIABLE} is ignored: {why}");
         usual
     })
 }
 
 /// The default: warnings, and the answer to a user's request to reload the configuration.
-fn usual() -> Targets {
+fn default_filter() -> Targets {
     Targets::new()
         .with_default(USUAL)
-        .with_target(RELOADS, LevelFilter::INFO)
+        .with_target(RELOAD_LOG_TARGET, LevelFilter::INFO)
 }
 
-fn parse(text: &str) -> Result<Targets, String> {
+fn parse_filter(text: &str) -> Result<Targets, String> {
     let filter: Targets = text.parse().map_err(|e: ParseError| e.to_string())?;
     // A misspelt level parses as a target that does not exist.
-    let foreign = filter
-        .iter()
-        .map(|(target, _)| target.to_owned())
-        .find(|target| !target.starts_with(OUR_CRATES));
-    match foreign {
+    let mut targets = filter.iter().map(|(target, _)| target.to_owned());
+    match targets.find(|target| !target.starts_with(OUR_CRATES)) {
         None => Ok(filter),
         Some(target) => Err(format!(
             "{target:?} is neither a level (off, error, warn, info, debug, trace) nor a module of HawkEye (such as hawkeye_linux)"
@@ -54,25 +50,25 @@ mod tests {
 
     #[test]
     fn levels_and_targets_are_parsed() {
-        let filter =
-            parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("the filter is valid");
+        let filter = parse_filter("warn,hawkeye_linux=debug,hawkeye::daemon=trace")
+            .expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_linux::processes::proc_scanner", &Level::DEBUG));
         assert!(!filter.would_enable("hawkeye_linux", &Level::TRACE));
         assert!(filter.would_enable("hawkeye::daemon::server", &Level::TRACE));
         assert!(filter.would_enable("hawkeye_manager", &Level::WARN));
         assert!(!filter.would_enable("hawkeye_manager", &Level::INFO));
-        let filter = parse("DEBUG").expect("the filter is valid");
+        let filter = parse_filter("DEBUG").expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_policy", &Level::DEBUG));
-        let filter = parse("hawkeye_manager").expect("the filter is valid");
+        let filter = parse_filter("hawkeye_manager").expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_manager", &Level::TRACE));
         assert!(!filter.would_enable("hawkeye_linux", &Level::ERROR));
     }
 
     #[test]
     fn reloads_are_shown_by_default() {
-        assert!(usual().would_enable(RELOADS, &Level::INFO));
-        assert!(!usual().would_enable("hawkeye_linux", &Level::INFO));
-        assert!(usual().would_enable("hawkeye_linux", &Level::WARN));
+        assert!(default_filter().would_enable(RELOAD_LOG_TARGET, &Level::INFO));
+        assert!(!default_filter().would_enable("hawkeye_linux", &Level::INFO));
+        assert!(default_filter().would_enable("hawkeye_linux", &Level::WARN));
     }
 
     #[test]
@@ -83,7 +79,7 @@ mod tests {
             ("hawkeye_linux=loud", "level"),
             ("hawkeye=debug=info", "too many '='"),
         ] {
-            let why = parse(wrong).expect_err(wrong);
+            let why = parse_filter(wrong).expect_err(wrong);
             assert!(why.contains(said), "{wrong}: {why}");
         }
     }

@@ -9,7 +9,7 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, Policy, Profile, Rate, ReturnShare, SettingError,
+    BloatThreshold, CoverageAverage, CpuBudget, Profile, Rate, ReturnShare, SettingError,
     Watermarks,
 };
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct ManageOptions {
     /// guard (promotes nothing), balanced (promotes what pays for itself), speed (the same, and
     /// memory is huge at its first touch wherever that can be arranged for the managed program
     /// alone). All recover bloat. Options below override parts of it.
-    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = word::<Profile>())]
+    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword_parser::<Profile>())]
     pub profile: Option<Profile>,
 
     /// Choose which regions become huge first [default: by the profile].
@@ -35,7 +35,7 @@ pub struct ManageOptions {
     /// (by access coverage), hawkeye-pmu (by overhead, then coverage), ingens (by memory held;
     /// regions 90 % in use while memory is fragmented), linux (khugepaged's order and pace), none
     /// (recover bloat only).
-    #[arg(long, value_name = "P", value_parser = known_policy)]
+    #[arg(long, value_name = "P", value_parser = parse_policy_name)]
     policy: Option<String>,
 
     /// Seconds between sampling windows.
@@ -43,15 +43,15 @@ pub struct ManageOptions {
     /// Measured from the start of one window to the start of the next. HawkEye waits longer where
     /// sampling would cost the program over 1 %, and less until it has sampled all of a large
     /// process.
-    #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = parse_seconds)]
     period: Duration,
 
     /// Seconds that a sampling window lasts.
-    #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = parse_seconds)]
     window: Duration,
 
     /// Weight of the newest window in the moving average of coverage, over 0 and at most 1.
-    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = checked(CoverageAverage::new))]
+    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = checked_number_parser(CoverageAverage::new))]
     average: CoverageAverage,
 
     /// Promote at most N regions in all.
@@ -61,33 +61,33 @@ pub struct ManageOptions {
     /// Promote at most N regions a second.
     ///
     /// With the policy linux this replaces khugepaged's 8 regions in 10 s.
-    #[arg(long, value_name = "REGIONS_PER_S", value_parser = checked(Rate::per_second))]
+    #[arg(long, value_name = "REGIONS_PER_S", value_parser = checked_number_parser(Rate::per_second))]
     rate: Option<Rate>,
 
     /// Limit the manager's CPU time, in % of a core.
     ///
     /// The share that the manager may use over a minute. It does less work to stay within it.
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = checked(CpuBudget::new))]
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = checked_number_parser(CpuBudget::new))]
     cpu: CpuBudget,
 
     /// Let promotions use PERCENT of the CPU time that they save, beyond --cpu; 0: nothing.
     ///
     /// Counts what promotions have saved and, by the estimate, will save in 5 minutes. They use at
     /// most half of a core.
-    #[arg(long, value_name = "PERCENT", default_value = "25", hide_short_help = true, value_parser = checked(ReturnShare::new))]
+    #[arg(long, value_name = "PERCENT", default_value = "25", hide_short_help = true, value_parser = checked_number_parser(ReturnShare::new))]
     promotion_return: ReturnShare,
 
     /// Recover bloat over HIGH %, to LOW %.
     ///
     /// Recovery begins above HIGH per cent of memory in use and ends under LOW. Both hold for the
     /// machine and for the program's cgroup.
-    #[arg(long, value_name = "HIGH,LOW", default_value = "85,70", value_parser = watermarks)]
+    #[arg(long, value_name = "HIGH,LOW", default_value = "85,70", value_parser = parse_watermarks)]
     watermarks: Watermarks,
 
     /// Split at N zero-filled base pages.
     ///
     /// Recovery splits huge pages in which at least N of the 512 base pages hold only zeros.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = checked(BloatThreshold::new))]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = checked_number_parser(BloatThreshold::new))]
     bloat_threshold: BloatThreshold,
 
     /// Let the kernel split sparse huge pages of every program where memory runs out.
@@ -103,17 +103,17 @@ pub struct ManageOptions {
     /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where a
     /// CPU is spare and the kernel reports where programs touch new memory; no setting of the
     /// machine changes. The default is auto with the profile speed, off with others.
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = word::<PrefaultMode>())]
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = keyword_parser::<PrefaultMode>())]
     fault_ahead: Option<PrefaultMode>,
 
     /// Prefault at most N regions of 2 MiB a second.
-    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked(Rate::per_second))]
+    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked_number_parser(Rate::per_second))]
     fill_rate: Option<Rate>,
 
     /// Prefault with N threads, 1 to 64.
     ///
     /// The default is one fewer than there are cores, at most 4.
-    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked(PrefaultThreads::new))]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked_number_parser(PrefaultThreads::new))]
     fill_threads: Option<PrefaultThreads>,
 
     /// Huge pages at page faults, MACHINE-WIDE.
@@ -130,7 +130,7 @@ pub struct ManageOptions {
     /// its program asked for huge pages by madvise. all: all memory. The kernel's switches hold for
     /// the whole machine: with all, EVERY program on it gets such pages meanwhile, not only managed
     /// ones. The settings are restored at the end.
-    #[arg(long, value_name = "MODE", hide_possible_values = true, default_value = "off", value_parser = word::<ThpMode>())]
+    #[arg(long, value_name = "MODE", hide_possible_values = true, default_value = "off", value_parser = keyword_parser::<ThpMode>())]
     pub small_pages: ThpMode,
 
     /// Keep what is learned for the next start.
@@ -154,8 +154,7 @@ pub struct ManageOptions {
 }
 
 impl ManageOptions {
-    /// The policy, with the one of this profile where none is set.
-    pub fn policy(&self, profile: Profile) -> String {
+    pub fn policy_name(&self, profile: Profile) -> String {
         let implied = || profile.policy().to_owned();
         self.policy.clone().unwrap_or_else(implied)
     }
@@ -179,7 +178,7 @@ impl ManageOptions {
         }
     }
 
-    pub fn settings(&self) -> anyhow::Result<Settings> {
+    pub fn manager_settings(&self) -> anyhow::Result<Settings> {
         let settings = Settings {
             period: self.period,
             window: self.window,
@@ -196,32 +195,25 @@ impl ManageOptions {
     }
 }
 
-pub fn policy(name: &str, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
-    Ok(policies::by_name(name, &settings.policy_settings())?)
+fn parse_policy_name(name: &str) -> Result<String, String> {
+    let policy = policies::by_name(name, &PolicySettings::default());
+    let name = policy.map(|policy| policy.name().to_owned());
+    name.map_err(|error| error.to_string())
 }
 
-fn known_policy(name: &str) -> Result<String, String> {
-    policies::by_name(name, &PolicySettings::default())
-        .map(|policy| policy.name().to_owned())
-        .map_err(|error| error.to_string())
+fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
+    let number = text.trim().parse();
+    number.map_err(|_| format!("{text:?} is not a number"))
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number"))
-}
-
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = number(text)?;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a time: give more than 0 seconds"))
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let time = Duration::try_from_secs_f64(parse_number(text)?).ok();
+    let time = time.filter(|time| !time.is_zero());
+    time.ok_or_else(|| format!("{text:?} is not a time: give more than 0 seconds"))
 }
 
 /// A process id. The error tells a user that gives a name how to find the id.
-pub fn pid(text: &str) -> Result<u32, String> {
+pub fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid > 0);
     pid.ok_or_else(|| match text.trim_start_matches('-').parse::<u64>() {
         Ok(_) => "a process id (PID) is a number from 1".to_owned(),
@@ -231,31 +223,27 @@ pub fn pid(text: &str) -> Result<u32, String> {
     })
 }
 
-fn checked<N: FromStr, T>(
+fn checked_number_parser<N: FromStr, T>(
     make: fn(N) -> Result<T, SettingError>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
-    move |text| make(number(text)?).map_err(|error| error.to_string())
+    move |text| make(parse_number(text)?).map_err(|error| error.to_string())
 }
 
-fn word<T: KeywordValue + Send + Sync>() -> impl TypedValueParser<Value = T> {
-    let words = || T::WORDS.iter().copied();
-    let value =
-        move |text: String| words().find_map(|(word, value)| (word == text).then_some(value));
-    PossibleValuesParser::new(words().map(|(word, _)| word))
-        .try_map(move |text| value(text).ok_or("unknown value"))
+fn keyword_parser<T: KeywordValue + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    let value = |text: String| T::WORDS.iter().find(|(word, _)| *word == text);
+    let parser = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
+    parser.try_map(move |text| value(text).map(|(_, value)| *value).ok_or("unknown value"))
 }
 
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let size = text.parse::<ByteSize>();
-    size.map(|size| size.as_u64())
-        .map_err(|_| format!("{text:?} is not a size: give bytes or a unit, for example 8GiB"))
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse().map(|size: ByteSize| size.as_u64());
+    bytes.map_err(|_| format!("{text:?} is not a size: give bytes or a unit, for example 8GiB"))
 }
 
-fn watermarks(text: &str) -> Result<Watermarks, String> {
-    let (high, low) = text
-        .split_once(',')
-        .ok_or_else(|| format!("{text:?} is not HIGH,LOW in per cent, for example 85,70"))?;
-    Watermarks::new(number(high)?, number(low)?).map_err(|error| error.to_string())
+fn parse_watermarks(text: &str) -> Result<Watermarks, String> {
+    let wrong = || format!("{text:?} is not HIGH,LOW in per cent, for example 85,70");
+    let (high, low) = text.split_once(',').ok_or_else(wrong)?;
+    Watermarks::new(parse_number(high)?, parse_number(low)?).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -264,11 +252,11 @@ mod tests {
 
     #[test]
     fn a_name_in_place_of_a_process_id_is_refused_with_advice() {
-        assert_eq!(pid("4711"), Ok(4711));
-        let name = pid("redis-server").expect_err("a name");
+        assert_eq!(parse_pid("4711"), Ok(4711));
+        let name = parse_pid("redis-server").expect_err("a name");
         assert!(name.contains("`pidof redis-server`"), "{name}");
         for number in ["0", "-1", "4294967296"] {
-            let said = pid(number).expect_err(number);
+            let said = parse_pid(number).expect_err(number);
             assert!(said.contains("a number from 1"), "{said}");
         }
     }
@@ -276,21 +264,27 @@ mod tests {
     #[test]
     fn values_out_of_range_are_refused() {
         for bad in ["70,85", "85", "200,70", "85,0", "x,y"] {
-            assert!(watermarks(bad).is_err(), "{bad}");
+            assert!(parse_watermarks(bad).is_err(), "{bad}");
         }
         for bad in ["0", "-1", "nan", "1e400", "soon"] {
-            assert!(seconds(bad).is_err(), "{bad}");
+            assert!(parse_seconds(bad).is_err(), "{bad}");
         }
-        let (cpu, average) = (checked(CpuBudget::new), checked(CoverageAverage::new));
-        let (rate, bloat) = (checked(Rate::per_second), checked(BloatThreshold::new));
-        let fill_threads = checked(PrefaultThreads::new);
+        let (cpu, average) = (
+            checked_number_parser(CpuBudget::new),
+            checked_number_parser(CoverageAverage::new),
+        );
+        let (rate, bloat) = (
+            checked_number_parser(Rate::per_second),
+            checked_number_parser(BloatThreshold::new),
+        );
+        let fill_threads = checked_number_parser(PrefaultThreads::new);
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
         assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());
         assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());
         assert!(fill_threads("0").is_err() && fill_threads("65").is_err());
         assert!(fill_threads("2.5").is_err() && fill_threads("64").is_ok());
         assert!(bloat("0").is_err() && bloat("513").is_err() && bloat("512").is_ok());
-        let unknown = known_policy("best").expect_err("there is no such policy");
+        let unknown = parse_policy_name("best").expect_err("there is no such policy");
         assert!(unknown.contains("hawkeye-g"), "{unknown}");
     }
 }

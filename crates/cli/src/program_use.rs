@@ -3,6 +3,9 @@
 use hawkeye_linux::processes::process::{self, ResourceUse};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProgramUse {
@@ -33,12 +36,10 @@ pub struct ProgramUseMeter {
 
 impl ProgramUseMeter {
     pub fn new(pids: &[u32]) -> Self {
-        let now = |pid: &u32| {
-            let used = process::resource_use(*pid).ok()?;
-            Some((*pid, (used, used)))
-        };
+        let used = |pid: &u32| Some((*pid, process::resource_use(*pid).ok()?));
+        let processes = pids.iter().filter_map(used);
         Self {
-            processes: pids.iter().filter_map(now).collect(),
+            processes: processes.map(|(pid, used)| (pid, (used, used))).collect(),
         }
     }
 
@@ -51,7 +52,7 @@ impl ProgramUseMeter {
         }
     }
 
-    pub fn used(&self) -> ProgramUse {
+    pub fn used_so_far(&self) -> ProgramUse {
         let mut used = ProgramUse::default();
         for (first, last) in self.processes.values() {
             used.user_s += last.user_s - first.user_s;
@@ -62,20 +63,15 @@ impl ProgramUseMeter {
     }
 }
 
-/// Waits for a child process. Returns its status, and the resources that it and its own children
-/// used.
-pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
+/// Returns the status of a child, and the resources that it and its own children used.
+pub fn wait_for_child(pid: u32) -> io::Result<(ExitStatus, ProgramUse)> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage; the call below fills it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    loop {
-        // SAFETY: both pointers are to local variables.
-        let done = unsafe { libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut usage) };
-        if done >= 0 {
-            break;
-        }
-        let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
+    // SAFETY: both pointers are to local variables.
+    while unsafe { libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut usage) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
     }
@@ -87,14 +83,11 @@ pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
         rss_peak_bytes: usage.ru_maxrss as u64 * 1024,
         ..ProgramUse::default()
     };
-    Ok((status, used))
+    Ok((ExitStatus::from_raw(status), used))
 }
 
-/// The exit code that passes a wait status on, as shells do: 128 + signal for a killed process.
-pub fn exit_code(status: i32) -> u8 {
-    if libc::WIFEXITED(status) {
-        libc::WEXITSTATUS(status) as u8
-    } else {
-        (128 + libc::WTERMSIG(status)) as u8
-    }
+/// The exit code that passes a status on, as shells do: 128 + signal for a killed process.
+pub fn exit_code_of(status: ExitStatus) -> u8 {
+    let signal = 128 + status.signal().unwrap_or_default();
+    status.code().unwrap_or(signal) as u8
 }

@@ -5,29 +5,29 @@
 //!               1st reading        2nd reading
 //!  rows of a --> extent: how far --> report_builder --> RecordingReport --> text  (terminal)
 //!  recording     it reaches           |                                |--> JSON  (--json)
-//!                                     |-- series    means              |--> plots --> svg
-//!                                     |-- heat_map  coverage           `--> page  (HTML, with SVG)
+//!                                     |-- time_series  means           |--> plots --> svg
+//!                                     |-- heat_map     coverage        `--> html_page
 //!                                     `-- decisions
 //! ```
 //! Only the two readings see rows. The rest is pure.
 
 mod decisions;
-mod extent;
-mod figures;
 mod heat_map;
-mod page;
+mod html_page;
 mod plots;
+mod recording_extent;
+mod recording_report;
 mod report_builder;
-mod series;
 mod svg;
 mod text;
+mod time_series;
 
-pub use extent::RecordingExtent;
-pub use figures::RecordingReport;
-pub use page::page;
-pub use plots::figures;
+pub use html_page::html_page;
+pub use plots::svg_figures;
+pub use recording_extent::RecordingExtent;
+pub use recording_report::RecordingReport;
 pub use report_builder::ReportBuilder;
-pub use text::ReportText;
+pub use text::report_text;
 
 #[cfg(test)]
 mod tests;

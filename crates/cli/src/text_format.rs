@@ -2,9 +2,10 @@
 
 use hawkeye_policy::Errno;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
-pub fn bytes(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, size)| bytes >= *size) {
         Some((unit, size)) => {
@@ -17,7 +18,7 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 /// A time, rounded to fitting units: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
-pub fn duration(seconds: f64) -> String {
+pub fn format_duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
     let (minutes, hours) = ((seconds + 30) / 60, (seconds + 1800) / 3600);
     if seconds < 60 {
@@ -32,17 +33,17 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// A wait: tenths of a second below ten seconds, `0.3 s`.
-pub fn short_duration(seconds: f64) -> String {
+pub fn format_short_duration(seconds: f64) -> String {
     if seconds < 10.0 {
         format!("{seconds:.1} s")
     } else {
-        duration(seconds)
+        format_duration(seconds)
     }
 }
 
 /// Wraps a text at spaces into lines of at most `width` characters; all except the first line are
 /// indented. Control characters are replaced, because the text may contain names that users chose.
-pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
+pub fn wrap_printable(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = 0;
     for word in text.split_whitespace() {
@@ -61,14 +62,22 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// Appends a text in lines of 80 columns.
-pub fn push_wrapped(out: &mut String, text: &str, indent: usize) {
-    out.push_str(&wrapped(text, 80, indent));
-    out.push('\n');
+/// A text in lines of 80 columns.
+#[derive(Default)]
+pub struct WrappedText(pub String);
+
+impl WrappedText {
+    pub fn push_sentence(&mut self, text: impl AsRef<str>) {
+        self.0 += &(wrap_printable(text.as_ref(), 80, 0) + "\n");
+    }
+
+    pub fn push_item(&mut self, text: impl fmt::Display) {
+        self.0 += &(wrap_printable(&format!("- {text}"), 80, 2) + "\n");
+    }
 }
 
 /// A name that users chose, cut to this width, with control characters replaced.
-pub fn clipped(name: &str, width: usize) -> String {
+pub fn clip_printable(name: &str, width: usize) -> String {
     let clean = name.chars().map(printable);
     if name.chars().count() <= width {
         return clean.collect();
@@ -81,7 +90,7 @@ fn printable(c: char) -> char {
 }
 
 /// A count with separated thousands: `1,049,132`.
-pub fn count(number: u64) -> String {
+pub fn format_count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -93,11 +102,9 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// Errors with their counts.
-pub fn errors(errors: &BTreeMap<Errno, u64>) -> String {
-    let each = errors
-        .iter()
-        .map(|(errno, times)| format!("{errno} {times} times"));
+pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
+    let errors = errors.iter();
+    let each = errors.map(|(errno, times)| format!("{errno} {times} times"));
     each.collect::<Vec<_>>().join(", ")
 }
 
@@ -119,46 +126,46 @@ mod tests {
 
     #[test]
     fn numbers_are_formatted() {
-        assert_eq!(bytes(4 << 30), "4.0 GiB");
-        assert_eq!(bytes(512 << 20), "512 MiB");
-        assert_eq!(bytes(17), "17 bytes");
-        assert_eq!(count(1_049_132), "1,049,132");
-        assert_eq!(count(7), "7");
+        assert_eq!(format_bytes(4 << 30), "4.0 GiB");
+        assert_eq!(format_bytes(512 << 20), "512 MiB");
+        assert_eq!(format_bytes(17), "17 bytes");
+        assert_eq!(format_count(1_049_132), "1,049,132");
+        assert_eq!(format_count(7), "7");
     }
 
     #[test]
     fn times_are_formatted() {
-        assert_eq!(duration(59.4), "59 s");
-        assert_eq!(duration(59.9), "1 min");
-        assert_eq!(duration(61.0), "1 min");
-        assert_eq!(duration(239.0), "4 min");
-        assert_eq!(duration(3599.0), "1 h 0 min");
-        assert_eq!(duration(3600.0 * 3.5), "3 h 30 min");
-        assert_eq!(duration(86_400.0 * 2.25), "2 days 6 h");
-        assert_eq!(duration(-1.0), "0 s");
+        assert_eq!(format_duration(59.4), "59 s");
+        assert_eq!(format_duration(59.9), "1 min");
+        assert_eq!(format_duration(61.0), "1 min");
+        assert_eq!(format_duration(239.0), "4 min");
+        assert_eq!(format_duration(3599.0), "1 h 0 min");
+        assert_eq!(format_duration(3600.0 * 3.5), "3 h 30 min");
+        assert_eq!(format_duration(86_400.0 * 2.25), "2 days 6 h");
+        assert_eq!(format_duration(-1.0), "0 s");
     }
 
     #[test]
     fn short_times_have_tenths() {
-        assert_eq!(short_duration(0.26), "0.3 s");
-        assert_eq!(short_duration(12.3), "12 s");
+        assert_eq!(format_short_duration(0.26), "0.3 s");
+        assert_eq!(format_short_duration(12.3), "12 s");
     }
 
     #[test]
     fn lines_break_between_words() {
-        assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
-        assert_eq!(wrapped("indivisible", 4, 2), "indivisible");
-        assert_eq!(wrapped("", 4, 2), "");
+        assert_eq!(wrap_printable("one two three", 8, 2), "one two\n  three");
+        assert_eq!(wrap_printable("indivisible", 4, 2), "indivisible");
+        assert_eq!(wrap_printable("", 4, 2), "");
     }
 
     #[test]
     fn control_characters_in_names_are_replaced() {
-        assert_eq!(clipped("redis-server", 20), "redis-server");
-        assert_eq!(clipped("redis-server", 6), "redis…");
-        assert_eq!(clipped("a\x1b[2Jb\n", 20), "a?[2Jb?");
+        assert_eq!(clip_printable("redis-server", 20), "redis-server");
+        assert_eq!(clip_printable("redis-server", 6), "redis…");
+        assert_eq!(clip_printable("a\x1b[2Jb\n", 20), "a?[2Jb?");
         let held = "promotion held: cgroup /a\x1b]0;x\x07\u{9b}2J is full";
         let shown = "promotion held: cgroup /a?]0;x??2J is full";
-        assert_eq!(wrapped(held, 80, 2), shown);
+        assert_eq!(wrap_printable(held, 80, 2), shown);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The daemon's view of its manager for people and programs: plain data with units in the names.
 //! [`ManagerView`] derives it from the journal and from the last samples of each process.
 
+mod address_strip;
 mod explanation;
-mod status;
-mod strip;
+mod manager_view;
 
-pub use status::ManagerView;
-pub use strip::{AddressStrip, StripColumn, strip};
+pub use address_strip::{AddressStrip, StripColumn, address_strip};
+pub use manager_view::ManagerView;
 
-use crate::text_format;
+use crate::text_format::format_short_duration;
 use hawkeye_manager::{BudgetWait, ExhaustedBudget, JournalTotals, RecentRates};
 use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,12 @@ pub struct ManagerStatus {
     pub paused: bool,
     /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
     pub held: Option<String>,
-    /// Work that a budget holds back at the moment.
     #[serde(default)]
     pub budget_waits: Vec<BudgetWaitStatus>,
     pub memory: Option<MemoryStatus>,
     /// The manager's own CPU time over the last minute, in per cent of one core. In the first
     /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
-    /// The longest call into another process so far.
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
     #[serde(default)]
@@ -49,11 +47,9 @@ pub struct ManagerStatus {
 }
 
 impl ManagerStatus {
-    /// Processes in a status at most, which bounds its size.
     pub const MOST_PROCESSES: usize = 256;
     pub const MOST_DECISIONS: usize = 16;
 
-    /// How promotions wait for a budget at the moment, if they do.
     pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
         let mut waits = self.budget_waits.iter();
         waits.find(|wait| wait.work == WaitingWork::Promotion)
@@ -103,20 +99,17 @@ impl BudgetWaitStatus {
 impl fmt::Display for BudgetWaitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (work, budget) = (self.work, &self.budget);
-        let left = text_format::short_duration(self.continues_in_s);
+        let left = format_short_duration(self.continues_in_s);
         write!(f, "{budget}; {work} continues in {left}")
     }
 }
 
-/// The reserve of huge pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReserveStatus {
     pub held_bytes: u64,
-    /// Huge pages filled so far.
     pub filled: u64,
     /// Fills for which the kernel had no huge page.
     pub failed: u64,
-    /// Huge pages given to promotions and prefault.
     pub served: u64,
     /// CPU time of fills, at idle priority.
     pub fill_cpu_s: f64,
@@ -158,7 +151,6 @@ pub struct MemoryStatus {
 /// A cgroup's memory against its limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// Path of the cgroup.
     pub name: String,
     pub used_bytes: u64,
     /// Its limit.
@@ -183,14 +175,12 @@ pub struct ProcessStatus {
     /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
     /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
     /// promoted up to some seconds ago.
-    #[serde(default)]
     pub gain_percent: Option<f64>,
     /// Memory under its huge pages that was empty when they were made or last searched for zeros.
     /// It may have been used since. Huge pages that the manager has neither made nor searched don't
     /// count.
     #[serde(default)]
     pub bloat_bytes: u64,
-    /// CPU time used, in cores, at the last sample.
     pub cpu_cores: Option<f64>,
     pub promoted: u64,
     pub split: u64,
@@ -198,16 +188,12 @@ pub struct ProcessStatus {
     #[serde(default)]
     pub pace: RecentRates,
     pub refused: u64,
-    /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
     /// The rules that apply to it, as of the last sample.
     pub terms: ProcessRules,
     /// Name of the rule that includes it; `None`: no rule matches it.
-    #[serde(default)]
     pub rule_name: Option<String>,
-    /// How long a call into it has been waiting, in seconds, if at least one second. The manager
-    /// leaves it alone until it answers.
-    #[serde(default)]
+    /// How long a call into it has been waiting, in seconds, if at least one second.
     pub not_answering_s: Option<f64>,
     /// Whether huge pages are disabled for it (`PR_SET_THP_DISABLE`).
     pub thp_disabled: bool,
@@ -215,20 +201,29 @@ pub struct ProcessStatus {
     pub refused_bytes: u64,
 }
 
+impl ProcessStatus {
+    /// What address translation costs it, without a full stop.
+    pub fn cost_text(&self) -> String {
+        let Some(overhead) = &self.overhead else {
+            return "The cost of address translation is unknown so far".to_owned();
+        };
+        let cost = format!("Address translation costs it {overhead} of its CPU time");
+        let Some(gain) = self.gain_percent else {
+            return cost;
+        };
+        format!("{cost}; promoting all that may be promoted would save {gain:.1} %")
+    }
+}
+
 /// The answer to `why`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "kebab-case")]
 pub enum Explanation {
-    NotManaged {
-        pid: u32,
-        /// The reason, as a sentence.
-        why: String,
-    },
+    NotManaged { pid: u32, why: String },
     Process(Box<ProcessExplanation>),
     Region(Box<RegionExplanation>),
 }
 
-/// Why the manager treats a process as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessExplanation {
     #[serde(flatten)]
@@ -256,13 +251,11 @@ pub struct SampleStatus {
     /// Of these, regions left alone for a while because other processes share their pages.
     #[serde(default)]
     pub shared: u64,
-    /// Of these, regions that recovery split and that are not promoted until they are populated and
-    /// used.
+    /// Of these, regions that recovery split: not promoted until they are populated and used.
     pub recovered: u64,
     pub not_accessed: u64,
 }
 
-/// Why the manager treats a region as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegionExplanation {
     #[serde(flatten)]
@@ -279,12 +272,10 @@ pub struct RegionExplanation {
     pub state: RegionState,
     /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
     /// a huge page, and where accesses can't be seen.
-    #[serde(default)]
     pub bucket: Option<u8>,
     /// The policy's reason for promoting it in its turn, as a clause.
     pub waiting: Option<String>,
     /// Number of regions of its process that come before it.
-    #[serde(default)]
     pub ahead: Option<u64>,
     /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
@@ -299,31 +290,23 @@ pub struct RegionExplanation {
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RegionState {
     Huge,
-    /// It was accessed and may be promoted.
     Candidate,
-    /// The kernel refused it.
     CoolingDown {
         remaining_s: f64,
         /// Name of the error, if the journal still has it.
-        #[serde(default)]
         errno: Option<String>,
     },
-    /// Other processes share its pages, which a promotion would copy.
     Shared {
         /// Number of shared base pages.
         pages: u16,
         /// Time until it is checked again.
         remaining_s: f64,
     },
-    /// Recovery split it.
     Recovered,
-    /// It was not accessed in the last window.
     NotAccessed,
-    /// Its mapping is not managed.
     Excluded {
         why: String,
     },
-    /// The last sample found nothing there.
     #[default]
     NotSampled,
 }
@@ -354,7 +337,6 @@ impl fmt::Display for RegionState {
     }
 }
 
-/// An entry of the journal, for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntryView {
     pub at_s: f64,

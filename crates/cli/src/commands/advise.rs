@@ -17,11 +17,11 @@ mod text;
 
 use super::client;
 use crate::options;
-use crate::progress::StatusLine;
+use crate::progress::show_progress;
 use anyhow::Result;
 use clap::Args;
 use facts::AdviceFacts;
-use finding::{Finding, Recommendation};
+use finding::Recommendation;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -42,7 +42,7 @@ Exit status 0: the process was measured, whatever the result; 1: it could not
 be measured.")]
 pub struct AdviseOptions {
     /// Seconds to measure; more seconds rank regions better.
-    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_measuring_seconds)]
     seconds: f64,
 
     /// Print JSON.
@@ -50,15 +50,14 @@ pub struct AdviseOptions {
     json: bool,
 
     /// Process to measure.
-    #[arg(value_parser = options::pid)]
+    #[arg(value_parser = options::parse_pid)]
     pid: u32,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_measuring_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.trim().parse().ok();
-    seconds
-        .filter(|seconds| (1.0..=3600.0).contains(seconds))
-        .ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
+    let seconds = seconds.filter(|s| (1.0..=3600.0).contains(s));
+    seconds.ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
 }
 
 #[derive(Serialize)]
@@ -66,44 +65,24 @@ struct AdviceReport<'a> {
     #[serde(flatten)]
     advice: &'a Recommendation,
     sentences: Vec<String>,
-    // The facts, without the list of single regions.
-    pid: u32,
-    measured_s: f64,
-    base_regions: usize,
-    huge_regions: u64,
-    surroundings: &'a hawkeye_linux::processes::huge_page_context::HugePageContext,
-    first_touch: &'a crate::first_touch::FirstTouchPlan,
-    memory: &'a hawkeye_policy::MemoryUse,
-    cgroup: &'a Option<facts::CgroupFacts>,
+    #[serde(flatten)]
+    facts: &'a AdviceFacts,
 }
 
 impl AdviseOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let line = StatusLine::new();
-        let facts = measurement::measure(self.pid, self.seconds, |so_far| {
-            line.show(&format!("measuring process {}: {so_far}", self.pid));
-        });
-        line.clear();
+        let show =
+            |so_far: &str| show_progress(&format!("measuring process {}: {so_far}", self.pid));
+        let facts = measurement::measure_process(self.pid, self.seconds, show);
+        show_progress("");
         let facts = facts?;
-        let advice = findings::advise(&facts);
-        let report = report(&facts, &advice);
-        client::print(self.json, &report, |_| text::text(&facts, &advice))?;
+        let advice = findings::recommend(&facts);
+        let report = AdviceReport {
+            advice: &advice,
+            sentences: advice.findings.iter().map(text::finding_sentence).collect(),
+            facts: &facts,
+        };
+        client::print_text_or_json(self.json, &report, |_| text::advice_text(&facts, &advice))?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn report<'a>(facts: &'a AdviceFacts, advice: &'a Recommendation) -> AdviceReport<'a> {
-    let sentence = |finding: &Finding| text::sentence(finding);
-    AdviceReport {
-        sentences: advice.findings.iter().map(sentence).collect(),
-        advice,
-        pid: facts.pid,
-        measured_s: facts.seconds,
-        base_regions: facts.regions.len(),
-        huge_regions: facts.huge_regions,
-        surroundings: &facts.surroundings,
-        first_touch: &facts.first_touch,
-        memory: &facts.memory,
-        cgroup: &facts.cgroup,
     }
 }

@@ -1,6 +1,6 @@
 //! `hawkeye attach`: manages processes that are already running.
 
-use super::session::{PreparedSession, check_running};
+use super::session::{PreparedSession, open_processes};
 use crate::options::{self, ManageOptions};
 use crate::program_use::ProgramUseMeter;
 use anyhow::Result;
@@ -25,23 +25,23 @@ pub struct AttachOptions {
     options: ManageOptions,
 
     /// Processes to manage.
-    #[arg(required = true, value_name = "PID", value_parser = options::pid)]
+    #[arg(required = true, value_name = "PID", value_parser = options::parse_pid)]
     pids: Vec<u32>,
 }
 
 impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = check_running(&self.pids)?;
+        let (scope, names) = open_processes(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
-        let session = PreparedSession::begin(&self.options, Profile::Balanced, 0, &purpose)?;
+        let session = PreparedSession::for_options(&self.options, Profile::Balanced, 0, &purpose)?;
         let mut watched = ProgramUseMeter::new(&self.pids);
-        let mut managed = session.manage(scope, |_| {
+        let mut managed = session.manage_until_end(scope, |_| {
             watched.update();
             true
         })?;
         managed.summary.subject = format!("process {}", names.join(", "));
-        managed.summary.program.add(watched.used());
-        managed.report(&self.options)?;
+        managed.summary.program.add(watched.used_so_far());
+        managed.print_and_save(&self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 }

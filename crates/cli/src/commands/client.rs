@@ -1,8 +1,9 @@
 //! What the commands that send a request to the daemon have in common.
 
-use crate::daemon::protocol::{DaemonRequest, Reply};
-use crate::daemon::{client, default_socket};
+use crate::daemon::protocol::{DaemonRequest, DaemonStatus, Reply};
+use crate::daemon::{client, default_socket_path};
 use crate::output;
+use crate::view::Explanation;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 pub struct ClientOptions {
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 
     /// Socket of the daemon.
     #[arg(long, value_name = "PATH")]
@@ -21,29 +22,36 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    pub fn request(&self, request: DaemonRequest) -> Result<Reply> {
-        match &self.socket {
-            Some(socket) => client::send_request(socket, request),
-            None => client::send_request(&default_socket(&state_dir()), request),
+    pub fn send_request(&self, request: DaemonRequest) -> Result<Reply> {
+        let usual = || default_socket_path(&state_dir());
+        client::send_request(&self.socket.clone().unwrap_or_else(usual), request)
+    }
+
+    pub fn fetch_status(&self) -> Result<Box<DaemonStatus>> {
+        match self.send_request(DaemonRequest::Status)? {
+            Reply::Status(status) => Ok(status),
+            _ => Err(unexpected_reply()),
         }
     }
 
-    pub fn json(&self) -> bool {
-        self.json
-    }
-
-    pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
-        print(self.json, answer, text)
+    pub fn fetch_explanation(&self, pid: u32, address: Option<u64>) -> Result<Explanation> {
+        match self.send_request(DaemonRequest::Why { pid, address })? {
+            Reply::Explanation(why) => Ok(why),
+            _ => Err(unexpected_reply()),
+        }
     }
 }
 
-/// Prints a value: as JSON for programs, as text for people.
-pub fn print<T: Serialize>(json: bool, it: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+pub fn print_text_or_json<T: Serialize>(
+    json: bool,
+    it: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<()> {
     let text = match json {
         true => serde_json::to_string_pretty(it)? + "\n",
         false => text(it),
     };
-    output::print(&text)
+    output::print_to_stdout(&text)
 }
 
 /// The error for a reply of the wrong kind: the program that answered is not our daemon.

@@ -1,20 +1,20 @@
 //! `hawkeye daemon`: manages a whole machine.
 
-use super::prezeroing::{ManagerStateForZeroing, ZeroingController};
 use super::session::{ActiveSession, PreparedSession};
+use super::zeroing_controller::{ManagerStateForZeroing, ZeroingController};
 use crate::config::Config;
-use crate::daemon;
-use crate::daemon::protocol::PrefaultStatus;
+use crate::daemon::DaemonServices;
+use crate::daemon::protocol::{DaemonStatus, PrefaultStatus};
 use crate::output;
+use crate::recording::ActiveRecording;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::memory::prezeroing::PrezeroingFiles;
 use hawkeye_linux::prefault::PrefaultStatistics;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
-use hawkeye_manager::{Machine, Manager, Settings};
+use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,22 +40,20 @@ pub struct DaemonOptions {
     check: bool,
 }
 
-/// How often the page sizes in `status` are updated.
-const SIZES_EVERY: Duration = Duration::from_secs(1);
-/// How often systemd's watchdog is notified.
-const WATCHDOG_EVERY: Duration = Duration::from_secs(1);
+const PAGE_SIZES_INTERVAL: Duration = Duration::from_secs(1);
+const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Target of messages about reloads, which are shown by default.
-pub const RELOADS: &str = "hawkeye::reload";
-const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
+pub const RELOAD_LOG_TARGET: &str = "hawkeye::reload";
+const DEFAULT_CONFIG_FILE: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let config = self.load_config()?;
         if self.check {
             match self.config_file() {
-                Some(path) => output::print(&format!("{} is valid.\n", path.display()))?,
-                None => output::print(&format!(
-                    "{USUAL_CONFIG} does not exist: every key has its default.\n"
+                Some(path) => output::print_to_stdout(&format!("{} is valid.\n", path.display()))?,
+                None => output::print_to_stdout(&format!(
+                    "{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n"
                 ))?,
             }
             return Ok(ExitCode::SUCCESS);
@@ -67,75 +65,95 @@ impl DaemonOptions {
         let ActiveSession {
             mut lease,
             mut recording,
-            prefault: mut filling,
+            mut prefault,
             mut manager,
         } = session.into_manager(scope)?;
-        manager.set_watermarks(watermarks(&config));
+        manager.set_watermarks(watermark_table(&config));
         let mut zeroing = ZeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
-        let mut daemon = daemon::DaemonServices::start(config, Arc::new(move || waker.wake()))?;
+        let mut services = DaemonServices::start(config, Arc::new(move || waker.wake()))?;
         notify_systemd(&[NotifyState::Ready]);
-        let config_file = RefCell::new(self.config_file().map(Path::to_owned));
-        let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::DaemonServices| {
-            let file = self.config_file().map(Path::to_owned);
-            apply_config(self.load_config()?, manager, daemon)?;
-            let rules = daemon.config().rules.count();
-            tracing::info!(target: RELOADS, "{}", reloaded(file.as_deref(), rules));
-            config_file.replace(file);
-            Ok(())
+        let mut status = DaemonStatus {
+            pid: Some(std::process::id()),
+            config_file: self.config_file().map(Path::to_owned),
+            ..DaemonStatus::default()
         };
-        let mut sizes_due = Duration::ZERO;
-        let mut watchdog_due = Duration::ZERO;
-        daemon.run(&mut manager, reload, |manager, seen| {
-            filling.update(manager, lease.settings());
+        let (mut sizes_due, mut watchdog_due) = (Duration::ZERO, Duration::ZERO);
+        loop {
+            match manager.run_due_work() {
+                LoopWakeReason::Stop => break,
+                LoopWakeReason::Reload => {
+                    let refused = self.reload_config(&mut manager, &mut services, &mut status);
+                    let refused = refused.err().map(|error| format!("{error:#}"));
+                    if let Some(error) = &refused {
+                        tracing::error!(
+                            "configuration not reloaded, the old one stays in force: {error}"
+                        );
+                    }
+                    manager.record_event(Event::Reloaded { refused });
+                }
+                LoopWakeReason::Deadline | LoopWakeReason::Called | LoopWakeReason::Joined => {}
+            }
+            prefault.switch_settings(&manager, lease.settings());
             if let Some(zeroing) = &mut zeroing {
-                let standing = ManagerStateForZeroing {
+                let state = ManagerStateForZeroing {
                     now: manager.machine().now(),
                     short: manager.promotion_held_by().is_some(),
                     paused: manager.is_paused(),
                 };
-                seen.prezeroing = zeroing.update(standing, lease.settings()).cloned();
+                status.prezeroing = zeroing.adjust_if_due(state, lease.settings()).cloned();
             }
             if let Some(recording) = &mut recording {
-                recording.write_new_rows(manager);
+                recording.write_new_rows(&mut manager);
             }
             let machine = manager.machine();
-            seen.fill = machine.prefault_statistics().map(prefault_status);
-            seen.slow_calls = machine.slow_call_count();
-            seen.pid = Some(std::process::id());
-            seen.config_file.clone_from(&config_file.borrow());
+            status.fill = machine.prefault_statistics().map(prefault_status);
+            status.slow_calls = machine.slow_call_count();
             // Only the loop itself can show that it still runs.
             if machine.now() >= watchdog_due {
-                watchdog_due = machine.now() + WATCHDOG_EVERY;
+                watchdog_due = machine.now() + WATCHDOG_INTERVAL;
                 notify_systemd(&[NotifyState::Watchdog]);
             }
             // This reads some files, so not in every step.
             if machine.now() >= sizes_due {
-                sizes_due = machine.now() + SIZES_EVERY;
-                seen.page_sizes = machine.observed_sizes();
+                sizes_due = machine.now() + PAGE_SIZES_INTERVAL;
+                status.page_sizes = machine.observed_sizes();
             }
-        });
+            services.answer_requests(&mut manager, &status);
+        }
+        services.answer_requests(&mut manager, &status);
         manager.machine_mut().save_profiles();
         notify_systemd(&[NotifyState::Stopping]);
-        if let Some(recording) = recording {
-            recording
-                .finish()
-                .unwrap_or_else(|error| tracing::warn!("recording not finished: {error:#}"));
+        if let Some(Err(error)) = recording.map(ActiveRecording::finish) {
+            tracing::warn!("recording not finished: {error:#}");
         }
         Ok(ExitCode::SUCCESS)
     }
 
+    fn reload_config(
+        &self,
+        manager: &mut Manager<LinuxMachine>,
+        services: &mut DaemonServices,
+        status: &mut DaemonStatus,
+    ) -> Result<()> {
+        let file = self.config_file().map(Path::to_owned);
+        apply_changeable_settings(self.load_config()?, manager, services)?;
+        let rules = services.config().rules.count();
+        tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file.as_deref(), rules));
+        status.config_file = file;
+        Ok(())
+    }
+
     fn load_config(&self) -> Result<Config> {
-        let load = |path| Config::load(path).map_err(Into::into);
-        self.config_file()
-            .map_or_else(|| Ok(Config::default()), load)
+        let Some(path) = self.config_file() else {
+            return Ok(Config::default());
+        };
+        Ok(Config::load(path)?)
     }
 
     fn config_file(&self) -> Option<&Path> {
-        let usual = Path::new(USUAL_CONFIG);
-        match &self.config {
-            Some(path) => Some(path),
-            None => usual.exists().then_some(usual),
-        }
+        let usual = Path::new(DEFAULT_CONFIG_FILE);
+        let existing = || usual.exists().then_some(usual);
+        self.config.as_deref().or_else(existing)
     }
 }
 
@@ -150,7 +168,7 @@ fn prefault_status(fill: PrefaultStatistics) -> PrefaultStatus {
     }
 }
 
-fn watermarks(config: &Config) -> WatermarkTable {
+fn watermark_table(config: &Config) -> WatermarkTable {
     WatermarkTable {
         machine: config.settings.watermarks,
         groups: config.group_watermarks,
@@ -158,25 +176,25 @@ fn watermarks(config: &Config) -> WatermarkTable {
     }
 }
 
-fn reloaded(file: Option<&Path>, rules: usize) -> String {
+fn reload_message(file: Option<&Path>, rules: usize) -> String {
     match file {
         Some(file) => format!(
             "configuration reloaded file={} rules={rules}",
             file.display()
         ),
         None => format!(
-            "configuration reloaded: {USUAL_CONFIG} does not exist, every key has its default"
+            "configuration reloaded: {DEFAULT_CONFIG_FILE} does not exist, every key has its default"
         ),
     }
 }
 
 /// Applies the new configuration. What the manager knows about processes is kept.
-fn apply_config(
+fn apply_changeable_settings(
     new: Config,
     manager: &mut Manager<LinuxMachine>,
-    daemon: &mut daemon::DaemonServices,
+    services: &mut DaemonServices,
 ) -> Result<()> {
-    let current = daemon.config();
+    let current = services.config();
     let changeable = Config {
         rules: new.rules.clone(),
         selection: new.selection,
@@ -195,10 +213,9 @@ fn apply_config(
             "only watermarks, [selection], rules, [metrics] and [journal] can change while the daemon runs; another policy or prefault, also by a rule's profile, needs a restart"
         );
     }
-    let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermarks(&new));
-    daemon
-        .apply_config(new, manager)
-        .context("can't apply the new configuration")?;
+    let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermark_table(&new));
+    let applied = services.apply_config(new, manager);
+    applied.context("can't apply the new configuration")?;
     manager.machine_mut().set_rules(rules, selection);
     manager.set_watermarks(watermarks);
     Ok(())
@@ -218,9 +235,9 @@ mod tests {
     #[test]
     fn a_reload_is_logged_with_its_file_and_the_number_of_rules() {
         let file = Path::new("/etc/hawkeye/hawkeye.toml");
-        let said = reloaded(Some(file), 2);
+        let said = reload_message(Some(file), 2);
         let expected = "configuration reloaded file=/etc/hawkeye/hawkeye.toml rules=2";
         assert_eq!(said, expected);
-        assert!(reloaded(None, 0).contains("does not exist"));
+        assert!(reload_message(None, 0).contains("does not exist"));
     }
 }

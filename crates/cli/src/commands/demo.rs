@@ -2,7 +2,7 @@
 
 use crate::demo::{DemoMachine, ReaderSize};
 use crate::output;
-use crate::text_format::{bar_line, bytes};
+use crate::text_format::{bar_line, format_bytes};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,8 +24,7 @@ pub struct DemoOptions {
     json: Option<PathBuf>,
 }
 
-/// Exit code where this machine does not allow managing.
-const CANNOT_MANAGE: u8 = 3;
+const EXIT_CANNOT_MANAGE: u8 = 3;
 
 /// Each system's name in the output, and the policy that makes the reader's memory huge.
 const SYSTEMS: [(&str, Option<&str>); 3] = [
@@ -42,16 +41,16 @@ impl DemoOptions {
             Ok(machine) => machine,
             Err(why) => {
                 eprintln!("{why} Run `hawkeye doctor` for details.");
-                return Ok(ExitCode::from(CANNOT_MANAGE));
+                return Ok(ExitCode::from(EXIT_CANNOT_MANAGE));
             }
         };
         let figures = json!({
             "machine": "this kernel",
-            "systems": hot_memory(&machine)?,
-            "bloat": bloat(&machine)?,
+            "systems": show_hot_memory(&machine)?,
+            "bloat": show_bloat_recovery(&machine)?,
         });
         if let Some(path) = &self.json {
-            let file = crate::summary::create_readable(path)
+            let file = crate::summary::create_world_readable(path)
                 .with_context(|| format!("can't create {}", path.display()))?;
             serde_json::to_writer_pretty(file, &figures)?;
         }
@@ -59,36 +58,37 @@ impl DemoOptions {
     }
 }
 
-fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
-    output::print("1. Hot memory at high addresses\n")?;
-    let chosen = machine.choose_reader_size()?;
-    let size = chosen.size;
-    let (mib, hot_mib, budget) = (size.mib(), size.hot_mib, size.promotions());
-    let (hot_percent, speed_up) = (ReaderSize::HOT_PERCENT, chosen.speed_up);
-    output::print(&format!(
+/// Prints a text at once, so that the user sees progress.
+macro_rules! say {
+    ($($format:tt)*) => { output::print_to_stdout(&format!($($format)*))? };
+}
+
+fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
+    say!("1. Hot memory at high addresses\n");
+    let (size, speed_up) = machine.choose_reader_size()?;
+    let hot_percent = ReaderSize::HOT_PERCENT;
+    let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
+    say!(
         "Huge pages make dependent random reads of {hot_mib} MiB {speed_up:.2} times as fast here.\nA program maps {mib} MiB; {hot_percent} % of such reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
-    ))?;
+    );
     machine.touch_memory_once(2 * mib)?;
     let (mut systems, mut drawings) = (Vec::new(), Vec::new());
     let mut base = None;
     for (name, policy) in SYSTEMS {
-        let speed = machine.measure_reader_speed(policy, size)?;
+        let speed = machine.measure_speed(policy, size)?;
         let base = base.get_or_insert(speed.clone());
         // Relative to what the all-huge program did in the same minute, which cancels drift of the
         // machine.
         let rate = speed.relative * base.million_reads_per_s_all_huge;
         let times = speed.relative / base.relative;
         let (promoted, hot) = (speed.promoted, speed.promoted_hot);
-        let mut line = format!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
+        say!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
         if promoted > 0 {
-            line += &format!("  {promoted} promotions, {hot} of them hot");
+            say!("  {promoted} promotions, {hot} of them hot");
         }
-        output::print(&(line + "\n"))?;
-        if promoted > 0 {
-            drawings.push((name, bar_line(&speed.huge_shares, speed.huge_shares.len())));
-        } else {
-            drawings.push((name, " ".repeat(speed.huge_shares.len())));
-        }
+        say!("\n");
+        // Without a promotion there are no shares over 0, which bars draw as spaces.
+        drawings.push((name, bar_line(&speed.huge_shares, speed.huge_shares.len())));
         systems.push(json!({
             "system": name,
             "promotions_allowed": budget,
@@ -98,43 +98,31 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         }));
     }
     if let Some(base) = base {
-        output::print(&format!(
-            "  {:12} {:6.1} M reads/s  {:.2} times base pages  all {} regions huge\n",
-            "all huge",
-            base.million_reads_per_s_all_huge,
-            1.0 / base.relative,
-            mib / 2
-        ))?;
+        let (rate, times) = (base.million_reads_per_s_all_huge, 1.0 / base.relative);
+        let (name, regions) = ("all huge", mib / 2);
+        say!(
+            "  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages  all {regions} regions huge\n"
+        );
     }
-    output::print("\nIts address space, from low to high; full bars are huge pages:\n\n")?;
+    say!("\nIts address space, from low to high; full bars are huge pages:\n\n");
     for (name, drawing) in drawings {
-        output::print(&format!("  {name:12} |{drawing}|\n"))?;
+        say!("  {name:12} |{drawing}|\n");
     }
-    output::print(&format!("  {:12}  {:>48}\n", "", "hot"))?;
+    say!("  {:12}  {:>48}\n", "", "hot");
     Ok(systems)
 }
 
-fn bloat(machine: &DemoMachine) -> Result<Value> {
-    output::print("\n2. Bloat\n")?;
-    output::print(&format!(
-        "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n\n"
-    ))?;
+fn show_bloat_recovery(machine: &DemoMachine) -> Result<Value> {
+    say!(
+        "\n2. Bloat\nA program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n\n"
+    );
     let seen = machine.measure_bloat_recovery(BLOATED_MIB, USED_PAGES)?;
-    let [before, recovered, after, used] = [
-        seen.before_bytes,
-        seen.recovered_bytes,
-        seen.after_bytes,
-        seen.used_bytes,
-    ]
-    .map(bytes);
+    let [before, recovered] = [seen.before_bytes, seen.recovered_bytes].map(format_bytes);
+    let [after, used] = [seen.after_bytes, seen.used_bytes].map(format_bytes);
     let (split, cpu_s, wrong) = (seen.split, seen.cpu_s, seen.wrong_bytes);
-    output::print(&format!("  before       {before} resident\n"))?;
-    output::print(&format!(
-        "  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU\n"
-    ))?;
-    output::print(&format!(
-        "  after        {after} resident, {used} in use; {wrong} bytes of its contents changed\n"
-    ))?;
+    say!("  before       {before} resident\n");
+    say!("  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU\n");
+    say!("  after        {after} resident, {used} in use; {wrong} bytes of its contents changed\n");
     Ok(json!({
         "before_bytes": seen.before_bytes,
         "after_bytes": seen.after_bytes,

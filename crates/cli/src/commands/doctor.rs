@@ -1,16 +1,14 @@
 //! `hawkeye doctor`: reports what a manager can do on this machine.
 
-use crate::output;
+use super::client::print_text_or_json;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
-use hawkeye_linux::probe::mthp_sizes::SizeFacts;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
-use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -31,33 +29,25 @@ pub struct DoctorOptions {
 }
 
 #[derive(Serialize)]
-struct DoctorReport<'a> {
+struct DoctorReport {
     #[serde(flatten)]
-    decision: &'a KernelDecision,
-    facts: &'a KernelFacts,
+    decision: KernelDecision,
+    facts: KernelFacts,
 }
 
 impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let facts = gather_facts()?;
+        let facts = gather_kernel_facts()?;
         let mut decision = probe::decide(&facts);
         decision.notes.extend(kernel_split_note());
-        if self.json {
-            let report = DoctorReport {
-                decision: &decision,
-                facts: &facts,
-            };
-            output::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
-        } else {
-            output::print(&DoctorText(&decision, &facts).to_string())?;
-        }
-        Ok(ExitCode::from(u8::from(!decision.can_manage)))
+        let report = DoctorReport { decision, facts };
+        print_text_or_json(self.json, &report, doctor_text)?;
+        Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
     }
 }
 
-/// Takes the machine over: one check changes a system-wide setting for a moment, and only the
-/// machine's manager may do that.
-fn gather_facts() -> Result<KernelFacts, LinuxError> {
+/// Takes the machine over, because one check changes a system-wide setting for a moment.
+fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
@@ -69,7 +59,6 @@ fn gather_facts() -> Result<KernelFacts, LinuxError> {
     }
 }
 
-/// A note that the operator may let the kernel split huge pages itself, where the kernel can.
 fn kernel_split_note() -> Option<String> {
     let there = Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists();
     there.then(|| {
@@ -78,63 +67,45 @@ fn kernel_split_note() -> Option<String> {
     })
 }
 
-struct DoctorText<'a>(&'a KernelDecision, &'a KernelFacts);
-
-impl fmt::Display for DoctorText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(decision, facts) = self;
-        writeln!(f, "{}", decision.verdict)?;
-        let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
-        writeln!(
-            f,
-            "Linux {}, transparent huge pages: {enabled}\n",
-            facts.host.kernel
-        )?;
-        let widths = decision.capabilities.iter().map(|c| c.name.len());
-        let width = widths.max().unwrap_or(0);
-        for capability in &decision.capabilities {
-            let mark = if capability.available { "yes" } else { "no " };
-            writeln!(
-                f,
-                "{mark}  {:width$}  {}",
-                capability.name, capability.found
-            )?;
-            writeln!(f, "     {:width$}  checked by: {}", "", capability.how)?;
-            if !capability.available {
-                let (lost, remedy) = (&capability.lost, &capability.remedy);
-                writeln!(f, "     {:width$}  without it you lose: {lost}", "")?;
-                writeln!(f, "     {:width$}  to get it: {remedy}", "")?;
-            }
+fn doctor_text(report: &DoctorReport) -> String {
+    let DoctorReport { decision, facts } = report;
+    let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
+    let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
+    let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
+    let widths = decision.capabilities.iter().map(|c| c.name.len());
+    let width = widths.max().unwrap_or(0);
+    for capability in &decision.capabilities {
+        let mark = if capability.available { "yes" } else { "no " };
+        let (name, found) = (capability.name, &capability.found);
+        out += &format!("{mark}  {name:width$}  {found}\n");
+        let mut line = |text: String| out += &format!("     {:width$}  {text}\n", "");
+        line(format!("checked by: {}", capability.how));
+        if !capability.available {
+            line(format!("without it you lose: {}", capability.lost));
+            line(format!("to get it: {}", capability.remedy));
         }
-        write_sizes(f, &facts.small_pages)?;
-        for note in &decision.notes {
-            writeln!(f, "\n{note}")?;
-        }
-        Ok(())
     }
-}
-
-/// Writes each size that first touches can be given, and how it was checked.
-fn write_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
-    if sizes.is_empty() {
-        return Ok(());
+    if !facts.small_pages.is_empty() {
+        out += "\nPage sizes at first touches, besides 4 KiB and 2 MiB:\n";
     }
-    writeln!(f, "\nPage sizes at first touches, besides 4 KiB and 2 MiB:")?;
-    for size in sizes {
-        let found = &size.found;
-        let pages = found.order.pages();
+    for size in &facts.small_pages {
+        let (order, setting) = (size.found.order.to_string(), &size.found.setting);
+        let us = |ns: u64| ns as f64 / 1e3;
         let tried = match &size.tried {
             KernelCheckResult::Works => format!(
-                "works: first touch {:.1} us, all touched after {:.1} us; with {pages} base pages after {:.1} us",
-                size.first_touch_ns as f64 / 1e3,
-                size.touched_ns as f64 / 1e3,
-                size.base_touched_ns as f64 / 1e3
+                "works: first touch {:.1} us, all touched after {:.1} us; with {} base pages after {:.1} us",
+                us(size.first_touch_ns),
+                us(size.touched_ns),
+                size.found.order.pages(),
+                us(size.base_touched_ns)
             ),
             KernelCheckResult::Fails(why) => why.clone(),
             KernelCheckResult::NotTried(why) => format!("not tried: {why}"),
         };
-        let order = found.order.to_string();
-        writeln!(f, "     {order:8} {:8} {tried}", found.setting)?;
+        out += &format!("     {order:8} {setting:8} {tried}\n");
     }
-    Ok(())
+    for note in &decision.notes {
+        out += &format!("\n{note}\n");
+    }
+    out
 }

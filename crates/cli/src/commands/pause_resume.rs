@@ -1,6 +1,6 @@
 //! `hawkeye pause` and `hawkeye resume`.
 
-use super::client::{ClientOptions, unexpected_reply};
+use super::client::{ClientOptions, print_text_or_json, unexpected_reply};
 use crate::daemon::protocol::{DaemonRequest, Reply};
 use anyhow::Result;
 use serde::Serialize;
@@ -12,17 +12,15 @@ struct PauseResult {
     changed: bool,
 }
 
-/// Pauses or resumes the daemon.
 pub fn set_paused(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
-    let request = if paused {
-        DaemonRequest::Pause
-    } else {
-        DaemonRequest::Resume
+    let request = match paused {
+        true => DaemonRequest::Pause,
+        false => DaemonRequest::Resume,
     };
-    let Reply::Done { changed } = options.request(request)? else {
+    let Reply::Done { changed } = options.send_request(request)? else {
         return Err(unexpected_reply());
     };
-    options.print(&PauseResult { paused, changed }, |outcome| {
+    print_text_or_json(options.json, &PauseResult { paused, changed }, |outcome| {
         let sentence = match (outcome.paused, outcome.changed) {
             (true, true) => "Paused: every process is left alone until `hawkeye resume`.",
             (true, false) => "The daemon is paused already.",

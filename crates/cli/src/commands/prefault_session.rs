@@ -17,7 +17,8 @@ use std::thread::available_parallelism;
 /// What is started before the program is.
 #[derive(Default)]
 pub struct PrefaultSession {
-    choice: Option<PrefaultChoice>,
+    /// `None` with the mode off.
+    pub choice: Option<PrefaultChoice>,
     fault_ahead: Option<Prefaulter>,
     warm_bytes: u64,
     huge_faults: Option<HugePageFaults>,
@@ -25,7 +26,6 @@ pub struct PrefaultSession {
     spares_zero_page: Option<bool>,
 }
 
-/// Whether memory is prefaulted, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PrefaultChoice {
     pub on: bool,
@@ -33,56 +33,44 @@ pub struct PrefaultChoice {
     pub reason: String,
 }
 
-/// What `auto` depends on.
-struct HostConditions {
-    /// CPUs that this process may use.
-    cpus: usize,
-    /// Whether every program gets huge pages at page faults, and the huge zero page at reads.
-    huge_at_every_fault: bool,
+/// Why `auto` leaves prefault off, if so. `huge_at_every_fault`: every program gets huge pages at
+/// page faults, and the huge zero page at reads.
+fn auto_obstacle(cpus: usize, huge_at_every_fault: bool) -> Option<&'static str> {
+    match cpus {
+        ..2 => Some("there is only one CPU, and the program needs it"),
+        _ if huge_at_every_fault => {
+            Some("the kernel gives every program huge pages at page faults")
+        }
+        _ => None,
+    }
 }
 
-impl HostConditions {
-    fn read(wanted: &PrefaultSettings) -> Self {
-        let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
-        Self {
-            cpus: available_parallelism().map_or(1, NonZero::get),
-            huge_at_every_fault: always && uses_huge_zero_page() && !avoids_zero_page(wanted),
-        }
-    }
-
-    /// Why `auto` leaves prefault off, if so.
-    fn obstacle(&self) -> Option<&'static str> {
-        if self.cpus < 2 {
-            Some("there is only one CPU, and the program needs it")
-        } else if self.huge_at_every_fault {
-            Some("the kernel gives every program huge pages at page faults")
-        } else {
-            None
-        }
-    }
+/// CPUs that this process may use.
+fn available_cpus() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
 }
 
 /// With the huge zero page, a remote read can't fill memory that gets huge pages at faults. The
 /// setting holds for the whole machine, so the user must have asked for a change.
-fn avoids_zero_page(wanted: &PrefaultSettings) -> bool {
+fn may_avoid_zero_page(wanted: &PrefaultSettings) -> bool {
     wanted.mode == PrefaultMode::On || wanted.huge_faults
 }
 
 impl PrefaultSession {
-    /// Starts the filler in the background, so that it is ready when the rest is. `None` where
-    /// prefault is off.
+    /// Starts the filler in the background. `None` where prefault is off.
     pub fn prepare(wanted: &PrefaultSettings) -> Option<Result<StartingPrefaulter>> {
         let obstacle = match wanted.mode {
             PrefaultMode::Off => return None,
             PrefaultMode::On => None,
-            PrefaultMode::Auto => HostConditions::read(wanted).obstacle(),
-        };
-        Some(match obstacle {
-            Some(obstacle) => Err(anyhow!(obstacle)),
-            None => {
-                Prefaulter::start_loading(wanted.rate, Some(threads(wanted))).map_err(Into::into)
+            PrefaultMode::Auto => {
+                let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
+                let huge = always && uses_huge_zero_page() && !may_avoid_zero_page(wanted);
+                auto_obstacle(available_cpus(), huge)
             }
-        })
+        };
+        let threads = Some(prefault_threads(wanted));
+        let begin = || Ok(Prefaulter::start_loading(wanted.rate, threads)?);
+        Some(obstacle.map_or_else(begin, |obstacle| Err(anyhow!(obstacle))))
     }
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
@@ -98,16 +86,14 @@ impl PrefaultSession {
             ..Self::default()
         };
         if wanted.huge_faults {
-            let mut huge_faults = HugePageFaults::default();
-            huge_faults
-                .allow(true, settings)
-                .context("can't enable huge pages at page faults")?;
-            filling.huge_faults = Some(huge_faults);
+            let huge_faults = filling.huge_faults.insert(HugePageFaults::default());
+            let allowed = huge_faults.allow(true, settings);
+            allowed.context("can't enable huge pages at page faults")?;
         }
         let Some(starting) = prepared else {
             return Ok(filling);
         };
-        let avoid = avoids_zero_page(wanted);
+        let avoid = may_avoid_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_ready()?;
             if avoid {
@@ -119,42 +105,37 @@ impl PrefaultSession {
             Ok(fault_ahead) => {
                 filling.fault_ahead = Some(fault_ahead);
                 filling.spares_zero_page = avoid.then_some(true);
-                PrefaultChoice {
-                    on: true,
-                    reason: threads_text(threads(wanted).get()),
-                }
+                let reason = match prefault_threads(wanted).get() {
+                    1 => "by 1 thread on a spare CPU".into(),
+                    n => format!("by up to {n} threads on spare CPUs"),
+                };
+                PrefaultChoice { on: true, reason }
             }
-            Err(error) if required => {
-                return Err(error).context("can't prefault memory here");
-            }
+            Err(error) if required => return Err(error.context("can't prefault memory here")),
             Err(error) => {
                 match wanted.mode {
                     PrefaultMode::On => tracing::warn!("prefault is off: {error:#}"),
                     _ => tracing::info!("prefault is off: {error:#}"),
                 }
-                PrefaultChoice {
-                    on: false,
-                    reason: format!("{error:#}"),
-                }
+                let reason = format!("{error:#}");
+                PrefaultChoice { on: false, reason }
             }
         });
         Ok(filling)
     }
 
-    /// Whether memory is prefaulted, and why; `None` with the mode off.
-    pub fn choice(&self) -> Option<&PrefaultChoice> {
-        self.choice.as_ref()
-    }
-
-    /// Hands the filler over to the machine.
-    pub fn attach(&mut self, machine: &mut LinuxMachine) {
+    pub fn attach_to_machine(&mut self, machine: &mut LinuxMachine) {
         if let Some(fault_ahead) = self.fault_ahead.take() {
             machine.enable_prefault(fault_ahead, self.warm_bytes);
         }
     }
 
     /// Called between steps. Settings that cost memory hold only while promotion goes on.
-    pub fn update(&mut self, manager: &Manager<LinuxMachine>, settings: &mut KernelSettingsGuard) {
+    pub fn switch_settings(
+        &mut self,
+        manager: &Manager<LinuxMachine>,
+        settings: &mut KernelSettingsGuard,
+    ) {
         let allowed = manager.promotion_held_by().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
             if let Err(error) = huge_faults.allow(allowed, settings) {
@@ -170,17 +151,9 @@ impl PrefaultSession {
     }
 }
 
-fn threads(wanted: &PrefaultSettings) -> PrefaultThreads {
-    let cpus = available_parallelism().map_or(1, NonZero::get);
-    let usual = || PrefaultThreads::beside_a_program(cpus);
+fn prefault_threads(wanted: &PrefaultSettings) -> PrefaultThreads {
+    let usual = || PrefaultThreads::beside_a_program(available_cpus());
     wanted.threads.unwrap_or_else(usual)
-}
-
-fn threads_text(threads: usize) -> String {
-    match threads {
-        1 => "by 1 thread on a spare CPU".into(),
-        n => format!("by up to {n} threads on spare CPUs"),
-    }
 }
 
 #[cfg(test)]
@@ -194,11 +167,7 @@ mod tests {
             (2, false, None),
             (64, true, Some("at page faults")),
         ] {
-            let host = HostConditions {
-                cpus,
-                huge_at_every_fault,
-            };
-            let obstacle = host.obstacle();
+            let obstacle = auto_obstacle(cpus, huge_at_every_fault);
             assert_eq!(obstacle.is_some(), why.is_some(), "{cpus}");
             assert!(
                 obstacle
@@ -220,7 +189,7 @@ mod tests {
                 huge_faults,
                 ..PrefaultSettings::default()
             };
-            assert_eq!(avoids_zero_page(&wanted), avoids, "{mode:?}");
+            assert_eq!(may_avoid_zero_page(&wanted), avoids, "{mode:?}");
         }
     }
 }

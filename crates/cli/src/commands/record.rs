@@ -1,8 +1,9 @@
 //! `hawkeye record`: samples processes for a while and writes what it sees to a file.
 
-use super::session::{PreparedSession, check_running};
+use super::session::{PreparedSession, open_processes};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
 use crate::recording::RecordingTarget;
+use crate::text_format::format_count;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_manager::Settings;
@@ -30,7 +31,7 @@ Example:
 )]
 pub struct RecordOptions {
     /// Processes to record.
-    #[arg(required = true, value_name = "PID", value_parser = options::pid)]
+    #[arg(required = true, value_name = "PID", value_parser = options::parse_pid)]
     pids: Vec<u32>,
 
     /// Parquet file to write.
@@ -38,26 +39,25 @@ pub struct RecordOptions {
     output: PathBuf,
 
     /// Seconds to record [default: until interrupted].
-    #[arg(long, value_name = "S", value_parser = options::seconds)]
+    #[arg(long, value_name = "S", value_parser = options::parse_seconds)]
     length: Option<Duration>,
 
     /// Seconds between sampling windows; more where sampling would cost the processes, or a core,
     /// over 1 %.
-    #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = options::seconds)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = options::parse_seconds)]
     period: Duration,
 
     /// Seconds that a sampling window lasts.
-    #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = options::seconds)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = options::parse_seconds)]
     window: Duration,
 }
 
-/// CPU time that recording may use, in per cent of one core. Windows move further apart where they
-/// would use more.
+/// CPU time for recording, in per cent of one core. Windows move further apart to stay below.
 const CPU_PERCENT: f64 = 1.0;
 
 impl RecordOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = check_running(&self.pids)?;
+        let (scope, names) = open_processes(&self.pids)?;
         let settings = Settings {
             period: self.period,
             window: self.window,
@@ -68,16 +68,14 @@ impl RecordOptions {
         let place = RecordingTarget::File(self.output.clone());
         let session = PreparedSession::for_measurement(settings.check()?, place, &purpose)?;
         let goes_on = |now| self.length.is_none_or(|length| now < length);
-        let mut managed = session.manage(scope, goes_on)?;
-        managed.end_recording()?;
+        let mut managed = session.manage_until_end(scope, goes_on)?;
+        managed.finish_recording()?;
         let (lasted, windows) = (managed.summary.wall_s, managed.summary.samples);
-        let bytes = std::fs::metadata(&self.output).map_or(0, |file| file.len());
+        let percent = managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3);
+        let bytes = format_count(std::fs::metadata(&self.output).map_or(0, |file| file.len()));
+        let file = self.output.display();
         eprintln!(
-            "hawkeye: {windows} sampling windows in {lasted:.0} s, {} bytes in {}; {:.2} % of a core. `hawkeye report {}` shows them.",
-            crate::text_format::count(bytes),
-            self.output.display(),
-            managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3),
-            self.output.display(),
+            "hawkeye: {windows} sampling windows in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `hawkeye report {file}` shows them."
         );
         Ok(ExitCode::SUCCESS)
     }

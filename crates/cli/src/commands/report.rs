@@ -1,7 +1,9 @@
 //! `hawkeye report`: shows a recording.
 
 use super::client;
-use crate::report::{RecordingExtent, RecordingReport, ReportBuilder, ReportText, figures, page};
+use crate::report::{
+    RecordingExtent, RecordingReport, ReportBuilder, html_page, report_text, svg_figures,
+};
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_recording::{RecordingError, RecordingRow, RecordingRows};
@@ -45,48 +47,39 @@ pub struct ReportOptions {
 
 impl ReportOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let report = read_recording(&self.file).map_err(|error| {
-            let named = error.names_file();
-            let error = anyhow::Error::from(error);
-            if named {
-                error
-            } else {
-                error.context(self.file.display().to_string())
-            }
+        let report = summarize_recording(&self.file).map_err(|error| match error.names_file() {
+            true => anyhow::Error::from(error),
+            false => anyhow::Error::from(error).context(self.file.display().to_string()),
         })?;
         if let Some(path) = &self.html {
-            write(path, &page(&report)?)?;
+            write_private_file(path, &html_page(&report)?)?;
         }
         if let Some(folder) = &self.svg {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)
-                .with_context(|| format!("can't create the folder {}", folder.display()))?;
-            for (name, figure) in figures(&report) {
-                write(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            created.with_context(|| format!("can't create the folder {}", folder.display()))?;
+            for (name, figure) in svg_figures(&report) {
+                write_private_file(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
         }
-        client::print(self.json, &report, |report| ReportText(report).to_string())?;
+        client::print_text_or_json(self.json, &report, report_text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Writes a file that only its owner may read when it is new: addresses help to attack a process.
-fn write(path: &Path, text: &str) -> Result<()> {
+fn write_private_file(path: &Path, text: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
+    let file = options.open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("can't write {}", path.display()))
 }
 
 /// Reads the recording twice: first for its extent, then for its contents.
-fn read_recording(path: &Path) -> Result<RecordingReport, RecordingError> {
+fn summarize_recording(path: &Path) -> Result<RecordingReport, RecordingError> {
     let mut extent = RecordingExtent::default();
     for_each_row(RecordingRows::open(path)?, |row| extent.add(&row))?;
-    let mut summing = ReportBuilder::over(extent);
+    let mut summing = ReportBuilder::for_extent(extent);
     let rows = RecordingRows::open(path)?;
     let (about, unfinished) = (rows.origin().clone(), rows.unfinished());
     let bad_rows = for_each_row(rows, |row| summing.add(&row))?;
@@ -119,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("report.html");
         for text in ["first, and longer", "second"] {
-            write(&path, text).expect("the file is written");
+            write_private_file(&path, text).expect("the file is written");
             let found = std::fs::read_to_string(&path).expect("the file can be read");
             assert_eq!(found, text);
         }

@@ -9,17 +9,16 @@ use hawkeye_linux::machine_lease::thp_settings::{
 };
 use std::process::ExitCode;
 
-/// Restores the settings and prints them.
 pub fn execute() -> Result<ExitCode> {
     let state = state_dir();
     let _instance = ManagerLock::claim(&state, "restore")?;
     stop_leftover_damon();
     let restored = restore_leftovers(&state)?;
     if restored.is_empty() {
-        output::print("Nothing to restore: every setting is as it was found.\n")?;
+        output::print_to_stdout("Nothing to restore: every setting is as it was found.\n")?;
     }
     for outcome in &restored {
-        output::print(&format!("{outcome}\n"))?;
+        output::print_to_stdout(&format!("{outcome}\n"))?;
     }
     let failed =
         |outcome: &RestoredKernelSetting| matches!(outcome.became, SettingRestoreResult::Failed(_));

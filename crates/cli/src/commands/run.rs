@@ -39,7 +39,7 @@ pub struct RunOptions {
     ///
     /// Prefaults that much of the memory that the program touches first, at once. For programs that
     /// touch all of their memory at the start (a virtual machine, a JVM with AlwaysPreTouch).
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::options::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::options::parse_bytes)]
     warm: u64,
 
     /// Let the program's allocator request huge pages: on or off [default: by the profile].
@@ -59,27 +59,22 @@ pub struct RunOptions {
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum FirstTouchMode {
     On,
     Off,
 }
 
 impl RunOptions {
-    /// Runs the program and returns its status.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.first_touch_plan()?;
         if self.dry_run {
-            crate::output::print(&self.dry_run_text(&first_touch))?;
+            crate::output::print_to_stdout(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let session = PreparedSession::begin(
-            &self.options,
-            Profile::Speed,
-            self.warm,
-            &format!("run {name}"),
-        )?;
+        let (usual, purpose) = (Profile::Speed, format!("run {name}"));
+        let session = PreparedSession::for_options(&self.options, usual, self.warm, &purpose)?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         for variable in &first_touch.set {
@@ -87,19 +82,19 @@ impl RunOptions {
             eprintln!("hawkeye: {variable}; --first-touch off leaves it out");
         }
         unblock_signals(&mut command);
-        let child = command
-            .spawn()
-            .with_context(|| format!("can't start {name}"))?;
+        let child = command.spawn();
+        let child = child.with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::open_child(child.id())?;
-        let mut managed = session.manage(ManagedTarget::Family(root), |_| true)?;
-        let (status, used) = program_use::wait(child.id()).context("can't wait for the program")?;
-        let code = program_use::exit_code(status);
+        let mut managed = session.manage_until_end(ManagedTarget::Family(root), |_| true)?;
+        let waited = program_use::wait_for_child(child.id());
+        let (status, used) = waited.context("can't wait for the program")?;
+        let code = program_use::exit_code_of(status);
         let summary = &mut managed.summary;
         summary.subject = name;
         summary.exit_status = Some(code);
         summary.first_touch = first_touch;
         summary.program.add(used);
-        if let Err(error) = managed.report(&self.options) {
+        if let Err(error) = managed.print_and_save(&self.options) {
             // The caller waits for the program's status, so an error of ours does not replace it.
             eprintln!("hawkeye: {error:#}");
         }
@@ -110,28 +105,22 @@ impl RunOptions {
         self.options.profile.unwrap_or(Profile::Speed)
     }
 
-    /// What to set for the program, so that its memory is huge at first touch.
     fn first_touch_plan(&self) -> Result<FirstTouchPlan> {
-        let on = match self.first_touch {
-            Some(mode) => mode == FirstTouchMode::On,
-            None => self.profile().huge_first_touch(),
-        };
-        if !on {
-            return Ok(FirstTouchPlan::default());
+        match self.first_touch {
+            Some(FirstTouchMode::On) => {}
+            None if self.profile().huge_first_touch() => {}
+            Some(FirstTouchMode::Off) | None => return Ok(FirstTouchPlan::default()),
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let program = program_allocator::inspect_program(Path::new(&self.command[0]), variable)
             .with_context(|| format!("can't start {}", self.command[0].to_string_lossy()))?;
-        let arguments = self.command[1..].iter();
-        let arguments: Vec<String> = arguments
-            .map(|argument| argument.to_string_lossy().into_owned())
-            .collect();
+        let text = |argument: &OsString| argument.to_string_lossy().into_owned();
+        let arguments: Vec<String> = self.command[1..].iter().map(text).collect();
         let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
-        Ok(first_touch::plan(
-            &program.allocator,
-            variable,
-            &arguments,
-            HugePageSources::of_machine(enabled.as_deref()),
+        let sources = HugePageSources::of_machine(enabled.as_deref());
+        let allocator = &program.allocator;
+        Ok(first_touch::plan_for_allocator(
+            allocator, variable, &arguments, sources,
         ))
     }
 
@@ -139,7 +128,7 @@ impl RunOptions {
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
         let profile = self.profile();
-        let policy = self.options.policy(profile);
+        let policy = self.options.policy_name(profile);
         let mut text = format!("command      {command}\nprofile      {profile}, policy {policy}\n");
         for variable in &first_touch.set {
             text += &format!("first touch  {variable}\n");

@@ -1,14 +1,15 @@
 //! The managed session of `run`, `attach` and `daemon`, and its summary.
 
-use super::page_size_options::{self, ProbedSizeSwitches};
 use super::prefault_session::PrefaultSession;
+use super::size_switches::{self, ProbedSizeSwitches};
 use crate::config::{Config, PrefaultMode};
 use crate::first_touch::FirstTouchPlan;
-use crate::options::{self, ManageOptions};
+use crate::options::ManageOptions;
 use crate::program_use::ProgramUse;
-use crate::progress::ProgressLine;
+use crate::progress::{ManagerProgress, show_progress};
 use crate::recording::{ActiveRecording, RecordingTarget};
-use crate::summary::{self, Summary};
+use crate::summary::{self, SessionSummary};
+use crate::text_format::format_bytes;
 use anyhow::{Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
@@ -23,8 +24,7 @@ use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, Profile, policies};
 use std::time::Duration;
 
-/// Everything that must be ready before the program is touched: a failure leaves the program as it
-/// was.
+/// Everything that must be ready before the program is touched: a failure leaves it as it was.
 pub struct PreparedSession {
     profile: Profile,
     lease: MachineLease,
@@ -41,15 +41,15 @@ pub struct PreparedSession {
 impl PreparedSession {
     /// Takes the machine over for processes; `warm_bytes` are prefaulted when each starts.
     /// `usual_profile` holds unless the options name another.
-    pub fn begin(
+    pub fn for_options(
         options: &ManageOptions,
         usual_profile: Profile,
         warm_bytes: u64,
         purpose: &str,
     ) -> Result<Self> {
-        let settings = options.settings()?;
+        let settings = options.manager_settings()?;
         let profile = options.profile.unwrap_or(usual_profile);
-        let policy = options::policy(&options.policy(profile), &settings)?;
+        let policy = policies::by_name(&options.policy_name(profile), &settings.policy_settings())?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
         let fill = options.prefault_settings(profile, warm_bytes);
@@ -76,14 +76,11 @@ impl PreparedSession {
 
     /// Takes the machine over to measure some processes. No process is changed.
     pub fn for_measurement(
-        settings: Settings,
+        mut settings: Settings,
         place: RecordingTarget,
         purpose: &str,
     ) -> Result<Self> {
-        let settings = Settings {
-            measure_only: true,
-            ..settings
-        };
+        settings.measure_only = true;
         let signals = StopSignals::take_over()?;
         let config = Config {
             settings,
@@ -95,8 +92,7 @@ impl PreparedSession {
         Self::take_over(signals, policy, &config, (false, 0), purpose)
     }
 
-    /// `fill_required`: it is an error if memory can't be prefaulted. The policy is given, not that
-    /// of `config`.
+    /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
     fn take_over(
         signals: StopSignals,
         policy: Box<dyn Policy>,
@@ -122,11 +118,10 @@ impl PreparedSession {
                 kernel_split: config.kernel_split,
                 zero_pages: settings.bloat.zero_pages(),
             };
-            // In a container this may fail. khugepaged may then slowly refill what is recovered.
+            // In a container this may fail.
             if let Err(error) = rules.apply(lease.settings()) {
-                tracing::warn!(
-                    "khugepaged keeps its settings and may refill recovered memory: {error}"
-                );
+                let refill = "khugepaged keeps its settings and may refill recovered memory";
+                tracing::warn!("{refill}: {error}");
             }
         }
         let mut backend = probe::kernel_backend(lease.decision())?;
@@ -135,23 +130,20 @@ impl PreparedSession {
             backend.prepare_overhead(costs, config.counters);
         }
         // Before the filler starts: it changes settings that this check depends on.
-        let sizes = page_size_options::probe_size_switches(config.small_pages, lease.settings())?;
+        let sizes = size_switches::probe_size_switches(config.small_pages, lease.settings())?;
         let prefault =
             PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
-        let recording = match config.recording.clone() {
+        let recording = config.recording.as_ref();
+        let recording = recording.map(|to| (to, ActiveRecording::begin(to.clone(), policy.name())));
+        let recording = match recording {
+            // Managing the machine does not depend on the recording.
+            Some((RecordingTarget::Folder { folder, .. }, Err(error))) => {
+                let folder = folder.display();
+                tracing::error!("recording into {folder} does not start: {error:#}");
+                None
+            }
+            Some((_, recording)) => Some(recording?),
             None => None,
-            Some(place) => match (ActiveRecording::begin(place.clone(), policy.name()), place) {
-                (Ok(recording), _) => Some(recording),
-                // Managing the machine does not depend on the recording.
-                (Err(error), RecordingTarget::Folder { folder, .. }) => {
-                    tracing::error!(
-                        "recording into {} does not start: {error:#}",
-                        folder.display()
-                    );
-                    None
-                }
-                (Err(error), RecordingTarget::File(_)) => return Err(error),
-            },
         };
         Ok(Self {
             profile: config.profile,
@@ -163,15 +155,14 @@ impl PreparedSession {
             backend,
             prefault,
             sizes,
-            learned: config.learn.then(open_profiles).flatten(),
+            learned: config.learn.then(open_profile_store).flatten(),
         })
     }
 
-    /// The manager, for callers with a loop of their own. The machine is ours until the lease is
-    /// dropped.
+    /// The manager, for callers with a loop of their own.
     pub fn into_manager(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
-        self.prefault.attach(&mut machine);
+        self.prefault.attach_to_machine(&mut machine);
         if let Some((switches, costs)) = self.sizes {
             machine.enable_size_choice(switches, costs);
         }
@@ -187,9 +178,8 @@ impl PreparedSession {
         })
     }
 
-    /// Manages until the end, or until `step` returns false. `step` receives the time
-    /// since the start. It may read what will be gone afterwards.
-    pub fn manage(
+    /// Manages until the end, or until `step` returns false. `step` gets the time since the start.
+    pub fn manage_until_end(
         self,
         scope: ManagedTarget,
         mut step: impl FnMut(Duration) -> bool,
@@ -207,42 +197,40 @@ impl PreparedSession {
             mut recording,
             mut lease,
         } = self.into_manager(scope)?;
-        let mut progress = ProgressLine::new();
+        let mut progress = ManagerProgress::default();
         while manager.run_due_work() != LoopWakeReason::Stop && step(manager.machine().now()) {
-            prefault.update(&manager, lease.settings());
+            prefault.switch_settings(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);
             }
-            progress.draw(&manager);
+            progress.draw_if_due(&manager);
         }
-        progress.line.clear();
+        show_progress("");
         if let Some(recording) = &mut recording {
             recording.write_new_rows(&mut manager);
         }
         let policy = manager.policy().name();
-        let waited = summary::budget_waits(&manager);
+        let waited = summary::budget_wait_note(&manager);
         let (mut machine, journal) = manager.finish();
         machine.read_sizes_now();
         machine.save_profiles();
-        let mut notes = summary::notes(&journal);
+        let mut notes = summary::journal_notes(&journal);
         notes.extend(waited);
         let refused = machine.peak_excluded_bytes();
         if refused > 0 {
+            let refused = format_bytes(refused);
             notes.push(format!(
-                "{} were left alone: the program excludes them (MADV_NOHUGEPAGE)",
-                crate::text_format::bytes(refused)
+                "{refused} were left alone: the program excludes them (MADV_NOHUGEPAGE)"
             ));
         }
         if machine.saw_thp_disabled() {
-            notes.push(
-                "a process was left alone: huge pages are disabled for it (PR_SET_THP_DISABLE)"
-                    .into(),
-            );
+            let disabled = "huge pages are disabled for it (PR_SET_THP_DISABLE)";
+            notes.push(format!("a process was left alone: {disabled}"));
         }
         let prefaulted = machine.prefault_statistics().unwrap_or_default();
-        let latest = journal.latest();
-        let totals = journal.totals().clone();
-        let summary = Summary {
+        let (latest, totals) = (journal.latest(), journal.totals().clone());
+        let own_costs = machine.own_costs();
+        let summary = SessionSummary {
             subject: String::new(),
             profile,
             policy,
@@ -256,7 +244,7 @@ impl PreparedSession {
             first_touch: FirstTouchPlan::default(),
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
-            prefault: prefault.choice().cloned(),
+            prefault: prefault.choice,
             prefault_pauses: prefaulted.pauses,
             freed_candidates: totals.freed,
             shared_candidates: totals.shared,
@@ -264,12 +252,8 @@ impl PreparedSession {
             samples: totals.samples,
             errors: totals.errors,
             page_sizes: machine.observed_sizes(),
-            manager_cpu_s: machine
-                .own_costs()
-                .cpu
-                .saturating_sub(cpu_before)
-                .as_secs_f64(),
-            longest_call_ms: machine.own_costs().longest_call.as_secs_f64() * 1e3,
+            manager_cpu_s: own_costs.cpu.saturating_sub(cpu_before).as_secs_f64(),
+            longest_call_ms: own_costs.longest_call.as_secs_f64() * 1e3,
             program: ProgramUse {
                 rss_peak_bytes: journal.peak_rss_bytes(),
                 rss_end_bytes: latest.rss_bytes,
@@ -282,17 +266,15 @@ impl PreparedSession {
         Ok(FinishedSession {
             summary,
             recording,
-            _takeover: lease,
+            _lease: lease,
         })
     }
 }
 
 /// Opens the records of learned programs. Managing does not depend on them.
-fn open_profiles() -> Option<ProfileStore> {
-    let learned = ProfileStore::open(profile_dir());
-    learned
-        .inspect_err(|error| tracing::error!("programs are not learned: {error}"))
-        .ok()
+fn open_profile_store() -> Option<ProfileStore> {
+    let log = |error: &_| tracing::error!("programs are not learned: {error}");
+    ProfileStore::open(profile_dir()).inspect_err(log).ok()
 }
 
 pub struct ActiveSession {
@@ -305,31 +287,28 @@ pub struct ActiveSession {
 
 /// A session that is over. The machine is still ours until this is dropped.
 pub struct FinishedSession {
-    pub summary: Summary,
+    pub summary: SessionSummary,
     recording: Option<ActiveRecording>,
-    _takeover: MachineLease,
+    _lease: MachineLease,
 }
 
 impl FinishedSession {
-    /// Prints the summary, writes it to the file in the options, and ends the recording.
-    pub fn report(mut self, options: &ManageOptions) -> Result<()> {
-        eprint!("{}", self.summary);
-        let recorded = self.end_recording();
+    pub fn print_and_save(mut self, options: &ManageOptions) -> Result<()> {
+        eprint!("{}", self.summary.text());
+        let recorded = self.finish_recording();
         if let Some(path) = &options.json {
             self.summary.write_json(path)?;
         }
         recorded
     }
 
-    pub fn end_recording(&mut self) -> Result<()> {
-        self.recording
-            .take()
-            .map_or(Ok(()), ActiveRecording::finish)
+    pub fn finish_recording(&mut self) -> Result<()> {
+        let recording = self.recording.take();
+        recording.map_or(Ok(()), ActiveRecording::finish)
     }
 }
 
-/// Checks that the processes run. Returns their scope, and their ids as text.
-pub fn check_running(pids: &[u32]) -> Result<(ManagedTarget, Vec<String>)> {
+pub fn open_processes(pids: &[u32]) -> Result<(ManagedTarget, Vec<String>)> {
     let handles = pids.iter().map(|pid| ProcessHandle::open(*pid));
     let scope = ManagedTarget::Processes(handles.collect::<Result<_, _>>()?);
     Ok((scope, pids.iter().map(u32::to_string).collect()))

@@ -20,7 +20,7 @@ mod table;
 mod terminal;
 mod theme;
 
-use super::client::ClientOptions;
+use super::client::{ClientOptions, print_text_or_json};
 use crate::daemon::protocol::DaemonStatus;
 use crate::options;
 use anyhow::{Result, bail};
@@ -56,7 +56,7 @@ pub struct TopOptions {
     options: ClientOptions,
 
     /// Show this process.
-    #[arg(value_parser = options::pid)]
+    #[arg(value_parser = options::parse_pid)]
     pid: Option<u32>,
 }
 
@@ -64,9 +64,8 @@ pub struct TopOptions {
 const WIDTH: u16 = 80;
 
 impl TopOptions {
-    /// Shows the figures until the user quits, or prints them once.
     pub fn execute(self) -> Result<ExitCode> {
-        let alone = self.once || self.options.json();
+        let alone = self.once || self.options.json;
         if !alone {
             if let Some(why) = terminal::unsupported_reason() {
                 bail!("{why}: use `hawkeye top --once` for text, or --json");
@@ -74,44 +73,45 @@ impl TopOptions {
         }
         // Before the alternate screen starts: an error about a missing daemon then stays on the
         // terminal.
-        let answer = poller::fetch(&self.options, self.pid, WIDTH)?;
+        let answer = poller::fetch_top_data(&self.options, self.pid, WIDTH)?;
         if alone {
-            return self.print(&answer);
+            return self.print_once(&answer);
         }
         let mut model = TopModel::new(Theme::from_environment());
         if let Some(pid) = self.pid {
-            model.open(pid);
+            model.open_process(pid);
         }
-        model.update(Ok(answer));
+        model.apply_answer(Ok(answer));
         terminal::run_screen(model, self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, answer: &TopData) -> Result<ExitCode> {
+    fn print_once(&self, answer: &TopData) -> Result<ExitCode> {
         let Some(opened) = &answer.opened else {
-            self.options.print(&*answer.status, all_as_text)?;
+            print_text_or_json(self.options.json, &*answer.status, overview_text)?;
             return Ok(ExitCode::SUCCESS);
         };
         let look = Theme::from_environment();
-        self.options.print(opened, |it| {
-            look.text(&process::lines(&it.why, it.strip.as_ref(), None, &look).join("\n")) + "\n"
+        print_text_or_json(self.options.json, opened, |it| {
+            let lines = process::process_lines(&it.why, it.strip.as_ref(), None, &look);
+            look.displayable(&lines.join("\n")) + "\n"
         })?;
         Ok(ExitCode::from(u8::from(!opened.why.is_managed())))
     }
 }
 
-fn all_as_text(status: &DaemonStatus) -> String {
+fn overview_text(status: &DaemonStatus) -> String {
     let order = SortOrder::default();
-    let mut lines = overview::lines(status);
+    let mut lines = overview::overview_lines(status);
     lines.push(String::new());
-    lines.push(table::header(order));
-    let processes = sort_order::sorted(&status.manager.processes, order);
-    lines.extend(processes.iter().map(|process| table::row(process)));
+    lines.push(table::header_line(order));
+    let processes = sort_order::sorted_processes(&status.manager.processes, order);
+    lines.extend(processes.iter().map(|process| table::process_line(process)));
     lines.extend(table::unlisted_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
-    let width = usize::from(WIDTH);
-    lines.extend(overview::decisions(&status.manager, usize::MAX, width));
+    let decisions = overview::decision_lines(&status.manager, usize::MAX, WIDTH.into());
+    lines.extend(decisions);
     lines.join("\n") + "\n"
 }
 

@@ -1,13 +1,12 @@
 //! `hawkeye why`: shows the reasons for what the daemon does or does not do.
 
-use super::client::{ClientOptions, unexpected_reply};
-use crate::daemon::protocol::{DaemonRequest, Reply};
+use super::client::{ClientOptions, print_text_or_json};
 use crate::options;
-use crate::text_format;
-use crate::view::Explanation;
+use crate::text_format::{
+    WrappedText, clip_printable, format_bytes, format_count, format_duration,
+};
 use crate::view::{
-    JournalEntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState,
-    SampleStatus,
+    Explanation, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
 };
 use anyhow::Result;
 use clap::Args;
@@ -30,94 +29,90 @@ pub struct WhyOptions {
     options: ClientOptions,
 
     /// Process to explain.
-    #[arg(value_parser = options::pid)]
+    #[arg(value_parser = options::parse_pid)]
     pid: u32,
 
     /// Any address in the region: decimal, or hexadecimal after 0x.
-    #[arg(value_parser = address)]
+    #[arg(value_parser = parse_address)]
     address: Option<u64>,
 }
 
 impl WhyOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let Self { pid, address, .. } = self;
-        let Reply::Explanation(why) = self.options.request(DaemonRequest::Why { pid, address })?
-        else {
-            return Err(unexpected_reply());
-        };
-        self.options.print(&why, text)?;
+        let why = self.options.fetch_explanation(self.pid, self.address)?;
+        print_text_or_json(self.options.json, &why, explanation_text)?;
         Ok(ExitCode::from(u8::from(!why.is_managed())))
     }
 }
 
-fn address(text: &str) -> Result<u64, String> {
+fn parse_address(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
     // On every machine the last 2 MiB of the address space belong to the kernel.
-    parsed
-        .ok()
-        .filter(|address| *address < 1 << 63)
-        .ok_or_else(|| {
-            format!("{text:?} is not the address of a program, for example 0x7f2a40000000")
-        })
+    let address = parsed.ok().filter(|address| *address < 1 << 63);
+    let example = "for example 0x7f2a40000000";
+    address.ok_or_else(|| format!("{text:?} is not the address of a program, {example}"))
 }
 
-fn text(why: &Explanation) -> String {
+fn explanation_text(why: &Explanation) -> String {
+    let mut out = WrappedText::default();
     match why {
         Explanation::NotManaged { why, .. } => {
-            let sentence = format!("{}.", why.trim_end_matches('.'));
-            text_format::wrapped(&sentence, 80, 0) + "\n"
+            out.push_sentence(format!("{}.", why.trim_end_matches('.')));
         }
-        Explanation::Process(process) => process_text(process),
-        Explanation::Region(region) => region_text(region),
+        Explanation::Process(process) => push_process(&mut out, process),
+        Explanation::Region(region) => push_region(&mut out, region),
     }
+    out.0
 }
 
-fn process_text(it: &ProcessExplanation) -> String {
-    let mut out = process_summary(&it.process);
-    match &it.sample {
-        Some(sample) => push_sentence(&mut out, &region_counts(sample)),
-        None => push_sentence(&mut out, "It has not been sampled yet."),
-    }
+fn push_process(out: &mut WrappedText, it: &ProcessExplanation) {
+    push_summary(out, &it.process);
+    let counts = it.sample.as_ref().map(region_counts);
+    out.push_sentence(counts.as_deref().unwrap_or("It has not been sampled yet."));
     if it.process.refused_bytes > 0 {
-        let refused = text_format::bytes(it.process.refused_bytes);
-        let said =
-            format!("{refused} of it are left alone: the program excludes them (MADV_NOHUGEPAGE).");
-        push_sentence(&mut out, &said);
+        let refused = format_bytes(it.process.refused_bytes);
+        let why = "the program excludes them (MADV_NOHUGEPAGE)";
+        out.push_sentence(format!("{refused} of it are left alone: {why}."));
     }
-    push_obstacles(&mut out, &it.kept_by);
-    push_latest(&mut out, &it.latest);
-    out
+    push_obstacles(out, &it.kept_by);
+    if !it.latest.is_empty() {
+        out.push_sentence("Latest actions (times since the daemon started):");
+    }
+    for entry in &it.latest {
+        let region = entry.region.map(|start| format!("{start:#x} "));
+        let (at, region) = (format_duration(entry.at_s), region.unwrap_or_default());
+        out.push_item(format!("{at}: {region}{}", entry.text));
+    }
 }
 
-fn region_text(it: &RegionExplanation) -> String {
-    let mut out = process_summary(&it.process);
+fn push_region(out: &mut WrappedText, it: &RegionExplanation) {
+    push_summary(out, &it.process);
     let (start, end, state) = (it.start, it.end, &it.state);
-    push_sentence(&mut out, &format!("Region {start:#x}-{end:#x}: {state}."));
+    out.push_sentence(format!("Region {start:#x}-{end:#x}: {state}."));
     let sampled = match (&it.sample, it.age_s.map(f64::round)) {
         (Some(sample), Some(age)) => sample_text(it, sample, age),
         (None, Some(age)) => format!("The process was last sampled {age} s ago."),
         (_, None) => "The process has not been sampled yet.".to_owned(),
     };
-    push_sentence(&mut out, &sampled);
+    out.push_sentence(&sampled);
     if let Some(waiting) = &it.waiting {
         let waits = "It waits for its turn";
-        let turn = match it.ahead.map(|ahead| (ahead, text_format::count(ahead))) {
+        let turn = match it.ahead.map(|ahead| (ahead, format_count(ahead))) {
             Some((0, _)) => "It is the next one of its process".to_owned(),
             Some((1, _)) => format!("{waits}, after another region of its process"),
             Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
             None => waits.to_owned(),
         };
-        push_sentence(&mut out, &format!("{turn}: {waiting}."));
+        out.push_sentence(format!("{turn}: {waiting}."));
     }
     // A region that is huge, or can't be, does not wait for anything.
     if !matches!(it.state, RegionState::Huge | RegionState::Excluded { .. }) {
-        push_obstacles(&mut out, &it.kept_by);
+        push_obstacles(out, &it.kept_by);
     }
-    push_history(&mut out, it);
-    out
+    push_history(out, it);
 }
 
 fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
@@ -133,83 +128,62 @@ fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> Strin
         found += &format!(" (bucket {bucket} of 0 to 9)");
     }
     if sample.walks_per_s > 0 {
-        let walks = text_format::count(u64::from(sample.walks_per_s));
+        let walks = format_count(u64::from(sample.walks_per_s));
         found += &format!(", causing about {walks} page walks a second");
     }
     found + "."
 }
 
-/// What the manager did to a region: the latest action first and in full.
-fn push_history(out: &mut String, it: &RegionExplanation) {
-    let ago = |at_s: f64| text_format::duration(it.uptime_s - at_s);
+fn push_history(out: &mut WrappedText, it: &RegionExplanation) {
+    let ago = |at_s: f64| format_duration(it.uptime_s - at_s);
     match it.latest.split_last() {
         Some((last, earlier)) => {
-            let sentence = format!("The last decision, {} ago: {}.", ago(last.at_s), last.text);
-            push_sentence(out, &sentence);
+            let (at, text) = (ago(last.at_s), &last.text);
+            out.push_sentence(format!("The last decision, {at} ago: {text}."));
             if !earlier.is_empty() {
-                push_sentence(out, "Before that:");
+                out.push_sentence("Before that:");
             }
             for entry in earlier.iter().rev() {
-                push_item(out, &format!("{} ago: {}", ago(entry.at_s), entry.text));
+                out.push_item(format!("{} ago: {}", ago(entry.at_s), entry.text));
             }
         }
         None => {
             let remembered = ago(it.remembered_since_s);
-            let by = match it.state {
-                RegionState::Huge => {
-                    ": a page fault, khugepaged or an earlier manager made it huge"
-                }
-                _ => "",
-            };
-            let sentence = format!(
-                "Nothing was done to it in the last {remembered}, as far back as the daemon remembers{by}."
+            let mut nothing = format!(
+                "Nothing was done to it in the last {remembered}, as far back as the daemon remembers"
             );
-            push_sentence(out, &sentence);
+            if it.state == RegionState::Huge {
+                nothing += ": a page fault, khugepaged or an earlier manager made it huge";
+            }
+            out.push_sentence(&(nothing + "."));
         }
     }
 }
 
-fn process_summary(process: &ProcessStatus) -> String {
-    let mut head = format!("Process {} ({})", process.pid, process.name);
-    if let Some(cgroup) = &process.cgroup {
-        head += &format!(", cgroup {cgroup}");
+fn push_summary(out: &mut WrappedText, process: &ProcessStatus) {
+    let cgroup = process.cgroup.as_ref();
+    let cgroup = cgroup.map(|cgroup| format!(", cgroup {cgroup}"));
+    let (pid, name, cgroup) = (process.pid, &process.name, cgroup.unwrap_or_default());
+    let head = format!("Process {pid} ({name}){cgroup}:");
+    out.push_sentence(clip_printable(&head, 1000));
+    let [rss, huge] = [process.rss_bytes, process.huge_bytes].map(format_bytes);
+    let [promoted, split] = [process.promoted, process.split].map(format_count);
+    let recovered = format_bytes(process.recovered_bytes);
+    let done = format!("promoted {promoted} regions, split {split}, recovered {recovered}");
+    out.push_sentence(format!("{rss} resident, {huge} of it huge; {done}."));
+    if let Some(rule) = rule_text(process) {
+        out.push_sentence(&rule);
     }
-    let mut out = String::new();
-    push_sentence(&mut out, &text_format::clipped(&format!("{head}:"), 1000));
-    let [rss, huge, recovered] = [
-        process.rss_bytes,
-        process.huge_bytes,
-        process.recovered_bytes,
-    ]
-    .map(text_format::bytes);
-    let [promoted, split] = [process.promoted, process.split].map(text_format::count);
-    let done = format!(
-        "{rss} resident, {huge} of it huge; promoted {promoted} regions, split {split}, recovered {recovered}."
-    );
-    push_sentence(&mut out, &done);
-    if let Some(rule) = rule(process) {
-        push_sentence(&mut out, &rule);
-    }
-    let gain = process.gain_percent;
-    let gain =
-        gain.map(|gain| format!("; promoting all that may be promoted would save {gain:.1} %"));
-    let gain = gain.unwrap_or_default();
-    let cost = match &process.overhead {
-        Some(overhead) => format!("Address translation costs it {overhead} of its CPU time{gain}."),
-        None => "The cost of address translation is unknown so far.".to_owned(),
-    };
-    push_sentence(&mut out, &cost);
+    out.push_sentence(process.cost_text() + ".");
     if let Some(reason) = &process.last_reason {
-        push_sentence(&mut out, &format!("Reason of the last change: {reason}."));
+        out.push_sentence(format!("Reason of the last change: {reason}."));
     }
-    out
 }
 
-/// The rule that includes the process, and its terms.
-fn rule(process: &ProcessStatus) -> Option<String> {
-    let name = text_format::clipped(process.rule_name.as_ref()?, 60);
+fn rule_text(process: &ProcessStatus) -> Option<String> {
+    let name = clip_printable(process.rule_name.as_ref()?, 60);
     let terms = &process.terms;
-    let size = |bytes| text_format::bytes(bytes).replace(".0 ", " ");
+    let size = |bytes| format_bytes(bytes).replace(".0 ", " ");
     let mut text = format!("rule \"{name}\": weight {}", terms.weight);
     if let Some(bytes) = terms.max_huge_bytes {
         text += &format!(", at most {} huge", size(bytes));
@@ -228,63 +202,39 @@ fn rule(process: &ProcessStatus) -> Option<String> {
 
 fn region_counts(sample: &SampleStatus) -> String {
     let kinds = [
-        ("huge", sample.huge),
-        ("to be promoted", sample.candidates),
-        ("not accessed", sample.not_accessed),
+        (sample.huge, "huge"),
+        (sample.candidates, "to be promoted"),
+        (sample.not_accessed, "not accessed"),
         (
-            "refused by the kernel and left alone for a while",
             sample.cooling_down,
+            "refused by the kernel and left alone for a while",
         ),
         (
-            "left alone because other processes share their pages",
             sample.shared,
+            "left alone because other processes share their pages",
         ),
         (
-            "split by recovery and left so until they are used",
             sample.recovered,
+            "split by recovery and left so until they are used",
         ),
     ];
     let (age, regions) = (sample.age_s.round(), sample.regions);
     let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
-    let there = kinds.iter().filter(|(_, count)| *count > 0);
-    for (n, (kind, count)) in there.enumerate() {
+    let there = kinds.iter().filter(|(count, _)| *count > 0);
+    for (n, (count, kind)) in there.enumerate() {
         text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
     }
     text + "."
 }
 
-fn push_obstacles(out: &mut String, kept_by: &[String]) {
-    match kept_by {
-        [] => push_sentence(out, "Nothing prevents its promotion."),
-        reasons => {
-            push_sentence(out, "It is not promoted at the moment because:");
-            for reason in reasons {
-                push_item(out, reason);
-            }
-        }
+fn push_obstacles(out: &mut WrappedText, kept_by: &[String]) {
+    out.push_sentence(match kept_by {
+        [] => "Nothing prevents its promotion.",
+        _ => "It is not promoted at the moment because:",
+    });
+    for reason in kept_by {
+        out.push_item(reason);
     }
-}
-
-fn push_latest(out: &mut String, entries: &[JournalEntryView]) {
-    if entries.is_empty() {
-        return;
-    }
-    push_sentence(out, "Latest actions (times since the daemon started):");
-    for entry in entries {
-        let region = entry
-            .region
-            .map_or_else(String::new, |r| format!("{r:#x} "));
-        let at = text_format::duration(entry.at_s);
-        push_item(out, &format!("{at}: {region}{}", entry.text));
-    }
-}
-
-fn push_sentence(out: &mut String, sentence: &str) {
-    text_format::push_wrapped(out, sentence, 0);
-}
-
-fn push_item(out: &mut String, text: &str) {
-    text_format::push_wrapped(out, &format!("- {text}"), 2);
 }
 
 #[cfg(test)]

@@ -4,16 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// A configuration that can't be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     // The source follows where the chain of causes is printed.
     #[error("can't read the configuration {path}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Invalid(#[from] ConfigProblems),
 }
@@ -27,7 +22,7 @@ pub enum ConfigError {
 pub struct ConfigProblems(pub Vec<String>);
 
 /// Line and column of a byte offset in a text, both from 1.
-pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
+pub(super) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
     let line = before.matches('\n').count() + 1;
@@ -35,9 +30,9 @@ pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
 }
 
 /// The line of a text that contains a byte offset, as far as it can be printed.
-pub(super) fn line_of(text: &str, at: usize) -> String {
+pub(super) fn line_text_at(text: &str, at: usize) -> String {
     const LONGEST: usize = 60;
-    let (line, _) = position(text, at);
+    let (line, _) = line_and_column(text, at);
     let line = text.lines().nth(line - 1).unwrap_or_default().trim();
     line.chars().take(LONGEST).collect()
 }
@@ -49,10 +44,10 @@ mod tests {
     #[test]
     fn positions_count_lines_and_characters() {
         let text = "ä = 1\nbc = 2\n";
-        assert_eq!(position(text, 0), (1, 1));
-        assert_eq!(position(text, 3), (1, 3));
-        assert_eq!(position(text, 7), (2, 1));
-        assert_eq!(position(text, 12), (2, 6));
-        assert_eq!(position(text, 999), (3, 1));
+        assert_eq!(line_and_column(text, 0), (1, 1));
+        assert_eq!(line_and_column(text, 3), (1, 3));
+        assert_eq!(line_and_column(text, 7), (2, 1));
+        assert_eq!(line_and_column(text, 12), (2, 6));
+        assert_eq!(line_and_column(text, 999), (3, 1));
     }
 }

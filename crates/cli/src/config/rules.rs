@@ -1,37 +1,27 @@
 //! The rules in the configuration: `[[rule]]`.
 
-use super::section::ConfigTable;
-use super::value::{KeywordValue, MemorySize};
-use hawkeye_policy::{
-    ProcessRules, Profile, QosClass, Rule, RuleAction, RuleConditions, UnmatchedAction,
-};
+use super::config_table::ConfigTable;
+use super::config_value::MemorySize;
+use hawkeye_policy::{ProcessRules, Profile, Rule, RuleAction, RuleConditions, UnmatchedAction};
 use std::collections::HashSet;
 
-impl KeywordValue for QosClass {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("guaranteed", Self::Guaranteed),
-        ("burstable", Self::Burstable),
-        ("besteffort", Self::BestEffort),
-    ];
-}
-
 /// Reads the rules. `usual` holds for a rule without a profile.
-pub(super) fn read(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
+pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
     let mut names = HashSet::new();
-    top.sections("rule", |s| {
-        let name = name(s);
+    top.read_table_array("rule", |s| {
+        let name = read_rule_name(s);
         if !name.is_empty() && !names.insert(name.clone()) {
             s.report_invalid("name", "a name that no earlier rule has");
         }
         Rule {
             name,
-            conditions: s.section("match", conditions),
-            action: action(s, usual),
+            conditions: s.read_table("match", read_rule_conditions),
+            action: read_rule_action(s, usual),
         }
     })
 }
 
-fn name(s: &mut ConfigTable<'_, '_>) -> String {
+fn read_rule_name(s: &mut ConfigTable<'_, '_>) -> String {
     let name = s.optional("name");
     if !s.is_set("name") {
         let why = "is missing: every rule needs a name (`hawkeye status` shows it)";
@@ -40,7 +30,7 @@ fn name(s: &mut ConfigTable<'_, '_>) -> String {
     name.unwrap_or_default()
 }
 
-fn conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
+fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     RuleConditions {
         command: s.optional("command"),
         user: s.optional("user"),
@@ -51,15 +41,7 @@ fn conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     }
 }
 
-/// Terms of a managed process, which a rule may set.
-const TERMS: [(&str, &str); 4] = [
-    (ProcessRules::WEIGHT, "weight"),
-    (ProcessRules::MIN_GAIN, "min_gain_percent"),
-    (ProcessRules::MAX_HUGE, "max_huge"),
-    (ProcessRules::WARM, "warm"),
-];
-
-fn action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
+fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.or_default("action", UnmatchedAction::Include);
     let terms = ProcessRules {
@@ -76,16 +58,15 @@ fn action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
             ..terms
         },
     };
-    let terms = s.unwrap_setting(terms.check(), &TERMS).unwrap_or_default();
+    let terms = s.value_or_report(terms.check()).unwrap_or_default();
     if effect == UnmatchedAction::Include {
         return RuleAction::Include(terms);
     }
-    for key in TERMS.map(|(_, key)| key).into_iter().chain(["profile"]) {
+    let why = "has no effect in a rule with action = \"exclude\"; remove it";
+    let terms = ["weight", "min_gain_percent", "max_huge", "warm", "profile"];
+    for key in terms {
         if s.is_set(key) {
-            s.report_problem(
-                key,
-                "has no effect in a rule with action = \"exclude\"; remove it".into(),
-            );
+            s.report_problem(key, why.into());
         }
     }
     RuleAction::Exclude

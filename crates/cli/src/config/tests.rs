@@ -31,7 +31,7 @@ fn an_empty_file_and_the_sample_file_give_the_defaults() {
 #[test]
 fn the_sample_file_has_every_key_and_valid_examples() {
     let text = sample_with_all();
-    let (config, keys, verdict) = section::parse_config_text("sample", &text, read);
+    let (config, keys, verdict) = config_table::parse_config_text("sample", &text, read_config);
     assert_eq!(verdict, Ok(()));
     assert!(config.rules.get(0).is_some() && config.rules.get(1).is_none());
     assert!(config.metrics.is_some() && config.journal.is_some());

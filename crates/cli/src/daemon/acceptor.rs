@@ -8,14 +8,11 @@ use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use std::io;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its user and group; `None` where the socket does not report them.
@@ -23,7 +20,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its user, if that is known.
     pub fn uid(self) -> Option<u32> {
         self.credentials.map(|credentials| credentials.uid)
     }
@@ -35,79 +31,48 @@ impl Peer {
     }
 }
 
-/// A socket that accepts clients.
-pub trait Listener: AsFd + Send + Sync + 'static {
-    /// A connection.
-    type Stream: AsFd + Send + 'static;
-
-    /// Waits for the next client.
-    fn accept_client(&self) -> io::Result<(Self::Stream, Peer)>;
-}
-
-impl Listener for UnixListener {
-    type Stream = UnixStream;
-
-    fn accept_client(&self) -> io::Result<(UnixStream, Peer)> {
-        let (stream, _) = self.accept()?;
-        let credentials = ClientCredentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
-        let credentials = Some(credentials);
-        Ok((stream, Peer { credentials }))
-    }
-}
-
-impl Listener for TcpListener {
-    type Stream = TcpStream;
-
-    fn accept_client(&self) -> io::Result<(TcpStream, Peer)> {
-        let (stream, _) = self.accept()?;
-        Ok((stream, Peer { credentials: None }))
-    }
-}
-
 /// Serves clients until it is dropped.
-pub struct Acceptor<L: Listener> {
-    listener: Arc<L>,
+pub struct Acceptor {
+    /// A second descriptor of the listening socket.
+    listener: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<L: Listener> Acceptor<L> {
+impl Acceptor {
     /// Serves each client in a thread of its own. At the limit it disconnects an idle client or
-    /// refuses the new one.
-    pub fn open(
+    /// refuses the new one. `accept` waits for the next client of `listener`.
+    pub fn start<L: AsFd + Send + 'static, S: AsFd + Send + 'static>(
         listener: L,
-        serve: impl Fn(L::Stream, Peer, &ConnectionPermit) + Send + Sync + 'static,
+        accept: fn(&L) -> io::Result<(S, Peer)>,
+        serve: impl Fn(S, Peer, &ConnectionPermit) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let listener = Arc::new(listener);
-        let thread = thread::Builder::new()
-            .name("hawkeye-accept".into())
-            .spawn({
-                let listener = Arc::clone(&listener);
-                move || accept_loop(&*listener, &Arc::new(serve))
-            })?;
+        let second = listener.as_fd().try_clone_to_owned()?;
+        let thread = thread::Builder::new().name("hawkeye-accept".into());
+        let thread = thread.spawn(move || accept_loop(|| accept(&listener), &Arc::new(serve)))?;
         Ok(Self {
-            listener,
+            listener: second,
             thread: Some(thread),
         })
     }
 }
 
-impl<L: Listener> Drop for Acceptor<L> {
+impl Drop for Acceptor {
     fn drop(&mut self) {
         // Ends the accept call in which the thread waits.
-        let _ = shutdown(self.listener.as_fd().as_raw_fd(), Shutdown::Both);
+        let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn accept_loop<L: Listener>(
-    listener: &L,
-    serve: &Arc<impl Fn(L::Stream, Peer, &ConnectionPermit) + Send + Sync + 'static>,
+fn accept_loop<S: AsFd + Send + 'static>(
+    accept: impl Fn() -> io::Result<(S, Peer)>,
+    serve: &Arc<impl Fn(S, Peer, &ConnectionPermit) + Send + Sync + 'static>,
 ) {
     let connections = Arc::new(Connections::default());
     loop {
-        let (stream, peer) = match listener.accept_client() {
+        let (stream, peer) = match accept() {
             Ok(client) => client,
             // The socket was shut down.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,

@@ -1,6 +1,6 @@
 //! Sends requests to the daemon.
 
-use super::deadline::DeadlineStream;
+use super::deadline_stream::DeadlineStream;
 use super::protocol::{self, DaemonRequest, MOST_REPLY_BYTES, Reply};
 use anyhow::{Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -27,9 +27,8 @@ pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<Reply> {
     let mut line = Vec::new();
     // A daemon that refuses at once may already have closed the connection. Its reply still counts.
     let sent = stream.write_all(&protocol::encode_line(&request)?);
-    let read = BufReader::new(stream)
-        .take(MOST_REPLY_BYTES)
-        .read_until(b'\n', &mut line);
+    let mut reply = BufReader::new(stream).take(MOST_REPLY_BYTES);
+    let read = reply.read_until(b'\n', &mut line);
     if line.is_empty() {
         use ErrorKind::{BrokenPipe, ConnectionReset};
         match sent.and(read) {

@@ -1,10 +1,10 @@
 //! Just enough HTTP for a scraper: `GET /metrics`, one request per connection.
 //!
-//! A server library would replace one short function. What matters here is a limit on what clients
-//! cost the daemon. Those limits ([`Acceptor`], [`DeadlineStream`]) are the same as for the socket.
+//! A server library would replace one short function, but not the limits on what clients cost the
+//! daemon ([`Acceptor`], [`DeadlineStream`]), which are those of the socket.
 
-use super::acceptor::{Acceptor, ConnectionPermit};
-use super::deadline::DeadlineStream;
+use super::acceptor::{Acceptor, ConnectionPermit, Peer};
+use super::deadline_stream::DeadlineStream;
 use super::prometheus;
 use super::protocol::{DaemonRequest, Reply};
 use super::request_channel::RequestSender;
@@ -19,15 +19,11 @@ use std::time::{Duration, Instant};
 const CLIENT_TIME: Duration = Duration::from_secs(5);
 /// Longest head of a request, in bytes.
 const MOST_HEAD_BYTES: u64 = 8192;
-/// Time for which an answer is reused. The manager updates its figures once a second, and should
-/// not count for every scraper.
+/// Time for which an answer is reused: the manager should not count for every scraper.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The metrics' port; closed when dropped.
-pub type MetricsServer = Acceptor<TcpListener>;
-
-/// Serves metrics at a loopback address.
-pub fn serve_metrics(address: SocketAddr, caller: RequestSender) -> Result<MetricsServer> {
+/// Serves metrics at a loopback address until the result is dropped.
+pub fn start_metrics_server(address: SocketAddr, requests: RequestSender) -> Result<Acceptor> {
     if !address.ip().is_loopback() {
         bail!(
             "can't serve metrics at {address}: it is not a loopback address, and metrics name every user's programs; use 127.0.0.1:{}",
@@ -37,10 +33,11 @@ pub fn serve_metrics(address: SocketAddr, caller: RequestSender) -> Result<Metri
     let listener = TcpListener::bind(address)
         .with_context(|| format!("can't listen at {address} for metrics"))?;
     let last = Mutex::new(None);
-    let metrics = CachedMetrics { caller, last };
-    let acceptor = Acceptor::open(listener, move |stream, _, permit| {
+    let metrics = CachedMetrics { requests, last };
+    let accept = |listener: &TcpListener| Ok((listener.accept()?.0, Peer { credentials: None }));
+    let acceptor = Acceptor::start(listener, accept, move |stream, _, permit| {
         let stream = DeadlineStream::new(stream, CLIENT_TIME);
-        if let Err(error) = serve(stream, permit, || metrics.cached_text()) {
+        if let Err(error) = serve_metrics_request(stream, permit, || metrics.cached_text()) {
             tracing::debug!("metrics request dropped: {error}");
         }
     });
@@ -48,22 +45,19 @@ pub fn serve_metrics(address: SocketAddr, caller: RequestSender) -> Result<Metri
 }
 
 struct CachedMetrics {
-    caller: RequestSender,
+    requests: RequestSender,
     last: Mutex<Option<(Instant, String)>>,
 }
 
 impl CachedMetrics {
-    /// The metrics, or the reason why there are none.
     fn cached_text(&self) -> Result<String, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, text)) = &*last {
-            if at.elapsed() < FRESH {
-                return Ok(text.clone());
-            }
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Ok(text.clone());
         }
-        let text = match self.caller.request(DaemonRequest::Status) {
+        let text = match self.requests.send_and_wait(DaemonRequest::Status) {
             Reply::Status(status) => {
-                prometheus::render(*status).map_err(|error| error.to_string())?
+                prometheus::render_metrics(*status).map_err(|error| error.to_string())?
             }
             Reply::Refused { why } => return Err(why),
             _ => return Err("the manager sent an unexpected reply".to_owned()),
@@ -73,38 +67,33 @@ impl CachedMetrics {
     }
 }
 
-fn serve<S: AsFd + Read + Write>(
+fn serve_metrics_request<S: AsFd + Read + Write>(
     stream: DeadlineStream<S>,
     permit: &ConnectionPermit,
     metrics: impl FnOnce() -> Result<String, String>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let Some(request_line) = read_head(&mut stream)? else {
+    let request_line = read_request_line(&mut stream)?;
+    let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else {
         return Ok(());
     };
-    if !permit.begin_answer() {
-        return Ok(());
-    }
     let mut words = request_line.split_whitespace();
     let path = match (words.next(), words.next(), words.next()) {
-        (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => Some(path),
+        // A query string has no effect.
+        (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => {
+            path.split('?').next()
+        }
         _ => None,
     };
-    // A query string has no effect.
-    let path = path.map(|path| path.split('?').next().unwrap_or_default());
-    let plain = "text/plain; charset=utf-8";
-    let supported = "bad request: only GET /metrics is supported\n";
-    let (status, kind, body) = match path {
-        Some("/metrics") => match metrics() {
-            Ok(text) => ("200 OK", prometheus::CONTENT_TYPE, text),
-            Err(why) => ("503 Service Unavailable", plain, format!("{why}\n")),
-        },
-        Some(_) => (
-            "404 Not Found",
-            plain,
-            "not found: only /metrics is served\n".into(),
-        ),
-        None => ("400 Bad Request", plain, supported.into()),
+    let bad = "bad request: only GET /metrics is supported";
+    let text = match path {
+        Some("/metrics") => metrics().map_err(|why| ("503 Service Unavailable", why)),
+        Some(_) => Err(("404 Not Found", "not found: only /metrics is served".into())),
+        None => Err(("400 Bad Request", bad.into())),
+    };
+    let (status, kind, body) = match text {
+        Ok(text) => ("200 OK", prometheus::CONTENT_TYPE, text),
+        Err((status, why)) => (status, "text/plain; charset=utf-8", format!("{why}\n")),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -112,14 +101,13 @@ fn serve<S: AsFd + Read + Write>(
     );
     permit.end_answer();
     let stream = stream.get_mut();
-    stream.extend(CLIENT_TIME);
+    stream.restart_limit(CLIENT_TIME);
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
 }
 
-/// Reads up to the empty line after the headers. Returns the first line; `None` for a client that
-/// sends nothing.
-fn read_head(stream: &mut impl BufRead) -> io::Result<Option<String>> {
+/// Reads up to the end of the headers. Returns the first line; `None` if nothing is sent.
+fn read_request_line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut head = stream.take(MOST_HEAD_BYTES);
     let mut first = None;
     loop {
@@ -136,14 +124,15 @@ fn read_head(stream: &mut impl BufRead) -> io::Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::deadline::tests::exchange;
+    use super::super::deadline_stream::tests::exchange;
     use super::*;
 
     /// The answer to a client that sends these bytes.
     fn answer(request: &[u8], metrics: Result<String, String>) -> String {
         let answer = exchange(request, true, |server| {
             let stream = DeadlineStream::new(server, CLIENT_TIME);
-            let _ = serve(stream, &ConnectionPermit::unlimited_permit(), || metrics);
+            let _ =
+                serve_metrics_request(stream, &ConnectionPermit::unlimited_permit(), || metrics);
         });
         String::from_utf8(answer).expect("the answer is UTF-8")
     }
@@ -186,12 +175,13 @@ mod tests {
 
     #[test]
     fn idle_connections_cannot_lock_out_a_scraper() {
-        let (caller, calls) = super::super::request_channel::channel(std::sync::Arc::new(|| {}));
+        let (requests, calls) =
+            super::super::request_channel::request_channel(std::sync::Arc::new(|| {}));
         // Without a manager the client gets an error, not silence.
         drop(calls);
         let address = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
         let address = address.expect("a free port");
-        let _server = serve_metrics(address, caller).expect("the server starts");
+        let _server = start_metrics_server(address, requests).expect("the server starts");
         let connect = || std::net::TcpStream::connect(address).expect("the connection succeeds");
         let idle: Vec<_> = (0..64).map(|_| connect()).collect();
         let mut scraper = connect();
@@ -206,14 +196,15 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_are_served() {
-        let (caller, _calls) = super::super::request_channel::channel(std::sync::Arc::new(|| {}));
+        let (requests, _calls) =
+            super::super::request_channel::request_channel(std::sync::Arc::new(|| {}));
         for address in ["0.0.0.0:0", "192.0.2.1:9500", "[::]:0"] {
             let address = address.parse().expect("a valid address");
-            let error = serve_metrics(address, caller.clone()).err();
+            let error = start_metrics_server(address, requests.clone()).err();
             let said = error.map(|e| e.to_string()).unwrap_or_default();
             assert!(said.contains("not a loopback address"), "{said}");
         }
         let loopback = "127.0.0.1:0".parse().expect("a valid address");
-        assert!(serve_metrics(loopback, caller).is_ok());
+        assert!(start_metrics_server(loopback, requests).is_ok());
     }
 }

@@ -21,22 +21,21 @@ pub struct JournalLines {
 
 /// An entry with the time of day, so that it can be compared with other logs.
 #[derive(Serialize)]
-struct JournalLine<T> {
+struct TimedLine<T> {
     time_unix_s: f64,
     #[serde(flatten)]
     what: T,
 }
 
-/// Stands for entries that could not be written.
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "lost")]
 struct LostEntries {
     entries: u64,
 }
 
-fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
+fn push_json_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let line = JournalLine {
+    let line = TimedLine {
         time_unix_s: since.unwrap_or_default().as_secs_f64(),
         what,
     };
@@ -55,7 +54,7 @@ impl JournalLines {
             clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
         };
         for entry in journal.entries_after(seen) {
-            match push_line(&mut lines.text, time(entry), entry) {
+            match push_json_line(&mut lines.text, time(entry), entry) {
                 Ok(()) => lines.entries += 1,
                 // No entry has such content; one that had would be missing.
                 Err(error) => tracing::debug!("journal entry not writable as JSON: {error}"),
@@ -67,8 +66,7 @@ impl JournalLines {
     }
 }
 
-/// A file to which lines are appended. At its size limit it is renamed to `FILE.1`, which replaces
-/// the previous one.
+/// A file of lines. At its size limit it is renamed to `FILE.1`, which it replaces.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
@@ -88,7 +86,6 @@ struct OpenJournal {
 }
 
 impl JournalFile {
-    /// A file at `path` of at most `most_bytes`. It is opened at the first write.
     pub fn new(path: &Path, most_bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
@@ -104,28 +101,23 @@ impl JournalFile {
     /// They could not be written. None of them is in the file, and they count as lost.
     pub fn append(&mut self, lines: &JournalLines) -> io::Result<()> {
         let mut text = Vec::new();
-        let lost = self.lost + lines.missed;
-        let written = (|| {
-            if lost > 0 {
-                push_line(&mut text, SystemTime::now(), LostEntries { entries: lost })?;
-            }
-            text.extend_from_slice(&lines.text);
-            self.write(&text)
-        })();
-        self.lost = match written {
-            Ok(()) => 0,
-            Err(_) => lost + lines.entries,
-        };
-        written
+        let entries = self.lost + lines.missed;
+        // Holds if anything below fails.
+        self.lost = entries + lines.entries;
+        if entries > 0 {
+            push_json_line(&mut text, SystemTime::now(), LostEntries { entries })?;
+        }
+        text.extend_from_slice(&lines.text);
+        self.append_or_truncate(&text)?;
+        self.lost = 0;
+        Ok(())
     }
 
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+    fn append_or_truncate(&mut self, text: &[u8]) -> io::Result<()> {
         let most_bytes = self.most_bytes;
         let mut open = self.reopen_if_moved()?;
-        if open
-            .bytes
-            .is_some_and(|bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes)
-        {
+        let full = |bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes;
+        if open.bytes.is_some_and(full) {
             fs::rename(&self.path, rotated_path(&self.path))?;
             open = self.reopen_if_moved()?;
         }
@@ -146,16 +138,13 @@ impl JournalFile {
         let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
         let same = |open: &OpenJournal| there.as_ref().is_ok_and(|id| *id == open.id);
         let still_open = self.open.take().filter(same);
-        let open = match still_open {
-            Some(open) => open,
-            None => OpenJournal::at(&self.path)?,
-        };
-        Ok(self.open.insert(open))
+        let open_again = || OpenJournal::open_if_trusted(&self.path);
+        Ok(self.open.insert(still_open.map_or_else(open_again, Ok)?))
     }
 }
 
 impl OpenJournal {
-    fn at(path: &Path) -> io::Result<Self> {
+    fn open_if_trusted(path: &Path) -> io::Result<Self> {
         // Through a link that another user owns, root would write into any file.
         if let Ok(link) = fs::symlink_metadata(path) {
             check_owner(&link)?;

@@ -1,24 +1,25 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
 use super::protocol::{DaemonStatus, PrefaultStatus, PrezeroingStatus};
-use crate::view::{GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus, ReserveStatus};
+use crate::view::{
+    BudgetWaitStatus, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus, ReserveStatus,
+};
 use hawkeye_manager::JournalTotals;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// Content type of the answer to a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Processes (the largest) and cgroups that have series of their own. Each series costs the scraper
 /// memory, and those of a process are useless once it has ended.
 const MOST_LABELLED: usize = 64;
 
-pub fn render(status: DaemonStatus) -> Result<String, fmt::Error> {
+pub fn render_metrics(status: DaemonStatus) -> Result<String, fmt::Error> {
     // A new registry for each scrape, so that ended processes have no series.
     let mut registry = Registry::with_prefix("hawkeye");
     registry.register_collector(Box::new(StatusCollector(status)));
@@ -39,7 +40,10 @@ impl Collector for StatusCollector {
             ..
         } = &self.0;
         let labels = [("version", &*manager.version), ("policy", &*manager.policy)];
-        out.info("manager", "Version and policy of the daemon.", &labels)?;
+        let help = "Version and policy of the daemon.";
+        let encoder = &mut out.0;
+        let info = encoder.encode_descriptor("manager", help, None, MetricType::Info);
+        info?.encode_info(&labels)?;
         encode_manager(out, manager, *slow_calls)?;
         encode_totals(out, &manager.totals)?;
         encode_reserve(out, &manager.reserve)?;
@@ -54,30 +58,41 @@ impl Collector for StatusCollector {
         }
         if let Some(journal) = &self.0.journal {
             let help = "Journal entries that could not be written to the journal's file.";
-            out.counter("journal_lost_entries", help, journal.lost_entries)?;
+            let lost = ConstCounter::new(journal.lost_entries);
+            out.encode_metric("journal_lost_entries", help, lost)?;
         }
         let most = manager.processes.len().min(MOST_LABELLED);
         encode_processes(out, &manager.processes[..most])
     }
 }
 
-/// Writes metrics, each with its kind, name with unit, value and help.
+/// Writes metrics, each with its kind, name with unit, value and help. A plural kind has a series
+/// for each pair of labels and value.
 macro_rules! write_metrics {
-    ($out:expr, $($kind:ident $name:literal = $value:expr, $help:literal;)*) => {{
-        $($out.$kind($name, $help, $value)?;)*
+    ($out:ident, $($kind:ident $name:literal = $value:expr, $help:literal;)*) => {{
+        $(write_metrics!(@ $kind $out, $name, $help, $value)?;)*
         Ok(())
     }};
+    (@ gauge $out:ident, $name:expr, $help:expr, $value:expr) => {
+        $out.encode_metric($name, $help, ConstGauge::new($value))
+    };
+    (@ gauge_if_known $out:ident, $name:expr, $help:expr, $value:expr) => {
+        $value.map_or(Ok(()), |value| $out.encode_metric($name, $help, ConstGauge::new(value)))
+    };
+    (@ counter $out:ident, $name:expr, $help:expr, $value:expr) => {
+        $out.encode_metric($name, $help, ConstCounter::new($value))
+    };
+    (@ gauges $out:ident, $name:expr, $help:expr, $rows:expr) => {
+        $out.encode_family($name, $help, $rows.map(|(labels, value)| (labels, ConstGauge::new(value))))
+    };
+    (@ counters $out:ident, $name:expr, $help:expr, $rows:expr) => {
+        $out.encode_family($name, $help, $rows.map(|(labels, value)| (labels, ConstCounter::new(value))))
+    };
 }
 
-fn encode_manager(
-    out: &mut MetricEncoder<'_>,
-    status: &ManagerStatus,
-    slow_calls: u64,
-) -> fmt::Result {
-    let waits = status.budget_waits.iter();
-    let waits: Vec<_> = waits
-        .map(|wait| (wait.work.to_string(), wait.continues_in_s))
-        .collect();
+fn encode_manager(out: &mut MetricEncoder<'_>, status: &ManagerStatus, slow: u64) -> fmt::Result {
+    let wait = |wait: &BudgetWaitStatus| (wait.work.to_string(), wait.continues_in_s);
+    let waits: Vec<_> = status.budget_waits.iter().map(wait).collect();
     let waits = waits.iter().map(|(work, s)| ([("work", &**work)], *s));
     write_metrics! { out,
         gauge "uptime_seconds" = status.uptime_s,
@@ -96,7 +111,7 @@ fn encode_manager(
             "CPU time of the manager over the last minute, as a share of one core.";
         gauge "longest_call_seconds" = status.longest_call_ms / 1e3,
             "Longest call into another process since the start; that process cannot map memory during a call.";
-        counter "slow_calls" = slow_calls,
+        counter "slow_calls" = slow,
             "Calls into other processes that took longer than 30 ms.";
     }
 }
@@ -201,11 +216,8 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
     let all = || {
         processes.iter().zip(&pids).map(|(process, pid)| {
             let cgroup = process.cgroup.as_deref().unwrap_or_default();
-            let labels = [
-                ("pid", &**pid),
-                ("name", &*process.name),
-                ("cgroup", cgroup),
-            ];
+            let name = &*process.name;
+            let labels = [("pid", &**pid), ("name", name), ("cgroup", cgroup)];
             (labels, process)
         })
     };
@@ -229,77 +241,35 @@ fn bool_value(so: bool) -> f64 {
 }
 
 /// A name without its unit, and the unit. The encoder appends the unit again.
-fn unit_of(name: &str) -> (&str, Option<Unit>) {
+fn split_unit(name: &str) -> (&str, Option<Unit>) {
     let units = [Unit::Seconds, Unit::Bytes, Unit::Other("ratio".to_owned())];
     let stem = |unit: &Unit| name.strip_suffix(unit.as_str())?.strip_suffix('_');
-    let known = units
-        .into_iter()
-        .find_map(|unit| Some((stem(&unit)?, Some(unit))));
-    known.unwrap_or((name, None))
+    let known = |unit| Some((stem(&unit)?, Some(unit)));
+    units.into_iter().find_map(known).unwrap_or((name, None))
 }
-
-/// Labels of a series, and its value.
-type MetricRow<'l, const N: usize, V> = ([(&'l str, &'l str); N], V);
 
 struct MetricEncoder<'a>(DescriptorEncoder<'a>);
 
 impl MetricEncoder<'_> {
-    fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Info)?
-            .encode_info(&labels)
-    }
-
     fn encode_metric(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
-        let ((name, unit), kind) = (unit_of(name), metric.metric_type());
+        let ((name, unit), kind) = (split_unit(name), metric.metric_type());
         metric.encode(self.0.encode_descriptor(name, help, unit.as_ref(), kind)?)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.encode_metric(name, help, ConstGauge::new(value))
-    }
-
-    fn gauge_if_known(&mut self, name: &str, help: &str, value: Option<f64>) -> fmt::Result {
-        value.map_or(Ok(()), |value| self.gauge(name, help, value))
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.encode_metric(name, help, ConstCounter::new(value))
-    }
-
-    fn family<'l, const N: usize, M: EncodeMetric>(
+    fn encode_family<'l, const N: usize, M: EncodeMetric + TypedMetric>(
         &mut self,
         name: &str,
         help: &str,
-        kind: MetricType,
-        rows: impl Iterator<Item = MetricRow<'l, N, M>>,
+        rows: impl Iterator<Item = ([(&'l str, &'l str); N], M)>,
     ) -> fmt::Result {
-        let (name, unit) = unit_of(name);
-        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        let (name, unit) = split_unit(name);
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, unit.as_ref(), M::TYPE)?;
         for (labels, metric) in rows {
             metric.encode(family.encode_family(&labels)?)?;
         }
         Ok(())
-    }
-
-    fn gauges<'l, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl Iterator<Item = MetricRow<'l, N, f64>>,
-    ) -> fmt::Result {
-        let rows = rows.map(|(labels, value)| (labels, ConstGauge::new(value)));
-        self.family(name, help, MetricType::Gauge, rows)
-    }
-
-    fn counters<'l, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl Iterator<Item = MetricRow<'l, N, u64>>,
-    ) -> fmt::Result {
-        let rows = rows.map(|(labels, value)| (labels, ConstCounter::new(value)));
-        self.family(name, help, MetricType::Counter, rows)
     }
 }
 

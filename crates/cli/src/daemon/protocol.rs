@@ -25,13 +25,10 @@ pub enum DaemonRequest {
     Why {
         pid: u32,
         /// Any address in the region.
-        #[serde(default)]
         address: Option<u64>,
     },
-    /// The address space of a process.
     Strip {
         pid: u32,
-        /// Number of columns at most.
         columns: u16,
     },
     Pause,
@@ -56,11 +53,9 @@ pub enum Reply {
     Strip(AddressStrip),
     /// To a request that changes something.
     Done {
-        /// Whether anything has changed.
         changed: bool,
     },
     Refused {
-        /// The reason, as a sentence.
         why: String,
     },
 }
@@ -69,6 +64,10 @@ impl Reply {
     pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
+
+    pub fn done(changed: bool) -> Self {
+        Self::Done { changed }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,25 +75,19 @@ pub struct DaemonStatus {
     #[serde(flatten)]
     pub manager: ManagerStatus,
     /// Process id of the daemon; `None`: an older daemon.
-    #[serde(default)]
     pub pid: Option<u32>,
     /// The configuration file in force; `None`: there is none.
-    #[serde(default)]
     pub config_file: Option<PathBuf>,
     /// State of prefault; `None` where nothing is prefaulted.
     pub fill: Option<PrefaultStatus>,
     /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
-    #[serde(default)]
     pub prezeroing: Option<PrezeroingStatus>,
-    /// Pages by size in managed processes; `None` where no program gets sizes other than 4 KiB and
-    /// 2 MiB.
-    #[serde(default)]
+    /// Pages by size in managed processes; `None` where all have 4 KiB or 2 MiB.
     pub page_sizes: Option<ObservedSizes>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
     pub slow_calls: u64,
     pub metrics: Option<SocketAddr>,
-    /// State of the journal's file.
     pub journal: Option<JournalStatus>,
 }
 
@@ -111,13 +104,11 @@ pub struct PrefaultStatus {
     pub longest_ms: f64,
 }
 
-/// State of the kernel's own zeroing of free memory. Pages are base pages, counted since the
-/// machine was started.
+/// The kernel's zeroing of free memory. Base pages, counted since the machine was started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrezeroingStatus {
     /// Whether a module zeroes memory.
     pub active: bool,
-    /// Pages zeroed in advance.
     pub zeroed_pages: u64,
     /// Zeroed pages handed out to allocations that needed zeros.
     pub served_pages: u64,

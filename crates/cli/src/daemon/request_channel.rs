@@ -9,19 +9,16 @@ use std::time::{Duration, Instant};
 const MOST_WAITING: usize = 32;
 /// Requests answered between two steps at most, because managing has priority.
 const MOST_AT_ONCE: usize = 8;
-/// Time in which the manager must answer. A step lasts some tens of milliseconds, but reading a
-/// large process may take longer.
+/// Time in which the manager must answer. Reading a large process takes long.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A request for the status waits at most this long if a recent status can answer it instead. With
 /// thousands of processes some steps last longer.
 const STATUS_PATIENCE: Duration = Duration::from_millis(50);
-/// Age up to which a status is recent.
-const RECENT: Duration = Duration::from_secs(5);
+const RECENT_STATUS_AGE: Duration = Duration::from_secs(5);
 
 /// Ends the manager's wait, so that it answers.
 pub type WakeCallback = Arc<dyn Fn() + Send + Sync>;
 
-/// The last status that was sent, and its time.
 type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
 
 struct PendingRequest {
@@ -45,9 +42,9 @@ pub struct RequestReceiver {
     last: LastStatus,
 }
 
-pub fn channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
+pub fn request_channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
     let (calls, waiting) = sync_channel(MOST_WAITING);
-    let caller = RequestSender {
+    let requests = RequestSender {
         calls,
         wake: Arc::clone(&wake),
         patience: PATIENCE,
@@ -56,52 +53,45 @@ pub fn channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
     let calls = RequestReceiver {
         waiting,
         wake,
-        last: Arc::clone(&caller.last),
+        last: Arc::clone(&requests.last),
     };
-    (caller, calls)
+    (requests, calls)
 }
 
 impl RequestSender {
-    pub fn request(&self, request: DaemonRequest) -> Reply {
+    pub fn send_and_wait(&self, request: DaemonRequest) -> Reply {
         let (answer, answered) = sync_channel(1);
-        match self.calls.try_send(PendingRequest { request, answer }) {
-            Ok(()) => (self.wake)(),
-            Err(TrySendError::Full(_)) => {
-                return Reply::refused(
-                    "too many requests are waiting for an answer; try again later",
-                );
-            }
-            Err(TrySendError::Disconnected(_)) => {
-                return Reply::refused("the daemon is shutting down");
-            }
+        if let Err(error) = self.calls.try_send(PendingRequest { request, answer }) {
+            let waiting = "too many requests are waiting for an answer; try again later";
+            return Reply::refused(match error {
+                TrySendError::Full(_) => waiting,
+                TrySendError::Disconnected(_) => "the daemon is shutting down",
+            });
         }
+        (self.wake)();
         if request == DaemonRequest::Status {
-            let recent = || Some(Reply::Status(self.recent_status()?));
-            let soon = answered
-                .recv_timeout(STATUS_PATIENCE.min(self.patience))
-                .ok();
-            if let Some(reply) = soon.or_else(recent) {
+            let soon = answered.recv_timeout(STATUS_PATIENCE.min(self.patience));
+            let recent = || self.recent_status().map(Reply::Status);
+            if let Some(reply) = soon.ok().or_else(recent) {
                 return reply;
             }
         }
-        answered.recv_timeout(self.patience).unwrap_or_else(|_| {
-            Reply::refused(format!(
-                "the manager did not answer within {} s: it is busy or shutting down; try again",
-                self.patience.as_secs()
-            ))
-        })
+        let s = self.patience.as_secs();
+        let late = format!("the manager did not answer within {s} s");
+        let answer = answered.recv_timeout(self.patience);
+        let busy = format!("{late}: it is busy or shutting down; try again");
+        answer.unwrap_or_else(|_| Reply::refused(busy))
     }
 
     fn recent_status(&self) -> Option<Box<DaemonStatus>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, status) = last.as_ref()?;
-        (at.elapsed() < RECENT).then(|| status.clone())
+        (at.elapsed() < RECENT_STATUS_AGE).then(|| status.clone())
     }
 }
 
 impl RequestReceiver {
-    /// Answers waiting requests. Their number per call is limited for the sake of managing; if more
-    /// wait, the manager is woken again.
+    /// Answers some waiting requests; for more it wakes the manager. Managing has priority.
     pub fn answer_pending(&self, mut answer: impl FnMut(DaemonRequest) -> Reply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
@@ -114,7 +104,7 @@ impl RequestReceiver {
                 *last = None;
             }
             drop(last);
-            // The caller may have given up.
+            // The client may have given up.
             let _ = call.answer.try_send(reply);
             answered += 1;
         }
@@ -128,10 +118,10 @@ impl RequestReceiver {
 mod tests {
     use super::*;
 
-    fn quick(caller: &RequestSender) -> RequestSender {
+    fn quick(requests: &RequestSender) -> RequestSender {
         RequestSender {
             patience: Duration::from_millis(50),
-            ..caller.clone()
+            ..requests.clone()
         }
     }
 
@@ -144,33 +134,33 @@ mod tests {
 
     #[test]
     fn a_request_to_a_manager_that_does_not_answer_times_out() {
-        let (caller, calls) = channel(Arc::new(|| {}));
-        let caller = quick(&caller);
-        assert!(why(caller.request(DaemonRequest::Status)).contains("did not answer"));
+        let (requests, calls) = request_channel(Arc::new(|| {}));
+        let requests = quick(&requests);
+        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
         for _ in 1..MOST_WAITING {
-            assert!(why(caller.request(DaemonRequest::Status)).contains("did not answer"));
+            assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
         }
-        assert!(why(caller.request(DaemonRequest::Status)).contains("too many"));
+        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("too many"));
         // Late answers are dropped and make room for other requests.
         calls.answer_pending(|_| Reply::Done { changed: false });
-        assert!(why(caller.request(DaemonRequest::Status)).contains("did not answer"));
+        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
         drop(calls);
-        assert!(why(caller.request(DaemonRequest::Status)).contains("shutting down"));
+        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("shutting down"));
     }
 
     #[test]
     fn a_status_request_during_a_long_step_gets_the_last_status() {
-        let (caller, calls) = channel(Arc::new(|| {}));
-        let quick = quick(&caller);
-        assert!(why(quick.request(DaemonRequest::Status)).contains("did not answer"));
+        let (requests, calls) = request_channel(Arc::new(|| {}));
+        let quick = quick(&requests);
+        assert!(why(quick.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
         let sent = DaemonStatus::default();
         calls.answer_pending(|_| Reply::Status(Box::new(sent.clone())));
         // The manager does not answer, so the last status does.
-        let reply = caller.request(DaemonRequest::Status);
+        let reply = requests.send_and_wait(DaemonRequest::Status);
         assert_eq!(reply, Reply::Status(Box::new(sent)));
-        assert!(why(quick.request(DaemonRequest::Pause)).contains("did not answer"));
+        assert!(why(quick.send_and_wait(DaemonRequest::Pause)).contains("did not answer"));
         // A status from before the pause must not be sent after it.
         calls.answer_pending(|_| Reply::Done { changed: true });
-        assert!(why(quick.request(DaemonRequest::Status)).contains("did not answer"));
+        assert!(why(quick.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
     }
 }

@@ -1,14 +1,16 @@
 //! The socket of `hawkeye status` and other clients. Every user may ask; root may change things.
 
 use super::acceptor::{Acceptor, ConnectionPermit, Peer};
-use super::deadline::DeadlineStream;
+use super::deadline_stream::DeadlineStream;
 use super::protocol::{self, DaemonRequest, MOST_REQUEST_BYTES, Reply};
 use super::request_channel::RequestSender;
 use anyhow::{Context, Result, bail};
+use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use hawkeye_policy::{Rate, TokenBucket};
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Time limit of a client for its request, and again for reading the reply.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// Looks per second that all users except root may cause together; a look reads the state of one
-/// thing. Each costs the manager time.
+/// Looks per second that all users except root may cause together. A look reads the state of one
+/// thing, which costs the manager time.
 const OTHERS_PER_S: f64 = 40.0;
 /// The same for each of these users.
 const USER_PER_S: f64 = 20.0;
@@ -30,23 +32,23 @@ const WHOLE_PROCESS: u32 = 2;
 /// The socket's server; it removes the socket when dropped.
 pub struct SocketServer {
     path: PathBuf,
-    _door: Acceptor<UnixListener>,
+    _acceptor: Acceptor,
 }
 
 impl SocketServer {
     /// Listens at `path`, and replaces the socket of a daemon that has ended.
-    pub fn start(path: &Path, caller: RequestSender) -> Result<Self> {
-        let listener = bind(path)?;
-        let handler = RequestHandler::new(caller)?;
-        let acceptor = Acceptor::open(listener, move |stream, peer, permit| {
+    pub fn start(path: &Path, requests: RequestSender) -> Result<Self> {
+        let listener = bind_for_all_users(path)?;
+        let handler = RequestHandler::new(requests)?;
+        let acceptor = Acceptor::start(listener, accept_with_peer, move |stream, peer, permit| {
             let stream = DeadlineStream::new(stream, CLIENT_TIME);
-            if let Err(error) = handler.serve(stream, peer, permit) {
+            if let Err(error) = handler.serve_client(stream, peer, permit) {
                 tracing::debug!("client request dropped: {error}");
             }
         });
         Ok(Self {
             path: path.to_owned(),
-            _door: acceptor.context("can't start the thread for the socket")?,
+            _acceptor: acceptor.context("can't start the thread for the socket")?,
         })
     }
 }
@@ -58,7 +60,7 @@ impl Drop for SocketServer {
 }
 
 /// Every user may connect; the server checks the user for each request.
-fn bind(path: &Path) -> Result<UnixListener> {
+fn bind_for_all_users(path: &Path) -> Result<UnixListener> {
     let at = path.display();
     let listening = || format!("can't listen at {at}");
     if let Ok(found) = fs::symlink_metadata(path) {
@@ -75,9 +77,15 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Checks requests, passes them on and answers them.
+fn accept_with_peer(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
+    let (stream, _) = listener.accept()?;
+    let credentials = ClientCredentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
+    let credentials = Some(credentials);
+    Ok((stream, Peer { credentials }))
+}
+
 struct RequestHandler {
-    caller: RequestSender,
+    requests: RequestSender,
     began: Instant,
     others: Mutex<UserRateLimits>,
     may_see_addresses: MaySeeAddresses,
@@ -102,33 +110,30 @@ impl UserRateLimits {
         })
     }
 
-    /// Whether this user may cause `looks` looks now.
     fn take_tokens(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
         if self.users.len() >= MOST_USERS {
             self.users.clear();
         }
-        let rate = self.of_user;
-        let own = self.users.entry(user);
-        let own = own.or_insert_with(|| TokenBucket::one_second(rate));
+        let new = || TokenBucket::one_second(self.of_user);
+        let own = self.users.entry(user).or_insert_with(new);
         // A refused request of one user must not count against the others.
         own.take_tokens_now(now, looks) && self.together.take_tokens_now(now, looks)
     }
 }
 
 impl RequestHandler {
-    fn new(caller: RequestSender) -> Result<Self> {
+    fn new(requests: RequestSender) -> Result<Self> {
         Ok(Self {
-            caller,
+            requests,
             began: Instant::now(),
             others: Mutex::new(UserRateLimits::new()?),
             may_see_addresses: |peer, pid| {
-                let credentials = peer.credentials;
-                credentials.is_some_and(|credentials| credentials.may_see_addresses(pid))
+                peer.credentials.is_some_and(|it| it.may_see_addresses(pid))
             },
         })
     }
 
-    fn serve(
+    fn serve_client(
         &self,
         stream: DeadlineStream<UnixStream>,
         peer: Peer,
@@ -138,81 +143,67 @@ impl RequestHandler {
         let mut line = Vec::new();
         // One byte more than allowed, to detect a request that is too long.
         let most = MOST_REQUEST_BYTES;
-        let read = stream
-            .by_ref()
-            .take(most + 1)
-            .read_until(b'\n', &mut line)?;
-        if read == 0 || !permit.begin_answer() {
+        let mut start = stream.by_ref().take(most + 1);
+        start.read_until(b'\n', &mut line)?;
+        if line.is_empty() || !permit.begin_answer() {
             return Ok(());
         }
-        let reply = match read as u64 {
-            read if read > most => {
+        let reply = match protocol::decode_line(&line) {
+            _ if line.len() as u64 > most => {
                 Reply::refused(format!("a request may have at most {most} bytes"))
             }
-            _ => match protocol::decode_line(&line) {
-                Ok(request) => self.answer(request, peer),
-                Err(why) => Reply::refused(format!("invalid request: {why}")),
-            },
+            Ok(request) => self.answer_if_permitted(request, peer),
+            Err(why) => Reply::refused(format!("invalid request: {why}")),
         };
         permit.end_answer();
         let stream = stream.get_mut();
-        stream.extend(CLIENT_TIME);
+        stream.restart_limit(CLIENT_TIME);
         stream.write_all(&protocol::encode_line(&reply)?)
     }
 
-    fn answer(&self, request: DaemonRequest, peer: Peer) -> Reply {
+    fn answer_if_permitted(&self, request: DaemonRequest, peer: Peer) -> Reply {
         if peer.is_root() {
-            return self.caller.request(request);
+            return self.requests.send_and_wait(request);
         }
         if request.changes_state() {
             return Reply::refused("only root may change what the daemon does");
         }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if !others.take_tokens(
-            self.began.elapsed(),
-            peer.uid(),
-            rate_limit_tokens_for_request(request),
-        ) {
+        let looks = match request {
+            DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
+            DaemonRequest::Status | DaemonRequest::Pause | DaemonRequest::Resume => 1,
+        };
+        let now = self.began.elapsed();
+        let others = || self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if !others().take_tokens(now, peer.uid(), looks) {
             return Reply::refused("too many requests; try again in a second");
         }
-        drop(others);
         let (DaemonRequest::Why { pid, .. } | DaemonRequest::Strip { pid, .. }) = request else {
-            return self.caller.request(request);
+            return self.requests.send_and_wait(request);
         };
         let may_see = || (self.may_see_addresses)(peer, pid);
         let before = may_see();
         let of_region = matches!(request, DaemonRequest::Why { address, .. } if address.is_some());
         if of_region && !before {
-            // Answering for a region reads the process's mappings. Only clients that may see them
-            // may cause that.
-            return match self
-                .caller
-                .request(DaemonRequest::Why { pid, address: None })
-            {
+            // Answering for a region reads the process's mappings: not for clients that may not.
+            let request = DaemonRequest::Why { pid, address: None };
+            return match self.requests.send_and_wait(request) {
                 Reply::Explanation(why) if why.is_managed() => permission_denied(),
                 other => other,
             };
         }
-        let reply = self.caller.request(request);
+        let reply = self.requests.send_and_wait(request);
         // Meanwhile the process may belong to another user.
         if before && may_see() {
             return reply;
         }
         match reply {
-            Reply::Explanation(answer) => answer
-                .without_addresses()
-                .map_or_else(permission_denied, Reply::Explanation),
+            Reply::Explanation(why) => {
+                let why = why.without_addresses().map(Reply::Explanation);
+                why.unwrap_or_else(permission_denied)
+            }
             Reply::Strip(strip) => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
-    }
-}
-
-/// Cost of the answer, in looks.
-fn rate_limit_tokens_for_request(request: DaemonRequest) -> u32 {
-    match request {
-        DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
-        _ => 1,
     }
 }
 

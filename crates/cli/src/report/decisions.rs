@@ -38,8 +38,7 @@ pub struct RecordedDecision {
 pub struct DecisionMark {
     #[serde(flatten)]
     pub first: RecordedDecision,
-    /// Index into the report's processes, if it concerns one. Process ids are ambiguous, because
-    /// the kernel reuses them.
+    /// Index into the report's processes, if it concerns one. The kernel reuses process ids.
     pub process: Option<usize>,
     /// Row of the map, if it concerns a region of a process with a map.
     pub row: Option<usize>,
@@ -72,7 +71,7 @@ fn without_numbers(reason: &str) -> String {
 }
 
 impl DecisionCollector {
-    pub fn over(length_s: f64) -> Self {
+    pub fn for_length(length_s: f64) -> Self {
         Self {
             length_s: length_s.max(f64::MIN_POSITIVE),
             ..Self::default()
@@ -84,7 +83,11 @@ impl DecisionCollector {
         self.total += 1;
         let key = (row.event.clone(), without_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
-            let kind = self.kinds.entry(key).or_default();
+            let event = row.event.to_string();
+            let kind = self.kinds.entry(key).or_insert(DecisionKind {
+                event,
+                ..DecisionKind::default()
+            });
             kind.count += 1;
             kind.last_reason = row.reason.to_string();
         }
@@ -113,16 +116,10 @@ impl DecisionCollector {
         self.latest.push_back(decision);
     }
 
-    /// The number of decisions, their kinds (most frequent first), the marks and the latest ones.
     /// `processes` are those of the report, in its order.
     pub fn finish(self, processes: &[ProcessId]) -> Decisions {
         let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
-        let kinds = self.kinds.into_iter();
-        let kinds = kinds.map(|((event, _), kind)| DecisionKind {
-            event: event.to_string(),
-            ..kind
-        });
-        let mut kinds: Vec<DecisionKind> = kinds.collect();
+        let mut kinds: Vec<DecisionKind> = self.kinds.into_values().collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
         let marks = self.marks.into_iter();
         let marks = marks.map(|((_, process, ..), mark)| DecisionMark {
@@ -141,7 +138,7 @@ impl DecisionCollector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Decisions {
     pub total: u64,
-    /// Counts by kind, most frequent first.
+    /// Most frequent first.
     pub kinds: Vec<DecisionKind>,
     pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.

@@ -1,6 +1,6 @@
 //! Coverage of a process over addresses and time, on a grid.
 
-use super::extent::AddressBlocks;
+use super::recording_extent::AddressBlocks;
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_recording::CoverageRow;
 use serde::Serialize;
@@ -59,7 +59,7 @@ pub struct HeatMap {
 
 impl HeatMapBuilder {
     pub fn new(windows: u32, addresses: &AddressBlocks) -> Self {
-        let (blocks, block_bytes) = addresses.blocks();
+        let (blocks, block_bytes) = addresses.block_starts_and_bytes();
         let rows = blocks.len().clamp(1, MOST_ROWS);
         let columns = (windows as usize).clamp(1, MOST_COLUMNS);
         Self {
@@ -74,12 +74,12 @@ impl HeatMapBuilder {
         }
     }
 
-    fn column(&self) -> usize {
+    fn current_column(&self) -> usize {
         let index = self.window.saturating_sub(1) as usize;
         (index * self.columns.len() / self.windows as usize).min(self.columns.len() - 1)
     }
 
-    pub fn row_of(&self, address: u64) -> Option<usize> {
+    pub fn row_of_address(&self, address: u64) -> Option<usize> {
         let after = self.blocks.partition_point(|start| *start <= address);
         let block = after.checked_sub(1)?;
         let held = address < self.blocks.get(block)? + self.block_bytes;
@@ -91,7 +91,7 @@ impl HeatMapBuilder {
             let began = self.last.unwrap_or(row.at.saturating_sub(row.window));
             self.last = Some(row.at);
             self.window += 1;
-            let place = self.column();
+            let place = self.current_column();
             if let Some(column) = self.columns.get_mut(place) {
                 if column.windows == 0 {
                     column.from_s = began.as_secs_f64();
@@ -100,11 +100,9 @@ impl HeatMapBuilder {
                 column.to_s = row.at.as_secs_f64();
             }
         }
-        let Some(place) = self.row_of(row.region.region.start()) else {
-            return;
-        };
-        let cell = self.column() * self.rows + place;
-        if let Some(cell) = self.cells.get_mut(cell) {
+        let cell = self.row_of_address(row.region.region.start());
+        let cell = cell.map(|place| self.current_column() * self.rows + place);
+        if let Some(cell) = cell.and_then(|cell| self.cells.get_mut(cell)) {
             cell.samples += 1;
             cell.accessed += u64::from(row.region.accessed);
             cell.huge += u32::from(row.region.is_huge());
@@ -114,30 +112,24 @@ impl HeatMapBuilder {
 
     pub fn finish(self) -> HeatMap {
         let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
-        let pages = u64::from(PAGES_PER_REGION);
-        let cells = self.cells.iter();
+        let each = || self.cells.iter();
+        let pages = |cell: &HeatCell| u64::from(cell.samples) * u64::from(PAGES_PER_REGION);
+        let coverage = each().map(|cell| percent(cell.accessed, pages(cell)));
+        let samples = |cell: &HeatCell| u64::from(cell.samples);
+        let huge = each().map(|cell| percent(cell.huge.into(), samples(cell)));
         let columns = self.columns.iter();
         let windows = columns.flat_map(|c| std::iter::repeat_n(u64::from(c.windows), self.rows));
+        let mean = |(cell, windows): (&HeatCell, u64)| cell.walks_per_s / windows.max(1);
+        let walks = each().zip(windows).map(mean);
+        // The inverse of `row_of_address`.
+        let first_blocks = (0..self.rows).map(|row| (row * self.blocks.len()).div_ceil(self.rows));
+
+        let addresses = first_blocks.filter_map(|block| self.blocks.get(block).copied());
         HeatMap {
-            coverage_percent: cells
-                .clone()
-                .map(|cell| percent(cell.accessed, u64::from(cell.samples) * pages))
-                .collect(),
-            huge_percent: cells
-                .clone()
-                .map(|cell| percent(cell.huge.into(), cell.samples.into()))
-                .collect(),
-            walks_per_s: cells
-                .zip(windows)
-                .map(|(cell, windows)| cell.walks_per_s / windows.max(1))
-                .collect(),
-            addresses: (0..self.rows)
-                .filter_map(|row| {
-                    // The first block of the row; the inverse of `row_of`.
-                    let block = (row * self.blocks.len()).div_ceil(self.rows);
-                    self.blocks.get(block).copied()
-                })
-                .collect(),
+            coverage_percent: coverage.collect(),
+            huge_percent: huge.collect(),
+            walks_per_s: walks.collect(),
+            addresses: addresses.collect(),
             row_bytes: self.blocks.len() as u64 * self.block_bytes / self.rows as u64,
             columns: self.columns,
         }

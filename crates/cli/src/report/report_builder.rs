@@ -1,10 +1,10 @@
 //! The second reading: sums all rows up on grids over the extent that the first reading found.
 
 use super::decisions::DecisionCollector;
-use super::extent::{MOST_MAPS, RecordingExtent};
-use super::figures::{MachineFigures, ProcessFigures, RecordingReport};
 use super::heat_map::HeatMapBuilder;
-use super::series::SeriesBuilder;
+use super::recording_extent::{MOST_MAPS, RecordingExtent};
+use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
+use super::time_series::TimeSeries;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{
     CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
@@ -16,17 +16,13 @@ use std::time::Duration;
 pub struct ReportBuilder {
     length: Duration,
     maps: BTreeMap<ProcessId, HeatMapBuilder>,
-    processes: BTreeMap<ProcessId, ProcessBuilder>,
-    total_bytes: u64,
-    used: SeriesBuilder,
-    pressure: SeriesBuilder,
-    fmfi: SeriesBuilder,
-    manager_cpu: SeriesBuilder,
+    processes: BTreeMap<ProcessId, ProcessFiguresBuilder>,
+    machine: MachineFigures,
     decisions: DecisionCollector,
 }
 
 #[derive(Debug, Default)]
-struct ProcessBuilder {
+struct ProcessFiguresBuilder {
     figures: ProcessFigures,
     last_window: Option<Duration>,
     accessed: u64,
@@ -34,25 +30,9 @@ struct ProcessBuilder {
     /// Sum over all windows, and the number of windows in which it was known.
     overhead: (f64, u64),
     cpu_cores: f64,
-    /// Only for processes with a map; the others are only in tables.
-    series: Option<Box<[SeriesBuilder; 4]>>,
 }
 
-impl ProcessBuilder {
-    fn new(id: ProcessId, command: &str, at: Duration, series: Option<Duration>) -> Self {
-        let over = |length| Box::new([(); 4].map(|()| SeriesBuilder::over(length)));
-        Self {
-            figures: ProcessFigures {
-                pid: id.pid,
-                command: command.to_owned(),
-                from_s: at.as_secs_f64(),
-                ..ProcessFigures::default()
-            },
-            series: series.map(over),
-            ..Self::default()
-        }
-    }
-
+impl ProcessFiguresBuilder {
     fn add_window(&mut self, row: &CoverageRow) {
         self.last_window = Some(row.at);
         let figures = &mut self.figures;
@@ -63,9 +43,7 @@ impl ProcessBuilder {
             self.overhead = (self.overhead.0 + percent, self.overhead.1 + 1);
             let most = figures.overhead_max_percent.unwrap_or(0.0).max(percent);
             figures.overhead_max_percent = Some(most);
-            if let Some([overhead, ..]) = self.series.as_deref_mut() {
-                overhead.add(row.at, percent);
-            }
+            figures.overhead_percent.add(row.at, percent);
         }
     }
 
@@ -75,50 +53,44 @@ impl ProcessBuilder {
         figures.rss_end_bytes = row.rss_bytes;
         figures.rss_peak_bytes = figures.rss_peak_bytes.max(row.rss_bytes);
         figures.huge_end_bytes = row.huge_bytes;
+        figures.rss_bytes.add(row.at, row.rss_bytes as f64);
+        figures.huge_bytes.add(row.at, row.huge_bytes as f64);
         figures.bloat_end_bytes = row.bloat_bytes.or(figures.bloat_end_bytes);
-        if let Some([_, rss, huge, bloat]) = self.series.as_deref_mut() {
-            rss.add(row.at, row.rss_bytes as f64);
-            huge.add(row.at, row.huge_bytes as f64);
-            if let Some(bytes) = row.bloat_bytes {
-                bloat.add(row.at, bytes as f64);
-            }
-        }
+        let bloat_bytes = row.bloat_bytes.map(|bytes| bytes as f64);
+        figures.bloat_bytes.add(row.at, bloat_bytes);
     }
 
     fn finish(self, map: Option<HeatMapBuilder>) -> ProcessFigures {
-        let mut figures = self.figures;
         let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
-        figures.overhead_mean_percent = mean(self.overhead.0, self.overhead.1);
-        figures.cpu_cores_mean = mean(self.cpu_cores, figures.windows);
         let pages = self.regions * u64::from(PAGES_PER_REGION);
-        figures.coverage_mean_percent = mean(self.accessed as f64 * 100.0, pages);
-        if let Some(series) = self.series {
-            let [overhead, rss, huge, bloat] = series.map(SeriesBuilder::finish);
-            figures.overhead_percent = overhead;
-            figures.rss_bytes = rss;
-            figures.huge_bytes = huge;
-            figures.bloat_bytes = bloat;
+        ProcessFigures {
+            overhead_mean_percent: mean(self.overhead.0, self.overhead.1),
+            cpu_cores_mean: mean(self.cpu_cores, self.figures.windows),
+            coverage_mean_percent: mean(self.accessed as f64 * 100.0, pages),
+            map: map.map(HeatMapBuilder::finish),
+            ..self.figures
         }
-        figures.map = map.map(HeatMapBuilder::finish);
-        figures
     }
 }
 
 impl ReportBuilder {
-    pub fn over(extent: RecordingExtent) -> Self {
+    pub fn for_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
+        let series = || TimeSeries::for_length(length);
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
         let maps = extent.processes_with_map().into_iter().map(filling);
         Self {
             length,
             maps: maps.collect(),
             processes: BTreeMap::new(),
-            total_bytes: 0,
-            used: SeriesBuilder::over(length),
-            pressure: SeriesBuilder::over(length),
-            fmfi: SeriesBuilder::over(length),
-            manager_cpu: SeriesBuilder::over(length),
-            decisions: DecisionCollector::over(length.as_secs_f64()),
+            machine: MachineFigures {
+                total_bytes: 0,
+                used_bytes: series(),
+                pressure_percent: series(),
+                fmfi: series(),
+                manager_cpu_percent: series(),
+            },
+            decisions: DecisionCollector::for_length(length.as_secs_f64()),
         }
     }
 
@@ -127,7 +99,7 @@ impl ReportBuilder {
         match row {
             RecordingRow::Region(row) => self.add_region(row),
             RecordingRow::Process(row) => {
-                let process = self.process(row.process, &row.command, row.at);
+                let process = self.process_builder(row.process, &row.command, row.at);
                 process.add_footprint(row);
             }
             RecordingRow::Memory(row) => self.add_memory(row),
@@ -135,20 +107,40 @@ impl ReportBuilder {
         }
     }
 
-    fn process(&mut self, id: ProcessId, command: &str, at: Duration) -> &mut ProcessBuilder {
+    fn process_builder(
+        &mut self,
+        id: ProcessId,
+        command: &str,
+        at: Duration,
+    ) -> &mut ProcessFiguresBuilder {
         // If nothing was sampled, the first processes get lines nevertheless.
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
-        let series = shown.then_some(self.length);
-        let process = self.processes.entry(id);
-        process.or_insert_with(|| ProcessBuilder::new(id, command, at, series))
+        let series = match shown {
+            true => TimeSeries::for_length(self.length),
+            false => TimeSeries::default(),
+        };
+        let new = || ProcessFiguresBuilder {
+            figures: ProcessFigures {
+                pid: id.pid,
+                command: command.to_owned(),
+                from_s: at.as_secs_f64(),
+                overhead_percent: series.clone(),
+                rss_bytes: series.clone(),
+                huge_bytes: series.clone(),
+                bloat_bytes: series,
+                ..ProcessFigures::default()
+            },
+            ..ProcessFiguresBuilder::default()
+        };
+        self.processes.entry(id).or_insert_with(new)
     }
 
     fn add_region(&mut self, row: &CoverageRow) {
         if let Some(map) = self.maps.get_mut(&row.process) {
             map.add(row);
         }
-        let process = self.process(row.process, &row.command, row.at);
+        let process = self.process_builder(row.process, &row.command, row.at);
         if process.last_window != Some(row.at) {
             process.add_window(row);
         }
@@ -158,34 +150,27 @@ impl ReportBuilder {
     }
 
     fn add_memory(&mut self, row: &MemoryRow) {
-        self.total_bytes = row.total_bytes;
-        self.used.add(row.at, row.used_bytes as f64);
-        let others = [
-            (&mut self.pressure, row.pressure_percent),
-            (&mut self.fmfi, row.fmfi),
-            (&mut self.manager_cpu, row.manager_cpu_percent),
-        ];
-        for (series, value) in others {
-            if let Some(value) = value {
-                series.add(row.at, value);
-            }
-        }
+        let machine = &mut self.machine;
+        machine.total_bytes = row.total_bytes;
+        machine.used_bytes.add(row.at, row.used_bytes as f64);
+        machine.pressure_percent.add(row.at, row.pressure_percent);
+        machine.fmfi.add(row.at, row.fmfi);
+        let manager_cpu = &mut machine.manager_cpu_percent;
+        manager_cpu.add(row.at, row.manager_cpu_percent);
     }
 
     fn add_decision(&mut self, row: &DecisionRow) {
         let mut place = None;
         if let Some((id, command)) = &row.process {
-            let process = &mut self.process(*id, command, row.at).figures;
+            let process = &mut self.process_builder(*id, command, row.at).figures;
             match &*row.event {
                 "promoted" => process.promoted += 1,
                 "recovered" => process.recovered += 1,
                 "refused" => process.refused += 1,
                 _ => {}
             }
-            let map = self.maps.get(id);
-            place = map
-                .zip(row.region)
-                .and_then(|(map, region)| map.row_of(region.start()));
+            let map = self.maps.get(id).zip(row.region);
+            place = map.and_then(|(map, region)| map.row_of_address(region.start()));
         }
         self.decisions.add(row, place);
     }
@@ -197,9 +182,8 @@ impl ReportBuilder {
         bad_rows: u64,
     ) -> RecordingReport {
         let processes = std::mem::take(&mut self.processes).into_iter();
-        let mut processes: Vec<(ProcessId, ProcessFigures)> = processes
-            .map(|(id, process)| (id, process.finish(self.maps.remove(&id))))
-            .collect();
+        let finished = processes.map(|(id, process)| (id, process.finish(self.maps.remove(&id))));
+        let mut processes: Vec<(ProcessId, ProcessFigures)> = finished.collect();
         processes.sort_by_key(|(id, p)| (p.map.is_none(), Reverse(p.rss_peak_bytes), *id));
         let (ids, processes): (Vec<_>, Vec<_>) = processes.into_iter().unzip();
         RecordingReport {
@@ -211,13 +195,7 @@ impl ReportBuilder {
             unfinished,
             bad_rows,
             processes,
-            machine: MachineFigures {
-                total_bytes: self.total_bytes,
-                used_bytes: self.used.finish(),
-                pressure_percent: self.pressure.finish(),
-                fmfi: self.fmfi.finish(),
-                manager_cpu_percent: self.manager_cpu.finish(),
-            },
+            machine: self.machine,
             decisions: self.decisions.finish(&ids),
         }
     }

@@ -1,8 +1,6 @@
 //! Panels with lines or a map over time, as SVG. Dashes and names distinguish the lines, so that
 //! they are readable in greyscale too.
 
-use std::fmt::{self, Write};
-
 const WIDTH: f64 = 900.0;
 const TITLE_HEIGHT: f64 = 34.0;
 const PANEL_HEIGHT: f64 = 300.0;
@@ -15,14 +13,13 @@ const BOTTOM: f64 = 46.0;
 const HEADROOM: f64 = 1.12;
 const TIME: &str = "time (s)";
 /// Style of each line: its shade, and the lengths of its dashes and gaps.
-const LOOKS: [(&str, &str); 4] = [
+const LINE_STYLES: [(&str, &str); 4] = [
     ("#000000", ""),
     ("#606060", "8 4"),
     ("#909090", "2 3"),
     ("#404040", "12 3 2 3"),
 ];
 
-/// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgFigure {
     pub title: String,
@@ -32,9 +29,9 @@ pub struct SvgFigure {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgPanel {
-    pub title: String,
+    pub title: &'static str,
     /// Label of the vertical axis, with its unit.
-    pub y_label: String,
+    pub y_label: &'static str,
     pub content: PanelContent,
 }
 
@@ -48,12 +45,11 @@ pub enum PanelContent {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgLine {
-    pub name: String,
+    pub name: &'static str,
     /// Points from left to right: seconds and value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Shares over time and rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatPlot {
     /// Starts of the columns, in seconds, and the end of the last one.
@@ -66,32 +62,24 @@ pub struct HeatPlot {
 
 impl SvgFigure {
     pub fn to_svg(&self) -> String {
-        let mut svg = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut svg);
-        svg
-    }
-
-    fn write(&self, svg: &mut String) -> fmt::Result {
         let height = TITLE_HEIGHT + PANEL_HEIGHT * self.panels.len() as f64;
-        writeln!(
-            svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">"#
-        )?;
-        writeln!(
-            svg,
-            r##"<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>"##
-        )?;
-        text(svg, (WIDTH / 2.0, 22.0), 20, "middle", &self.title)?;
+        let mut svg = format!(
+            r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">
+<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>
+"##
+        );
+        add_text(&mut svg, (WIDTH / 2.0, 22.0), 20, "middle", &self.title);
         for (number, panel) in self.panels.iter().enumerate() {
-            panel.write(svg, TITLE_HEIGHT + PANEL_HEIGHT * number as f64)?;
+            let top = TITLE_HEIGHT + PANEL_HEIGHT * number as f64;
+            match &panel.content {
+                PanelContent::Lines(lines) => panel.draw_lines(&mut svg, top, lines),
+                PanelContent::Heat(heat) => panel.draw_heat(&mut svg, top, heat),
+            }
         }
-        svg.push_str("</svg>\n");
-        Ok(())
+        svg + "</svg>\n"
     }
 }
 
-/// The area in which values are drawn.
 struct PlotArea {
     /// Upper edge, in pixels.
     top: f64,
@@ -118,142 +106,131 @@ impl PlotArea {
         }
     }
 
-    fn x(&self, seconds: f64) -> f64 {
+    fn x_at(&self, seconds: f64) -> f64 {
         LEFT + (seconds - self.from_s) / (self.to_s - self.from_s) * (Self::RIGHT_END - LEFT)
     }
 
-    fn y(&self, value: f64) -> f64 {
+    fn y_at(&self, value: f64) -> f64 {
         self.top + Self::HEIGHT * (1.0 - value / self.most)
     }
 
-    fn write_axes(
-        &self,
-        svg: &mut String,
-        panel: &SvgPanel,
-        labels: &[(f64, String)],
-    ) -> fmt::Result {
+    fn draw_axes(&self, svg: &mut String, panel: &SvgPanel, labels: &[(f64, String)]) {
         let bottom = self.top + Self::HEIGHT;
         for (value, label) in labels {
-            let y = self.y(*value);
-            line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd")?;
-            text(svg, (LEFT - 6.0, y + 4.0), 12, "end", label)?;
+            let y = self.y_at(*value);
+            add_line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd");
+            add_text(svg, (LEFT - 6.0, y + 4.0), 12, "end", label);
         }
-        for second in ticks(self.from_s, self.to_s, 8) {
-            let x = self.x(second);
-            line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000")?;
-            text(svg, (x, bottom + 17.0), 12, "middle", &number_text(second))?;
+        for second in tick_values(self.from_s, self.to_s, 8) {
+            let x = self.x_at(second);
+            add_line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000");
+            add_text(svg, (x, bottom + 17.0), 12, "middle", &number_text(second));
         }
-        let corner = (LEFT, self.top);
-        line(svg, [corner, (LEFT, bottom)], "#000000")?;
-        line(svg, [(LEFT, bottom), (Self::RIGHT_END, bottom)], "#000000")?;
+        let corner = (LEFT, bottom);
+        add_line(svg, [(LEFT, self.top), corner], "#000000");
+        add_line(svg, [corner, (Self::RIGHT_END, bottom)], "#000000");
         let middle = (LEFT + Self::RIGHT_END) / 2.0;
-        text(svg, (middle, self.top - 10.0), 15, "middle", &panel.title)?;
-        text(svg, (middle, bottom + 35.0), 13, "middle", TIME)?;
-        let y = self.top + Self::HEIGHT / 2.0;
-        writeln!(
-            svg,
-            r#"<text x="16" y="{y:.1}" font-size="13" text-anchor="middle" transform="rotate(-90 16 {y:.1})">{}</text>"#,
-            escaped(&panel.y_label)
-        )
+        add_text(svg, (middle, self.top - 10.0), 15, "middle", panel.title);
+        add_text(svg, (middle, bottom + 35.0), 13, "middle", TIME);
+        let (y, label) = (self.top + Self::HEIGHT / 2.0, escape_xml(panel.y_label));
+        *svg += &format!(
+            r#"<text x="16" y="{y:.1}" font-size="13" text-anchor="middle" transform="rotate(-90 16 {y:.1})">{label}</text>"#
+        );
+        svg.push('\n');
     }
 }
 
 impl SvgPanel {
-    fn write(&self, svg: &mut String, top: f64) -> fmt::Result {
-        match &self.content {
-            PanelContent::Lines(lines) => self.write_lines(svg, top, lines),
-            PanelContent::Heat(heat) => self.write_heat(svg, top, heat),
-        }
-    }
-
-    fn write_lines(&self, svg: &mut String, top: f64, lines: &[SvgLine]) -> fmt::Result {
+    fn draw_lines(&self, svg: &mut String, top: f64, lines: &[SvgLine]) {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied());
         let values = points().map(|(_, value)| value);
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * HEADROOM;
         let plot = PlotArea::new(top, points().map(|(at, _)| at), most);
-        let labels = ticks(0.0, plot.most, 6).into_iter();
+        let labels = tick_values(0.0, plot.most, 6).into_iter();
         let labels: Vec<_> = labels.map(|value| (value, number_text(value))).collect();
-        plot.write_axes(svg, self, &labels)?;
-        for ((number, line), (shade, dashes)) in lines.iter().enumerate().zip(LOOKS.iter().cycle())
-        {
+        plot.draw_axes(svg, self, &labels);
+        let styles = LINE_STYLES.iter().cycle();
+        for ((number, line), (shade, dashes)) in lines.iter().enumerate().zip(styles) {
             let style = format!(
                 r#"fill="none" stroke="{shade}" stroke-width="2" stroke-dasharray="{dashes}""#
             );
-            svg.push_str(r#"<polyline points=""#);
             let finite = |(at, value): &&(f64, f64)| at.is_finite() && value.is_finite();
-            for (at, value) in line.points.iter().filter(finite) {
-                write!(svg, "{:.1},{:.1} ", plot.x(*at), plot.y(*value))?;
-            }
-            writeln!(svg, r#"" {style}/>"#)?;
+            let finite = line.points.iter().filter(finite);
+            let place = |(at, value): &(f64, f64)| (plot.x_at(*at), plot.y_at(*value));
+            let points = finite.map(place).map(|(x, y)| format!("{x:.1},{y:.1} "));
+            let points = points.collect::<String>();
             let y = plot.top + 10.0 + 18.0 * number as f64;
             let (x, end) = (PlotArea::RIGHT_END + 12.0, PlotArea::RIGHT_END + 48.0);
-            writeln!(svg, r#"<polyline points="{x},{y} {end},{y}" {style}/>"#)?;
-            text(svg, (x + 44.0, y + 4.0), 12, "start", &line.name)?;
+            for points in [points, format!("{x},{y} {end},{y}")] {
+                *svg += &format!("<polyline points=\"{points}\" {style}/>\n");
+            }
+            add_text(svg, (x + 44.0, y + 4.0), 12, "start", line.name);
         }
-        Ok(())
     }
 
-    fn write_heat(&self, svg: &mut String, top: f64, heat: &HeatPlot) -> fmt::Result {
+    fn draw_heat(&self, svg: &mut String, top: f64, heat: &HeatPlot) {
         let rows = heat.cells.iter().map(Vec::len).max().unwrap_or(0);
         let plot = PlotArea::new(top, heat.edges.iter().copied(), rows as f64);
-        plot.write_axes(svg, self, &heat.labels)?;
-        let columns = heat.edges.windows(2).zip(&heat.cells);
-        for (edges, cells) in columns {
-            let (left, right) = (plot.x(edges[0]), plot.x(edges[1]));
+        plot.draw_axes(svg, self, &heat.labels);
+        for (edges, cells) in heat.edges.windows(2).zip(&heat.cells) {
+            let (left, right) = (plot.x_at(edges[0]), plot.x_at(edges[1]));
             for (row, share) in cells.iter().enumerate() {
                 let Some(share) = share.filter(|share| share.is_finite()) else {
                     continue;
                 };
-                let (low, high) = (plot.y(row as f64), plot.y(row as f64 + 1.0));
-                let (width, height, shade) = (right - left, low - high, grey(share));
-                writeln!(
-                    svg,
+                let (low, high) = (plot.y_at(row as f64), plot.y_at(row as f64 + 1.0));
+                let (width, height, shade) = (right - left, low - high, grey_shade(share));
+                *svg += &format!(
                     r#"<rect x="{left:.1}" y="{high:.1}" width="{width:.1}" height="{height:.1}" fill="{shade}" shape-rendering="crispEdges"/>"#
-                )?;
+                );
+                svg.push('\n');
             }
         }
         for (number, percent) in [0, 25, 50, 75, 100].into_iter().enumerate() {
             let (x, y) = (PlotArea::RIGHT_END + 12.0, plot.top + 18.0 * number as f64);
-            writeln!(
+            let shade = grey_shade(f64::from(percent) / 100.0);
+            *svg += &format!(
+                r##"<rect x="{x}" y="{y}" width="24" height="14" fill="{shade}" stroke="#000000"/>"##
+            );
+            svg.push('\n');
+            add_text(
                 svg,
-                r##"<rect x="{x}" y="{y}" width="24" height="14" fill="{}" stroke="#000000"/>"##,
-                grey(f64::from(percent) / 100.0)
-            )?;
-            let share = format!("{percent} %");
-            text(svg, (x + 32.0, y + 11.0), 12, "start", &share)?;
+                (x + 32.0, y + 11.0),
+                12,
+                "start",
+                &format!("{percent} %"),
+            );
         }
-        Ok(())
     }
 }
 
 /// The shade of a share; 1 is black.
-fn grey(share: f64) -> String {
+fn grey_shade(share: f64) -> String {
     let shade = ((1.0 - share.clamp(0.0, 1.0)) * 232.0).round() as u8;
     format!("#{shade:02x}{shade:02x}{shade:02x}")
 }
 
-fn line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) -> fmt::Result {
-    writeln!(
-        svg,
-        r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{shade}"/>"#
-    )
+fn add_line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) {
+    *svg +=
+        &format!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{shade}"/>"#);
+    svg.push('\n');
 }
 
-fn text(svg: &mut String, (x, y): (f64, f64), size: u32, anchor: &str, words: &str) -> fmt::Result {
-    let words = escaped(words);
-    writeln!(
-        svg,
+fn add_text(svg: &mut String, (x, y): (f64, f64), size: u32, anchor: &str, words: &str) {
+    let words = escape_xml(words);
+    *svg += &format!(
         r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" text-anchor="{anchor}">{words}</text>"#
-    )
+    );
+    svg.push('\n');
 }
 
-fn escaped(words: &str) -> String {
+fn escape_xml(words: &str) -> String {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     words.replace('>', "&gt;")
 }
 
 /// Round numbers from `from` to `to`, about `about` of them.
-fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
+fn tick_values(from: f64, to: f64, about: u32) -> Vec<f64> {
     let step = (to - from) / f64::from(about);
     let power = 10f64.powf(step.log10().floor());
     let round = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
@@ -265,7 +242,6 @@ fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
     (0..=count).map(|n| (first + f64::from(n)) * step).collect()
 }
 
-/// The number without trailing zeros.
 fn number_text(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -279,8 +255,8 @@ mod tests {
         let figure = SvgFigure {
             title: "a <program> & more".to_owned(),
             panels: vec![SvgPanel {
-                title: "memory".to_owned(),
-                y_label: "memory (MiB)".to_owned(),
+                title: "memory",
+                y_label: "memory (MiB)",
                 content,
             }],
         };
@@ -289,8 +265,8 @@ mod tests {
 
     #[test]
     fn every_name_and_unit_is_in_the_picture() {
-        let line = |name: &str| SvgLine {
-            name: name.to_owned(),
+        let line = |name: &'static str| SvgLine {
+            name,
             points: vec![(0.0, 1.0), (10.0, 400.0)],
         };
         let svg = figure(PanelContent::Lines(vec![
@@ -322,8 +298,14 @@ mod tests {
     #[test]
     fn points_are_drawn_at_their_values() {
         let plot = PlotArea::new(0.0, [0.0, 10.0].into_iter(), 50.0);
-        assert_eq!((plot.x(0.0), plot.x(10.0)), (LEFT, PlotArea::RIGHT_END));
-        assert_eq!((plot.y(50.0), plot.y(0.0)), (TOP, TOP + PlotArea::HEIGHT));
+        assert_eq!(
+            (plot.x_at(0.0), plot.x_at(10.0)),
+            (LEFT, PlotArea::RIGHT_END)
+        );
+        assert_eq!(
+            (plot.y_at(50.0), plot.y_at(0.0)),
+            (TOP, TOP + PlotArea::HEIGHT)
+        );
     }
 
     #[test]
@@ -331,7 +313,7 @@ mod tests {
         let nonsense = [(f64::NAN, 1.0), (1.0, f64::INFINITY)];
         for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)], &nonsense] {
             let svg = figure(PanelContent::Lines(vec![SvgLine {
-                name: "a".to_owned(),
+                name: "a",
                 points: points.to_vec(),
             }]));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -346,8 +328,11 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        assert_eq!(ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.0, 0.7, 6), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert_eq!(tick_values(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(
+            tick_values(0.0, 0.7, 6),
+            [0.0, 0.2, 0.4, 0.6000000000000001]
+        );
         assert_eq!(
             [number_text(0.25), number_text(40.0), number_text(0.0)],
             ["0.25", "40", "0"]

@@ -105,7 +105,7 @@ fn rename(rows: &mut [RecordingRow], name: &Arc<str>) {
 fn summed(rows: &[RecordingRow]) -> RecordingReport {
     let mut extent = RecordingExtent::default();
     rows.iter().for_each(|row| extent.add(row));
-    let mut summing = ReportBuilder::over(extent);
+    let mut summing = ReportBuilder::for_extent(extent);
     rows.iter().for_each(|row| summing.add(row));
     let about = RecordingOrigin {
         host: "web-7".into(),
@@ -118,7 +118,7 @@ fn summed(rows: &[RecordingRow]) -> RecordingReport {
 
 #[test]
 fn as_text() {
-    insta::assert_snapshot!(ReportText(&summed(&rows(10))));
+    insta::assert_snapshot!(report_text(&summed(&rows(10))));
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn as_text_where_regions_were_probed_for_walks() {
             row.source = AccessSource::Probed;
         }
     }
-    insta::assert_snapshot!(ReportText(&summed(&rows)));
+    insta::assert_snapshot!(report_text(&summed(&rows)));
 }
 
 #[test]
 fn as_figures() {
-    let figures = figures(&summed(&rows(4)));
+    let figures = svg_figures(&summed(&rows(4)));
     let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["process-7", "machine"]);
     let svg = figures[0].1.to_svg();
@@ -144,9 +144,9 @@ fn as_figures() {
 #[test]
 fn an_empty_recording_has_a_report() {
     let report = summed(&[]);
-    assert!(ReportText(&report).to_string().starts_with("0 s of web-7"));
-    assert!(!figures(&report)[0].1.to_svg().is_empty());
-    assert!(page(&report).is_ok());
+    assert!(report_text(&report).starts_with("0 s of web-7"));
+    assert!(!svg_figures(&report)[0].1.to_svg().is_empty());
+    assert!(html_page(&report).is_ok());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn hostile_names_do_no_harm_to_the_page() {
     let evil: Arc<str> = "</script><b>{{".into();
     rename(&mut rows, &evil);
     let report = summed(&rows);
-    let page = page(&report).expect("the page renders");
+    let page = html_page(&report).expect("the page renders");
     assert_eq!(
         page.matches("</script>").count(),
         2,
@@ -206,7 +206,10 @@ fn a_reused_process_id_gives_two_processes() {
         let first = usize::from(mark.first.at_s < 300.0);
         assert_eq!(mark.process, Some(first), "{mark:?}");
     }
-    let names: Vec<_> = figures(&report).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = svg_figures(&report)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, ["process-7", "process-7-2", "machine"]);
 }
 
@@ -218,8 +221,8 @@ fn hostile_names_do_no_harm_to_terminals_and_figures() {
     for name in [&mut report.host, &mut report.kernel, &mut report.policy] {
         *name = "\x1b]0;x\x07\n".to_owned();
     }
-    let text = ReportText(&report).to_string();
-    let svgs = figures(&report);
+    let text = report_text(&report);
+    let svgs = svg_figures(&report);
     let svgs = svgs.iter().map(|(_, figure)| figure.to_svg());
     for shown in svgs.chain([text]) {
         let control = |c: char| c.is_control() && c != '\n';
@@ -246,7 +249,7 @@ fn the_size_of_a_report_is_bounded() {
     assert_eq!(windows, 5_000);
     let mut pairs = map.columns.windows(2);
     assert!(pairs.all(|pair| pair[0].to_s <= pair[1].from_s));
-    assert!(report.processes[0].rss_bytes.at_s.len() <= series::MOST_POINTS);
+    assert!(report.processes[0].rss_bytes.points().count() <= time_series::MOST_POINTS);
     assert_eq!(report.decisions.total, 50_004);
     assert!(report.decisions.marks.len() < 1_000);
     assert_eq!(report.decisions.kinds[0].count, 50_000);

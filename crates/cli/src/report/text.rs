@@ -1,12 +1,11 @@
 //! A report for a terminal, without colour.
 
-use super::figures::{ProcessFigures, RecordingReport};
+use super::decisions::Decisions;
 use super::heat_map::HeatMap;
-use crate::text_format;
-use std::fmt;
+use super::recording_report::{ProcessFigures, RecordingReport};
+use crate::text_format::{clip_printable, format_bytes, format_count, format_duration};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Processes in the table at most.
 const MOST_PROCESSES: usize = 20;
 const MOST_KINDS: usize = 12;
 /// Characters of the names of the machine, its kernel and its policy at most.
@@ -17,99 +16,91 @@ const LINES: usize = 20;
 /// Shades from nothing to everything accessed; a space means that nothing is mapped.
 const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
-pub struct ReportText<'a>(pub &'a RecordingReport);
-
-impl fmt::Display for ReportText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = self.0;
-        write_head(f, report)?;
-        write_table(f, report)?;
-        for process in &report.processes {
-            if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
-                write_maps(f, process, map)?;
-            }
+pub fn report_text(report: &RecordingReport) -> String {
+    let mut out = heading(report);
+    push_table(&mut out, report);
+    for process in &report.processes {
+        if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
+            push_maps(&mut out, process, map);
         }
-        write_decisions(f, report)
     }
+    push_decisions(&mut out, &report.decisions);
+    out
 }
 
-fn write_head(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
-    let host = text_format::clipped(&report.host, MOST_NAME);
-    write!(f, "{} of {host}", text_format::duration(report.length_s))?;
+fn heading(report: &RecordingReport) -> String {
+    let name = |text: &str| clip_printable(text, MOST_NAME);
+    let mut text = format!(
+        "{} of {}",
+        format_duration(report.length_s),
+        name(&report.host)
+    );
     if !report.kernel.is_empty() {
-        write!(
-            f,
-            ", Linux {}",
-            text_format::clipped(&report.kernel, MOST_NAME)
-        )?;
+        text += &format!(", Linux {}", name(&report.kernel));
     }
     if let Some(began) = report.began_unix_s {
         let began = UNIX_EPOCH + Duration::from_secs_f64(began.max(0.0));
-        write!(f, ", from {}", humantime::format_rfc3339_seconds(began))?;
+        text += &format!(", from {}", humantime::format_rfc3339_seconds(began));
     }
-    match report.policy.as_str() {
-        "none" => writeln!(f, "; nothing was changed.")?,
-        policy => writeln!(f, "; policy {}.", text_format::clipped(policy, MOST_NAME))?,
-    }
+    text += &match report.policy.as_str() {
+        "none" => "; nothing was changed.\n".to_owned(),
+        policy => format!("; policy {}.\n", name(policy)),
+    };
     if report.unfinished {
-        writeln!(
-            f,
-            "The recording is unfinished: it still runs, or its last minute may be missing."
-        )?;
+        text += "The recording is unfinished: it still runs, or its last minute may be missing.\n";
     }
     if report.bad_rows > 0 {
-        let bad = report.bad_rows;
-        writeln!(f, "{bad} invalid rows were left out.")?;
+        text += &format!("{} invalid rows were left out.\n", report.bad_rows);
     }
-    Ok(())
+    text
 }
 
-fn percent(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
-}
-
-fn write_table(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
-    writeln!(
-        f,
-        "\n{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
-        "PID",
-        "COMMAND",
-        "RSS",
-        "PEAK",
-        "HUGE",
-        "BLOAT",
-        "OVERHEAD",
-        "COVERAGE",
-        "WINDOWS",
-        "PROMOTED",
-        "SPLIT"
-    )?;
-    for process in report.processes.iter().take(MOST_PROCESSES) {
-        let bloat = process.bloat_end_bytes.map(text_format::bytes);
-        let coverage = process
-            .coverage_mean_percent
-            .filter(|_| has_coverage(process));
-        writeln!(
-            f,
-            "{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
-            process.pid,
-            text_format::clipped(&process.command, 15),
-            text_format::bytes(process.rss_end_bytes),
-            text_format::bytes(process.rss_peak_bytes),
-            text_format::bytes(process.huge_end_bytes),
-            bloat.as_deref().unwrap_or("-"),
-            percent(process.overhead_mean_percent),
-            percent(coverage),
-            process.windows,
-            process.promoted,
-            process.recovered,
-        )?;
+fn push_table(out: &mut String, report: &RecordingReport) {
+    let percent = |value: Option<f64>| value.map(|percent| format!("{percent:.1} %"));
+    let known = |text: Option<String>| text.unwrap_or("-".to_owned());
+    let head = [
+        "PID", "COMMAND", "RSS", "PEAK", "HUGE", "BLOAT", "OVERHEAD", "COVERAGE", "WINDOWS",
+        "PROMOTED", "SPLIT",
+    ];
+    let cells = |process: &ProcessFigures| {
+        let coverage = process.coverage_mean_percent;
+        let coverage = coverage.filter(|_| has_coverage(process));
+        [
+            process.pid.to_string(),
+            clip_printable(&process.command, 15),
+            format_bytes(process.rss_end_bytes),
+            format_bytes(process.rss_peak_bytes),
+            format_bytes(process.huge_end_bytes),
+            known(process.bloat_end_bytes.map(format_bytes)),
+            known(percent(process.overhead_mean_percent)),
+            known(percent(coverage)),
+            process.windows.to_string(),
+            process.promoted.to_string(),
+            process.recovered.to_string(),
+        ]
+    };
+    out.push('\n');
+    let rows = report.processes.iter().take(MOST_PROCESSES).map(cells);
+    for row in std::iter::once(head.map(str::to_owned)).chain(rows) {
+        let [pid, command, rest @ ..] = row;
+        let [
+            rss,
+            peak,
+            huge,
+            bloat,
+            overhead,
+            coverage,
+            windows,
+            promoted,
+            split,
+        ] = rest;
+        *out += &format!("{pid:>8} {command:<15} {rss:>9} {peak:>9} {huge:>9} {bloat:>9} ");
+        *out += &format!("{overhead:>8} {coverage:>8} {windows:>8} {promoted:>8} {split:>6}\n");
     }
     let more = report.processes.len().saturating_sub(MOST_PROCESSES);
     if more > 0 {
-        writeln!(f, "and {more} more")?;
+        *out += &format!("and {more} more\n");
     }
-    Ok(())
 }
 
 /// Whether accessed pages were counted in the window, and not probed or taken from population.
@@ -117,43 +108,35 @@ fn has_coverage(process: &ProcessFigures) -> bool {
     !matches!(process.source.as_str(), "probed" | "population")
 }
 
-fn write_maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> fmt::Result {
-    let name = format!(
-        "{} {}",
-        process.pid,
-        text_format::clipped(&process.command, 15)
-    );
+fn push_maps(out: &mut String, process: &ProcessFigures, map: &HeatMap) {
+    let name = format!("{} {}", process.pid, clip_printable(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
     if has_coverage(process) {
-        let source = &process.source;
-        writeln!(
-            f,
-            "\nCoverage of {name}: base pages accessed in a sampling window ({source})"
-        )?;
-        write_map(f, map, &map.coverage_percent)?;
-    } else if most_walks > 0 {
-        let (most, memory) = (
-            text_format::count(most_walks),
-            text_format::bytes(map.row_bytes),
+        let pages = format!(
+            "base pages accessed in a sampling window ({})",
+            process.source
         );
-        writeln!(
-            f,
-            "\nPage walks of {name}: @ is {most} per second in {memory}, each lighter shade a third of the one before"
-        )?;
+        *out += &format!("\nCoverage of {name}: {pages}\n");
+        push_map(out, map, &map.coverage_percent);
+    } else if most_walks > 0 {
+        let (most, memory) = (format_count(most_walks), format_bytes(map.row_bytes));
+        *out += &format!(
+            "\nPage walks of {name}: @ is {most} per second in {memory}, each lighter shade a third of the one before\n"
+        );
         let cells = map.huge_percent.iter().zip(&map.walks_per_s);
-        let shares = cells.map(|(there, walks)| there.map(|_| log_share(*walks, most_walks)));
-        write_map(f, map, &shares.collect::<Vec<_>>())?;
+        let share = |walks: u64| log_scaled_percent(walks, most_walks);
+        let shares = cells.map(|(there, walks)| there.map(|_| share(*walks)));
+        push_map(out, map, &shares.collect::<Vec<_>>());
     }
     if map.huge_percent.iter().flatten().any(|share| *share > 0) {
-        writeln!(f, "\nHuge pages of {name}: share of regions that are huge")?;
-        write_map(f, map, &map.huge_percent)?;
+        *out += &format!("\nHuge pages of {name}: share of regions that are huge\n");
+        push_map(out, map, &map.huge_percent);
     }
-    Ok(())
 }
 
 /// Shade of `value` relative to `most`, 0-100, on a logarithmic scale: each of nine shades stands
 /// for three times the one before.
-fn log_share(value: u64, most: u64) -> u8 {
+fn log_scaled_percent(value: u64, most: u64) -> u8 {
     if value == 0 || most == 0 {
         return 0;
     }
@@ -163,11 +146,12 @@ fn log_share(value: u64, most: u64) -> u8 {
 }
 
 /// Draws a map, highest addresses first, as in the paper's Figure 6.
-fn write_map(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -> fmt::Result {
+fn push_map(out: &mut String, map: &HeatMap, shades: &[Option<u8>]) {
     let (all_rows, lines) = (map.addresses.len(), map.addresses.len().min(LINES));
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let last = map.columns.last().map_or(0.0, |column| column.to_s);
     let time = |place: usize| first + (last - first) * place as f64 / COLUMNS as f64;
+    let shade = |percent: usize| SHADES[(percent * SHADES.len() / 101).min(SHADES.len() - 1)];
     for line in (0..lines).rev() {
         let rows = line * all_rows / lines..(line + 1) * all_rows / lines;
         let address = map.addresses.get(rows.start).copied().unwrap_or(0);
@@ -179,32 +163,23 @@ fn write_map(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -
             let cells = cells.filter_map(|cell| Some(usize::from((*shades.get(cell)?)?)));
             let cells: Vec<usize> = cells.collect();
             let mean = cells.iter().sum::<usize>().checked_div(cells.len());
-            mean.map_or(' ', |percent| {
-                SHADES[(percent * SHADES.len() / 101).min(SHADES.len() - 1)]
-            })
+            mean.map_or(' ', shade)
         });
-        writeln!(f, "{address:>14x} |{}|", cells.collect::<String>())?;
+        *out += &format!("{address:>14x} |{}|\n", cells.collect::<String>());
     }
-    let (from, to) = (text_format::duration(first), text_format::duration(last));
+    let (from, to) = (format_duration(first), format_duration(last));
     let room = COLUMNS.saturating_sub(from.len());
-    writeln!(f, "{:>14}  {from}{to:>room$}", "")
+    *out += &format!("{:>14}  {from}{to:>room$}\n", "");
 }
 
-fn write_decisions(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
-    let decisions = &report.decisions;
-    if decisions.total == 0 {
-        return Ok(());
+fn push_decisions(out: &mut String, decisions: &Decisions) {
+    if decisions.total > 0 {
+        *out += &format!("\nDecisions: {}\n", format_count(decisions.total));
     }
-    writeln!(f, "\nDecisions: {}", text_format::count(decisions.total))?;
     for kind in decisions.kinds.iter().take(MOST_KINDS) {
-        let (count, event, reason) = (
-            text_format::count(kind.count),
-            &kind.event,
-            &kind.last_reason,
-        );
-        let line = format!("{count:>9} {event:<12} {reason}");
+        let (count, event, reason) = (format_count(kind.count), &kind.event, &kind.last_reason);
         // The reason is our text, but it may contain names that users chose.
-        writeln!(f, "{}", text_format::clipped(&line, 160))?;
+        *out += &clip_printable(&format!("{count:>9} {event:<12} {reason}"), 160);
+        out.push('\n');
     }
-    Ok(())
 }

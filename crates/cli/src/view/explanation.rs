@@ -21,11 +21,10 @@ impl ManagerView {
         address: Option<u64>,
     ) -> Explanation {
         let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
+            let unknown = || format!("process {pid} is not under management");
             let why = manager.machine().why_not_managed(pid);
-            return Explanation::NotManaged {
-                pid,
-                why: why.unwrap_or_else(|| format!("process {pid} is not under management")),
-            };
+            let why = why.unwrap_or_else(unknown);
+            return Explanation::NotManaged { pid, why };
         };
         match address {
             None => Explanation::Process(Box::new(self.explain_process(manager, process))),
@@ -41,29 +40,27 @@ impl ManagerView {
         manager: &Manager<M>,
         process: ProcessId,
     ) -> ProcessExplanation {
-        let status = self.process(manager, process, recent_rates_of(manager, process));
+        let status = self.process_status(manager, process, recent_rates_of(manager, process));
         let sample = sample_status(manager, process);
         let mut kept_by = promotion_obstacles(manager, process, &status);
-        let by_sample = match sample {
-            _ if !status.terms.promotes => "",
-            None => "it has not been sampled yet",
-            Some(it) if it.regions == 0 => "it has no memory that can become huge",
-            Some(it) if it.regions == it.huge => "all of it is huge already",
-            Some(it) if it.candidates == 0 => {
-                "it has no accessed region under base pages that may be promoted now"
-            }
-            Some(_) => "",
+        let none = "it has no accessed region under base pages that may be promoted now";
+        // The samples are shown above.
+        let decided = |event: &Event| {
+            event.process() == Some(process) && !matches!(event, Event::Sampled { .. })
         };
-        kept_by.extend((!by_sample.is_empty()).then(|| by_sample.to_owned()));
+        let by_sample = match sample {
+            _ if !status.terms.promotes => None,
+            None => Some("it has not been sampled yet"),
+            Some(it) if it.regions == 0 => Some("it has no memory that can become huge"),
+            Some(it) if it.regions == it.huge => Some("all of it is huge already"),
+            Some(it) => (it.candidates == 0).then_some(none),
+        };
+        kept_by.extend(by_sample.map(str::to_owned));
         ProcessExplanation {
             process: status,
             sample,
             kept_by,
-            // The samples are shown above.
-            latest: latest_entries(manager.journal(), |entry| {
-                entry.event.process() == Some(process)
-                    && !matches!(entry.event, Event::Sampled { .. })
-            }),
+            latest: latest_entries(manager.journal(), LATEST, decided, entry_view),
         }
     }
 
@@ -80,21 +77,22 @@ impl ManagerView {
         let seen = manager.last_samples().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
-        let latest = latest_entries(journal, |entry| is_about(&entry.event, process, region));
+        let of_region = |event: &Event| concerns_region(event, process, region);
+        let latest = latest_entries(journal, LATEST, of_region, entry_view);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
-            (None, Some((seen, sample))) => state_of(manager.limits(), seen, &sample, now),
+            (None, Some((seen, sample))) => region_state(manager.limits(), seen, &sample, now),
             (None, None) => RegionState::NotSampled,
         };
         if let RegionState::CoolingDown { errno, .. } = &mut state {
-            *errno = last_refusal(journal, process, region);
+            *errno = last_refusal_errno(journal, process, region);
         }
         // Without access figures `accessed` only repeats the present pages.
         let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
         let bucket =
             sample.filter(|sample| accesses && state != RegionState::Huge && !sample.is_huge());
         let waiting = manager.policy().explain_region(process, region);
-        let status = self.process(manager, process, recent_rates_of(manager, process));
+        let status = self.process_status(manager, process, recent_rates_of(manager, process));
         let mut kept_by = promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         RegionExplanation {
@@ -115,7 +113,6 @@ impl ManagerView {
     }
 }
 
-/// What prevents all promotions in the process now.
 fn promotion_obstacles(
     manager: &Manager<impl Machine>,
     process: ProcessId,
@@ -128,33 +125,29 @@ fn promotion_obstacles(
     }
     if let Some(found) = manager.unresponsive_processes().get(&process) {
         let (call, s) = (&found.call, found.waited.as_secs_f64());
-        kept_by.push(format!(
-            "it does not answer: {call} has waited {s:.0} s for a lock that the process holds"
-        ));
+        let waited = format!("{call} has waited {s:.0} s for a lock that the process holds");
+        kept_by.push(format!("it does not answer: {waited}"));
     }
     if status.thp_disabled {
         kept_by.push("huge pages are disabled for it (PR_SET_THP_DISABLE)".to_owned());
     }
     if !status.terms.promotes {
-        kept_by
-            .push("its profile is guard: bloat is recovered, and nothing is promoted".to_owned());
+        let guard = "its profile is guard: bloat is recovered, and nothing is promoted";
+        kept_by.push(guard.to_owned());
     }
     if let Err(hold) = manager.memory_guard().may_promote(process, 0) {
         kept_by.push(hold.to_string());
     }
     kept_by.extend(manager.policy().explain_process(process));
     // The limit counts by the terms of the last sample, not by those of a reload since.
-    let terms = manager
-        .last_samples()
-        .sample(process)
-        .map(|s| s.sample.terms);
-    let terms = terms.unwrap_or_default();
+    let last = manager.last_samples().sample(process);
+    let terms = last.map(|last| last.sample.terms).unwrap_or_default();
+    let huge = &manager.limits().huge;
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
-        if !manager.limits().huge.allows(process) {
+        if !huge.allows(process) {
+            let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
             kept_by.push(format!(
-                "its rule allows {} MiB of huge pages, and {} MiB are in use",
-                most >> 20,
-                manager.limits().huge.huge_bytes_under_rule(rule) >> 20
+                "its rule allows {most} MiB of huge pages, and {used} MiB are in use"
             ));
         }
     }
@@ -163,28 +156,23 @@ fn promotion_obstacles(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
-    let unsampled = manager.last_samples().sample(process).is_none();
-    let waits = manager
-        .budget_waits()
-        .map(|it| BudgetWaitStatus::new(&it, now));
-    let holds_it_up = |wait: &BudgetWaitStatus| wait.work == WaitingWork::Promotion || unsampled;
-    kept_by.extend(waits.filter(holds_it_up).map(|wait| wait.to_string()));
-    if !manager.promotion_state().backoff().ready(now) {
-        let left = manager
-            .promotion_state()
-            .backoff()
-            .ready_at()
-            .saturating_sub(now);
-        kept_by.push(format!(
-            "calls into processes took long, or the kernel had no free huge page: promotion pauses for {:.1} s more",
-            left.as_secs_f64()
-        ));
+    for wait in manager.budget_waits() {
+        let wait = BudgetWaitStatus::new(&wait, now);
+        if wait.work == WaitingWork::Promotion || last.is_none() {
+            kept_by.push(wait.to_string());
+        }
+    }
+    let backoff = manager.promotion_state().backoff();
+    if !backoff.ready(now) {
+        let left_s = backoff.ready_at().saturating_sub(now).as_secs_f64();
+        let why = "calls into processes took long, or the kernel had no free huge page";
+        kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
     }
     kept_by
 }
 
 /// State of a region, from the last sample of its process and the actions since.
-pub(super) fn state_of(
+pub(super) fn region_state(
     limits: &RegionPromotionLimits,
     seen: &LastSample,
     sample: &RegionSample,
@@ -229,7 +217,7 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match state_of(manager.limits(), seen, region, now) {
+        let count = match region_state(manager.limits(), seen, region, now) {
             RegionState::Huge => &mut status.huge,
             RegionState::Candidate => &mut status.candidates,
             RegionState::CoolingDown { .. } => &mut status.cooling_down,
@@ -242,35 +230,36 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
     Some(status)
 }
 
-/// The latest entries that `kind` selects, oldest first.
-fn latest_entries(
+/// The latest entries that `keep` selects, oldest first.
+pub(super) fn latest_entries<T>(
     journal: &Journal,
-    kind: impl Fn(&JournalEntry) -> bool,
-) -> Vec<JournalEntryView> {
-    let newest_first = journal.entries().rev().filter(|entry| kind(entry));
-    let mut latest: Vec<JournalEntryView> = newest_first
-        .take(LATEST)
-        .map(|entry| JournalEntryView {
-            at_s: entry.at.as_secs_f64(),
-            region: entry.event.region().map(RegionAddr::start),
-            text: entry.event.to_string(),
-        })
-        .collect();
+    most: usize,
+    keep: impl Fn(&Event) -> bool,
+    view: impl Fn(&JournalEntry) -> T,
+) -> Vec<T> {
+    let newest_first = journal.entries().rev().filter(|entry| keep(&entry.event));
+    let mut latest: Vec<T> = newest_first.take(most).map(view).collect();
     latest.reverse();
     latest
 }
 
-fn is_about(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
+fn entry_view(entry: &JournalEntry) -> JournalEntryView {
+    JournalEntryView {
+        at_s: entry.at.as_secs_f64(),
+        region: entry.event.region().map(RegionAddr::start),
+        text: entry.event.to_string(),
+    }
+}
+
+fn concerns_region(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
     event.process() == Some(process) && event.region() == Some(region)
 }
 
-/// Name of the error with which the kernel last refused a region.
-fn last_refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
-    let mut newest_first = journal.entries().rev();
-    newest_first.find_map(|entry| match entry.event {
-        Event::Refused { errno, .. } if is_about(&entry.event, process, region) => {
-            Some(errno.to_string())
-        }
+fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
+    let newest_first = journal.entries().rev().map(|entry| &entry.event);
+    let mut of_region = newest_first.filter(|event| concerns_region(event, process, region));
+    of_region.find_map(|event| match event {
+        Event::Refused { errno, .. } => Some(errno.to_string()),
         _ => None,
     })
 }

@@ -8,7 +8,7 @@ use hawkeye_test_support::builders::{
 use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
 
 fn status(manager: &Manager<ScriptedMachine>) -> ManagerStatus {
-    ManagerView::default().status(manager)
+    ManagerView::default().manager_status(manager)
 }
 
 fn process(manager: &mut Manager<ScriptedMachine>, pid: u32) -> ProcessExplanation {
@@ -58,7 +58,7 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", with_promotion_rate(2.0));
-    let early = strip(&manager, it.pid, 80);
+    let early = address_strip(&manager, it.pid, 80);
     assert_eq!(early, None, "no process has been looked for yet");
     run(&mut manager, s(15.0));
     let status = status(&manager);
@@ -70,13 +70,13 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     assert!(latest.is_some_and(|text| text.starts_with("promoted in")));
     assert!(status.latest.len() <= ManagerStatus::MOST_DECISIONS);
 
-    let fine = strip(&manager, it.pid, 80).unwrap_or_default();
+    let fine = address_strip(&manager, it.pid, 80).unwrap_or_default();
     assert_eq!(fine.columns.len(), 50, "one region a column");
     let sum = |part: fn(&StripColumn) -> u64| fine.columns.iter().map(part).sum::<u64>();
     assert_eq!(sum(|c| c.huge), promoted, "those since the sample included");
     assert_eq!(sum(|c| c.candidates), 40 - promoted);
     assert!(fine.columns[40].after_gap && !fine.columns[39].after_gap);
-    let coarse = strip(&manager, it.pid, 7).unwrap_or_default();
+    let coarse = address_strip(&manager, it.pid, 7).unwrap_or_default();
     assert_eq!(coarse.columns.len(), 7);
 }
 

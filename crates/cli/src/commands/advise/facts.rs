@@ -3,33 +3,41 @@
 use crate::first_touch::FirstTouchPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviceFacts {
     pub pid: u32,
+    #[serde(rename = "measured_s")]
     pub seconds: f64,
+    #[serde(skip)]
     pub cost: Result<TranslationCost, TranslationNotMeasured>,
     /// Its regions under base pages, in order of importance.
+    #[serde(rename = "base_regions", serialize_with = "serialize_length")]
     pub regions: Vec<RegionFacts>,
     pub huge_regions: u64,
+    #[serde(skip)]
     pub zeros: ZeroPageFacts,
     /// Whether zeros in its huge pages can be given back. This depends on the kernel and, where
     /// recovery takes swap, on the swap of its cgroup.
+    #[serde(skip)]
     pub recovery_possible: bool,
-    /// Settings of the process, its mappings and the kernel's settings.
     pub surroundings: HugePageContext,
     /// What would let its allocator request huge pages from its next start on.
     pub first_touch: FirstTouchPlan,
     pub memory: MemoryUse,
+    #[serde(skip)]
     pub manager: Option<OtherManager>,
     /// The fullest of its cgroups that have a limit.
     pub cgroup: Option<CgroupFacts>,
 }
 
+fn serialize_length<S: Serializer>(regions: &[RegionFacts], to: S) -> Result<S::Ok, S::Error> {
+    regions.len().serialize(to)
+}
+
 impl AdviceFacts {
-    /// Regions under base pages inside a place, in order of importance.
-    pub fn regions_in<'a>(
+    pub fn regions_in_mapping_group<'a>(
         &'a self,
         place: &'a MappingGroup,
     ) -> impl Iterator<Item = &'a RegionFacts> {
@@ -42,15 +50,11 @@ impl AdviceFacts {
     pub fn walks_mostly_excluded(&self) -> bool {
         let places = self.surroundings.places.iter();
         let refused = places.filter(|place| place.advice == HugePageAdvice::NoHuge);
-        let share: f64 = refused
-            .flat_map(|place| self.regions_in(place))
-            .map(|region| region.share)
-            .sum();
-        share > 0.5
+        let regions = refused.flat_map(|place| self.regions_in_mapping_group(place));
+        regions.map(|region| region.share).sum::<f64>() > 0.5
     }
 }
 
-/// Why the cost of translation is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum TranslationNotMeasured {
@@ -76,17 +80,14 @@ pub struct TranslationCost {
     pub cpu_cores: f64,
 }
 
-/// A region under base pages.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegionFacts {
     pub start: u64,
     pub present: u16,
     pub swapped: u16,
-    /// Its share of all page walks of base pages (0-1), from windows other than those that ranked
-    /// it.
+    /// Its share of all page walks of base pages (0-1), from windows that did not rank it.
     pub share: f64,
-    /// Whether windows of both kinds sampled it. Its rank and its share are then known and
-    /// independent of each other.
+    /// Whether windows of both kinds sampled it, so that its rank and its share are independent.
     pub ranked: bool,
 }
 
@@ -98,7 +99,7 @@ impl RegionFacts {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ZeroPageFacts {
     pub searched: u64,
     pub zero_pages: u64,
@@ -115,7 +116,6 @@ pub struct OtherManager {
     pub manages: Option<bool>,
 }
 
-/// A cgroup with a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CgroupFacts {
     pub name: String,

@@ -4,8 +4,7 @@ use super::facts::{OtherManager, TranslationCost, TranslationNotMeasured};
 use hawkeye_policy::{MemoryUse, ProcessRules};
 use serde::Serialize;
 
-/// Savings below this are not worth acting on, in per cent of a process's CPU time. The policies
-/// use the same limit.
+/// Savings worth acting on, in per cent of a process's CPU time; the same as in the policies.
 pub const WORTH_PERCENT: f64 = ProcessRules::MIN_OVERHEAD_PERCENT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,8 +19,7 @@ pub enum AdviceVerdict {
     Unknown,
 }
 
-/// One finding, with its figures. Shares are in per cent of the process's CPU time unless the field
-/// says otherwise.
+/// A finding. Shares are in per cent of the process's CPU time unless the field says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
@@ -37,7 +35,6 @@ pub enum Finding {
         high_percent: f64,
         /// Factor by which it would be faster if it did nothing but compute.
         speedup: f64,
-        /// Regions under base pages.
         regions: u64,
     },
     /// The hottest regions, and the share of the saving that they account for.
@@ -53,7 +50,6 @@ pub enum Finding {
         /// What is mapped there: its name.
         what: String,
         share_percent: f64,
-        /// Its memory under base pages, in bytes.
         base_bytes: u64,
     },
     /// Memory that huge pages would add.
@@ -75,14 +71,10 @@ pub enum Finding {
     },
     /// A manager runs at the same time, and may read the same access bits.
     ManagerRuns(OtherManager),
-    /// Huge pages are disabled for the process (`PR_SET_THP_DISABLE`).
     ThpDisabled,
-    /// The program excludes memory from huge pages.
     NoHugePage {
-        /// The amount, in bytes.
         bytes: u64,
     },
-    /// The kernel's setting is `never`.
     KernelSaysNever,
     /// The kernel's setting is `madvise`, and the program does not advise this memory.
     KernelSaysMadvise {
@@ -99,7 +91,6 @@ pub enum Finding {
     /// Shared memory, which only other means can make huge.
     Shared {
         bytes: u64,
-        /// The kernel's setting `shmem_enabled`.
         shmem_enabled: Option<String>,
     },
     /// Memory is short: nothing should be promoted.

@@ -6,7 +6,7 @@ use super::remedies::remedies;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
-pub fn advise(facts: &AdviceFacts) -> Recommendation {
+pub fn recommend(facts: &AdviceFacts) -> Recommendation {
     let mut findings = Vec::new();
     let verdict = judge_gain(facts, &mut findings);
     findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
@@ -16,7 +16,7 @@ pub fn advise(facts: &AdviceFacts) -> Recommendation {
     }
     add_shared_memory(facts, &mut findings);
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
-        add_limits(facts, &mut findings);
+        add_memory_limits(facts, &mut findings);
     }
     Recommendation {
         remedies: remedies(facts, verdict, &findings),
@@ -32,10 +32,9 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
                 TranslationNotMeasured::TooSmall => AdviceVerdict::GainsNothing,
-                // An idle process may gain once it works.
-                TranslationNotMeasured::Idle | TranslationNotMeasured::Unseen => {
-                    AdviceVerdict::Unknown
-                }
+                // It may gain once it works.
+                TranslationNotMeasured::Idle => AdviceVerdict::Unknown,
+                TranslationNotMeasured::Unseen => AdviceVerdict::Unknown,
             };
         }
     };
@@ -72,7 +71,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
         AdviceVerdict::GainsNothing
     };
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
-        add_concentration(&facts.regions, findings);
+        add_hottest_regions(&facts.regions, findings);
         add_mapping_groups(facts, findings);
     }
     verdict
@@ -81,7 +80,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
 /// Share of the gain in the hottest regions: how many regions make up half of it, and nine tenths.
 ///
 /// Ranked regions stand for all. In a large process too few are ranked, and nothing is reported.
-fn add_concentration(all: &[RegionFacts], findings: &mut Vec<Finding>) {
+fn add_hottest_regions(all: &[RegionFacts], findings: &mut Vec<Finding>) {
     let regions: Vec<&RegionFacts> = all.iter().filter(|region| region.ranked).collect();
     let total: f64 = regions.iter().map(|region| region.share).sum();
     if regions.len() * 2 < all.len() || total <= 0.0 {
@@ -108,39 +107,38 @@ fn add_concentration(all: &[RegionFacts], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Mappings listed at most.
-const MOST_PLACES: usize = 5;
+const MOST_MAPPINGS_LISTED: usize = 5;
 
 fn add_mapping_groups(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
-    let shares = facts.surroundings.places.iter().map(|place| {
-        let shares = facts.regions_in(place).map(|region| region.share * 100.0);
-        (shares.sum(), place)
-    });
+    let percent = |place| {
+        let regions = facts.regions_in_mapping_group(place);
+        regions.map(|region| region.share * 100.0).sum()
+    };
+    let places = facts.surroundings.places.iter();
+    let shares = places.map(|place| (percent(place), place));
     let mut shares: Vec<(f64, &MappingGroup)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (share_percent, place) in shares.into_iter().take(MOST_PLACES) {
+    for (share_percent, place) in shares.into_iter().take(MOST_MAPPINGS_LISTED) {
         findings.push(Finding::At {
             start: place.start,
             end: place.end,
             what: place.what.clone(),
             share_percent,
-            base_bytes: base_bytes(place),
+            base_bytes: bytes_under_base_pages(place),
         });
     }
 }
 
-fn base_bytes(place: &MappingGroup) -> u64 {
+fn bytes_under_base_pages(place: &MappingGroup) -> u64 {
     place.resident_bytes.saturating_sub(place.huge_bytes)
 }
 
 fn add_memory_waste(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &mut Vec<Finding>) {
     let bytes = facts.regions.iter().map(RegionFacts::added_bytes).sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
-    if !matches!(
-        verdict,
-        AdviceVerdict::GainsNothing | AdviceVerdict::HasThem
-    ) && present > 0
-    {
+    use AdviceVerdict::{GainsNothing, HasThem};
+    let no_gain = matches!(verdict, GainsNothing | HasThem);
+    if !no_gain && present > 0 {
         let of_bytes = present * hawkeye_policy::BASE_PAGE_BYTES;
         findings.push(Finding::WouldAdd { bytes, of_bytes });
     }
@@ -164,7 +162,6 @@ fn add_memory_waste(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &mut 
     }
 }
 
-/// What keeps eligible memory from becoming huge.
 fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let around = &facts.surroundings;
     if around.thp_disabled {
@@ -176,7 +173,7 @@ fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let could = around.places.iter().filter(could);
     let base = |advice: HugePageAdvice| -> u64 {
         let of = could.clone().filter(|place| place.advice == advice);
-        of.map(base_bytes).sum()
+        of.map(bytes_under_base_pages).sum()
     };
     let refused = base(HugePageAdvice::NoHuge);
     if refused >= HUGE_PAGE_BYTES {
@@ -214,18 +211,19 @@ fn khugepaged_scan_s(facts: &AdviceFacts, bytes: u64) -> Option<f64> {
 fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let places = facts.surroundings.places.iter();
     let shared = places.clone().filter(|place| place.shared_memory);
-    let bytes: u64 = shared.map(base_bytes).sum();
+    let bytes: u64 = shared.map(bytes_under_base_pages).sum();
     let all: u64 = places.map(|place| place.resident_bytes).sum();
     // Every program has a little of it.
     if bytes >= 64 << 20 && bytes * 10 >= all {
+        let shmem_enabled = facts.surroundings.settings.shmem_enabled.clone();
         findings.push(Finding::Shared {
             bytes,
-            shmem_enabled: facts.surroundings.settings.shmem_enabled.clone(),
+            shmem_enabled,
         });
     }
 }
 
-fn add_limits(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
+fn add_memory_limits(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let high_percent = Watermarks::default().high_percent();
     let added: u64 = facts.regions.iter().map(RegionFacts::added_bytes).sum();
     let group = facts.cgroup.as_ref();

@@ -5,7 +5,7 @@ use super::facts::{
     ZeroPageFacts,
 };
 use crate::daemon::protocol::{DaemonRequest, Reply};
-use crate::daemon::{client, default_socket};
+use crate::daemon::{client, default_socket_path};
 use crate::first_touch::{self, HugePageSources};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
@@ -13,6 +13,7 @@ use hawkeye_linux::memory::cgroup::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
+use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::pagemap;
@@ -33,7 +34,7 @@ const SEARCHED: usize = 512;
 ///
 /// # Errors
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
-pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
+pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
     let decision =
         probe::decide_kernel_methods(&probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?)?;
@@ -50,27 +51,19 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
             let regions = measuring.read_regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
-            let zeros = count_zeros(&mut measuring, &huge)?;
-            let cost = if huge.is_empty() && base.is_empty() {
-                Err(TranslationNotMeasured::TooSmall)
-            } else {
-                median_cost(&windows)
+            let zeros = count_zero_pages(&mut measuring, &huge)?;
+            let cost = match huge.is_empty() && base.is_empty() {
+                true => Err(TranslationNotMeasured::TooSmall),
+                false => median_cost(&windows),
             };
             (cost, rank_regions(&base, &windows), huge, zeros)
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
-            let ranges =
-                hawkeye_linux::processes::mappings::eligible_ranges(&pagemap::read_mappings(pid)?)
-                    .ranges;
+            let ranges = mappings::eligible_ranges(&pagemap::read_mappings(pid)?).ranges;
             let regions = pagemap::read_population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
-            let none = rank_regions(&base, &[]);
-            (
-                Err(TranslationNotMeasured::Unseen),
-                none,
-                huge,
-                ZeroPageFacts::default(),
-            )
+            let (unseen, unranked) = (TranslationNotMeasured::Unseen, rank_regions(&base, &[]));
+            (Err(unseen), unranked, huge, ZeroPageFacts::default())
         }
     };
     if !process.is_alive() {
@@ -82,6 +75,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         .into_iter()
         .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
     let surroundings = HugePageContext::of_process(pid)?;
+    let cgroup = fullest.map(|group| (group.name, group.usage));
+    let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
     Ok(AdviceFacts {
         pid,
         seconds,
@@ -91,17 +86,11 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
         zeros,
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
-        first_touch: first_touch::of_process(
-            pid,
-            HugePageSources::of_machine(surroundings.settings.enabled.as_deref()),
-        ),
+        first_touch: first_touch::plan_for_process(pid, sources),
         surroundings,
         memory: system_memory::machine_memory_use()
             .context("can't read the memory use of the machine")?,
-        cgroup: fullest.map(|group| CgroupFacts {
-            name: group.name,
-            usage: group.usage,
-        }),
+        cgroup: cgroup.map(|(name, usage)| CgroupFacts { name, usage }),
     })
 }
 
@@ -109,7 +98,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Adv
 fn running_manager(state: &Path, pid: u32) -> Option<OtherManager> {
     let holder = ManagerLock::holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
-    let manages = match client::send_request(&default_socket(state), why) {
+    let manages = match client::send_request(&default_socket_path(state), why) {
         Ok(Reply::Explanation(why)) => Some(why.is_managed()),
         // A manager that is not a daemon answers no requests.
         _ => None,
@@ -129,10 +118,8 @@ fn measure_windows(
         let next = Instant::now() + EVERY;
         windows.push(measuring.measure_window()?);
         let now = Instant::now();
-        tell(&format!(
-            "{:.0} of {seconds:.0} s",
-            (now - begun).as_secs_f64()
-        ));
+        let lasted_s = (now - begun).as_secs_f64();
+        tell(&format!("{lasted_s:.0} of {seconds:.0} s"));
         if now >= until {
             return Ok(windows);
         }
@@ -143,12 +130,11 @@ fn measure_windows(
     }
 }
 
-/// The median of all windows in which the process ran.
 fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, TranslationNotMeasured> {
-    let mut ran: Vec<(Overhead, &MeasuredWindow)> = windows
-        .iter()
-        .filter_map(|window| Some((window.counted.or(window.estimate.overhead)?, window)))
-        .collect();
+    let overhead = |window: &MeasuredWindow| window.counted.or(window.estimate.overhead);
+    let ran = |window| Some((overhead(window)?, window));
+    let ran = windows.iter().filter_map(ran);
+    let mut ran: Vec<(Overhead, &MeasuredWindow)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =
         (ran.first(), ran.last(), ran.get(ran.len() / 2))
@@ -180,9 +166,8 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<Region
     let all: f64 = base.iter().map(|r| walks(&of, r)).sum();
     let mut order: Vec<&RegionSample> = base.iter().filter(|r| r.present > 0).collect();
     order.sort_by(|a, b| {
-        walks(&by, b)
-            .total_cmp(&walks(&by, a))
-            .then(a.region.cmp(&b.region))
+        let most_first = walks(&by, b).total_cmp(&walks(&by, a));
+        most_first.then(a.region.cmp(&b.region))
     });
     let known = |r: &RegionSample| RegionFacts {
         start: r.region.start(),
@@ -207,16 +192,15 @@ fn mean_walks<'a>(windows: impl Iterator<Item = &'a MeasuredWindow>) -> HashMap<
     sums.into_iter().map(mean).collect()
 }
 
-fn count_zeros(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<ZeroPageFacts> {
+fn count_zero_pages(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<ZeroPageFacts> {
     let threshold = BloatThreshold::default().zero_pages();
     let mut zeros = ZeroPageFacts::default();
     for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {
-        let Some(pages) = measuring.count_zero_pages(region.region)? else {
-            continue;
-        };
-        zeros.searched += 1;
-        zeros.zero_pages += u64::from(pages);
-        zeros.bloated += u64::from(pages >= threshold);
+        if let Some(pages) = measuring.count_zero_pages(region.region)? {
+            zeros.searched += 1;
+            zeros.zero_pages += u64::from(pages);
+            zeros.bloated += u64::from(pages >= threshold);
+        }
     }
     Ok(zeros)
 }

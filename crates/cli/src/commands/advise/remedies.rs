@@ -5,10 +5,18 @@ use super::finding::{AdviceVerdict, Finding, Remedy, RemedyTakesEffect};
 use crate::first_touch::HugePageEnvVariable;
 use hawkeye_policy::ProcessIdentity;
 
-fn remedy(takes: RemedyTakesEffect, does: impl Into<String>, command: impl Into<String>) -> Remedy {
+fn at_once(does: &str, command: String) -> Remedy {
+    Remedy {
+        does: does.to_owned(),
+        takes: RemedyTakesEffect::AtOnce,
+        command,
+    }
+}
+
+fn at_next_start(does: impl Into<String>, command: impl Into<String>) -> Remedy {
     Remedy {
         does: does.into(),
-        takes,
+        takes: RemedyTakesEffect::AtNextStart,
         command: command.into(),
     }
 }
@@ -20,101 +28,73 @@ pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding
     });
     let mut remedies = Vec::new();
     if verdict == AdviceVerdict::Gains {
-        remedies_for_gain(facts, findings, &mut remedies);
+        add_remedies_for_gain(facts, findings, &mut remedies);
     }
     // A machine has at most one manager.
     if recoverable && facts.manager.is_none() {
-        remedies.push(remedy(
-            RemedyTakesEffect::AtOnce,
-            "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing",
-            format!("hawkeye attach --policy none --watermarks 85,70 {}", facts.pid),
-        ));
+        let does = "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing";
+        let pid = facts.pid;
+        let command = format!("hawkeye attach --policy none --watermarks 85,70 {pid}");
+        remedies.push(at_once(does, command));
     }
     remedies
 }
 
-fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
-    let around = &facts.surroundings;
-    let pid = facts.pid;
+fn add_remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
+    let (pid, around) = (facts.pid, &facts.surroundings);
     let manager = facts.manager.as_ref();
     if manager.is_some_and(|manager| manager.manages.is_some()) {
         let does = "show why the daemon gives it huge pages, or does not";
-        remedies.push(remedy(
-            RemedyTakesEffect::AtOnce,
-            does,
-            format!("hawkeye why {pid}"),
-        ));
+        remedies.push(at_once(does, format!("hawkeye why {pid}")));
     }
     let found = |kind: fn(&Finding) -> bool| findings.iter().any(kind);
     let short = found(|f| matches!(f, Finding::MemoryShort { .. }));
-    let not_given = found(|f| {
-        matches!(
-            f,
-            Finding::KernelSaysNever | Finding::KernelSaysMadvise { .. }
-        )
-    });
+    let not_given = found(|f| matches!(f, Finding::KernelSaysNever))
+        || found(|f| matches!(f, Finding::KernelSaysMadvise { .. }));
     // Neither a manager nor the kernel overrides the program's own setting.
     let refused = facts.walks_mostly_excluded();
     if around.thp_disabled {
-        remedies.push(allow_thp(facts));
+        remedies.push(remedy_for_disabled_thp(facts));
     } else if !short && !refused {
         if manager.is_none() {
             let does = "give it huge pages where they save most, until interrupted";
-            remedies.push(remedy(
-                RemedyTakesEffect::AtOnce,
-                does,
-                format!("hawkeye attach {pid}"),
-            ));
+            remedies.push(at_once(does, format!("hawkeye attach {pid}")));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
-            remedies.push(remedy(
-                RemedyTakesEffect::AtOnce,
-                "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
-                rule_text(facts),
-            ));
+            let does = "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml";
+            remedies.push(at_once(does, config_rule_text(facts)));
         }
     }
     remedies.extend(allocator_remedies(facts));
     if not_given && !around.thp_disabled && !refused {
-        remedies.push(remedy(
-            RemedyTakesEffect::AtNextStart,
-            "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented",
-            format!("echo always > {}", around.settings.enabled_file),
-        ));
+        let does = "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented";
+        let command = format!("echo always > {}", around.settings.enabled_file);
+        remedies.push(at_next_start(does, command));
     }
 }
 
-fn allow_thp(facts: &AdviceFacts) -> Remedy {
+fn remedy_for_disabled_thp(facts: &AdviceFacts) -> Remedy {
     let identity = &facts.surroundings.identity;
     if identity.command.starts_with("redis-server") {
         let does = "keep Redis from disabling huge pages for itself; in redis.conf";
-        return remedy(RemedyTakesEffect::AtNextStart, does, "disable-thp no");
+        return at_next_start(does, "disable-thp no");
     }
-    let what = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
-    let (unit, command) = match systemd_service(identity) {
-        Some(service) => (
-            "; or MemoryTHP= of its unit, where systemd supports that",
-            service.command("cat"),
-        ),
-        None => ("", format!("ps -o pid,ppid,args -p {}", facts.pid)),
+    let find = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
+    let Some(service) = systemd_service(identity) else {
+        return at_next_start(find, format!("ps -o pid,ppid,args -p {}", facts.pid));
     };
-    remedy(
-        RemedyTakesEffect::AtNextStart,
-        format!("{what}{unit}"),
-        command,
-    )
+    let unit = "or MemoryTHP= of its unit, where systemd supports that";
+    at_next_start(format!("{find}; {unit}"), service.systemctl_command("cat"))
 }
 
-/// A systemd unit that starts a program. A session's unit (a scope) says nothing about the programs
-/// in it.
+/// A systemd unit that starts a program, unlike a session's unit (a scope).
 struct SystemdService<'a> {
     unit: &'a str,
-    /// Whether it belongs to a user's own manager.
     of_user: bool,
 }
 
 impl SystemdService<'_> {
-    fn command(&self, verb: &str) -> String {
+    fn systemctl_command(&self, verb: &str) -> String {
         let user = if self.of_user { "--user " } else { "" };
         format!("systemctl {user}{verb} {}", self.unit)
     }
@@ -130,7 +110,7 @@ fn systemd_service(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
         .then_some(SystemdService { unit, of_user })
 }
 
-fn rule_text(facts: &AdviceFacts) -> String {
+fn config_rule_text(facts: &AdviceFacts) -> String {
     let identity = &facts.surroundings.identity;
     // `?` replaces characters that a pattern would interpret.
     let plain = |name: &str| -> String {
@@ -138,13 +118,9 @@ fn rule_text(facts: &AdviceFacts) -> String {
         name.chars().map(|c| if odd(c) { '?' } else { c }).collect()
     };
     let name = plain(&identity.command);
-    let unit = identity
-        .unit
-        .as_ref()
-        .filter(|unit| unit.ends_with(".service"));
-    let condition = match unit {
-        Some(unit) => format!("match.unit = \"{}\"", plain(unit)),
-        None => format!("match.command = \"{name}\""),
+    let condition = match &identity.unit {
+        Some(unit) if unit.ends_with(".service") => format!("match.unit = \"{}\"", plain(unit)),
+        _ => format!("match.command = \"{name}\""),
     };
     format!("[[rule]]\nname = \"{name}\"\n{condition}\naction = \"include\"")
 }
@@ -155,29 +131,19 @@ fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
         return Vec::new();
     }
     let set = facts.first_touch.set.iter();
-    let plain = |variable: &&HugePageEnvVariable| is_plain(&variable.value);
-    set.filter(plain)
-        .flat_map(|variable| allocator_remedy(facts, variable))
-        .collect()
+    let plain = set.filter(|variable| is_plain(&variable.value));
+    let each = plain.flat_map(|variable| allocator_remedy(facts, variable));
+    each.collect()
 }
 
 fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
     let identity = &facts.surroundings.identity;
-    let HugePageEnvVariable {
-        name,
-        value,
-        requests,
-    } = variable;
+    let (name, value, requests) = (&variable.name, &variable.value, variable.requests);
     let does = format!("let {requests} request huge pages for all that it allocates, used or not");
-    let quoted = match value.contains(' ') {
-        true => format!("'{value}'"),
-        false => value.clone(),
-    };
-    let command = format!("{name}={quoted} {} ...", identity.command);
-    let edit = match systemd_service(identity) {
-        Some(service) => service.command("edit"),
-        None => "systemctl edit UNIT".to_owned(),
-    };
+    let quote = if value.contains(' ') { "'" } else { "" };
+    let command = format!("{name}={quote}{value}{quote} {} ...", identity.command);
+    let edit = systemd_service(identity).map(|service| service.systemctl_command("edit"));
+    let edit = edit.unwrap_or("systemctl edit UNIT".to_owned());
     let drop_in = format!("{edit}\n[Service]\nEnvironment=\"{name}={value}\"");
     let patch = format!(
         "kubectl patch deployment NAME --patch-file huge-pages.yaml\nspec:\n  template:\n    spec:\n      containers:\n        - name: CONTAINER\n          env:\n            - name: {name}\n              value: \"{value}\""
@@ -187,7 +153,7 @@ fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Rem
         ("the same in a drop-in of its systemd unit".into(), drop_in),
         ("the same for its container in Kubernetes".into(), patch),
     ]
-    .map(|(does, command)| remedy(RemedyTakesEffect::AtNextStart, does, command))
+    .map(|(does, command)| at_next_start(does, command))
 }
 
 /// Whether a value can be copied safely into a shell, a unit and YAML.
@@ -213,7 +179,7 @@ mod tests {
         ] {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
-            let rule = rule_text(&facts);
+            let rule = config_rule_text(&facts);
             let config = Config::parse("advice", &rule).expect("the rule can be parsed");
             let verdict = config.rules.evaluate(&facts.surroundings.identity);
             let verdict = format!("{verdict:?}");
@@ -230,7 +196,8 @@ mod tests {
                 unit: Some(unit.into()),
                 ..ProcessIdentity::default()
             };
-            systemd_service(&identity).map_or_else(String::new, |service| service.command("cat"))
+            systemd_service(&identity)
+                .map_or_else(String::new, |service| service.systemctl_command("cat"))
         };
         let of_system = cat("/system.slice/redis.service", "redis.service");
         assert_eq!(of_system, "systemctl cat redis.service");

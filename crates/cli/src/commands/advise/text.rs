@@ -2,50 +2,48 @@
 
 use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyTakesEffect, WORTH_PERCENT};
-use crate::text_format::{self, push_wrapped};
+use crate::text_format::{
+    WrappedText, clip_printable, format_bytes, format_count, format_duration,
+};
 use hawkeye_policy::OverheadSource;
 
-pub fn text(facts: &AdviceFacts, advice: &Recommendation) -> String {
+pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
-    let mut out = String::new();
-    let name = text_format::clipped(&identity.command, 15);
-    let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict(advice.verdict));
+    let mut out = WrappedText::default();
+    let name = clip_printable(&identity.command, 15);
+    let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict_text(advice.verdict));
     let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
-    push_wrapped(&mut out, &whole, 0);
+    out.push_sentence(whole);
     for finding in &advice.findings {
-        let line = format!("- {}", sentence(finding));
-        push_wrapped(&mut out, &text_format::clipped(&line, 2000), 2);
+        out.push_item(clip_printable(&finding_sentence(finding), 2000));
     }
-    if advice.remedies.is_empty() {
-        let end = match advice.verdict {
-            AdviceVerdict::GainsNothing | AdviceVerdict::HasThem => {
-                "Nothing was changed, and nothing needs to be."
-            }
-            AdviceVerdict::Gains | AdviceVerdict::MayGain | AdviceVerdict::Unknown => {
-                "Nothing was changed."
-            }
-        };
-        push_wrapped(&mut out, end, 0);
-        return out;
-    }
-    push_wrapped(&mut out, "Nothing was changed. What you can do:", 0);
+    let end = match advice.verdict {
+        _ if !advice.remedies.is_empty() => "Nothing was changed. What you can do:",
+        AdviceVerdict::GainsNothing | AdviceVerdict::HasThem => {
+            "Nothing was changed, and nothing needs to be."
+        }
+        AdviceVerdict::Gains | AdviceVerdict::MayGain | AdviceVerdict::Unknown => {
+            "Nothing was changed."
+        }
+    };
+    out.push_sentence(end);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
             RemedyTakesEffect::AtOnce => "At once",
             RemedyTakesEffect::AtNextStart => "From the next start",
         };
-        push_wrapped(&mut out, &format!("- {when}: {}:", remedy.does), 2);
+        out.push_item(format!("{when}: {}:", remedy.does));
         // Not wrapped, so that the user can copy it.
         for line in remedy.command.lines() {
-            out.push_str("    ");
-            out.extend(line.chars().filter(|c| !c.is_control()));
-            out.push('\n');
+            out.0 += "    ";
+            out.0.extend(line.chars().filter(|c| !c.is_control()));
+            out.0.push('\n');
         }
     }
-    out
+    out.0
 }
 
-fn verdict(verdict: AdviceVerdict) -> &'static str {
+fn verdict_text(verdict: AdviceVerdict) -> &'static str {
     match verdict {
         AdviceVerdict::Gains => "huge pages would make it faster.",
         AdviceVerdict::MayGain => "huge pages may make it a little faster, but probably not.",
@@ -55,32 +53,20 @@ fn verdict(verdict: AdviceVerdict) -> &'static str {
     }
 }
 
-pub fn sentence(finding: &Finding) -> String {
-    let bytes = |n: &u64| text_format::bytes(*n);
+pub fn finding_sentence(finding: &Finding) -> String {
+    let bytes = |n: &u64| format_bytes(*n);
     let scope = |cgroup: &Option<String>| match cgroup {
         Some(name) => format!("its cgroup {name}"),
         None => "the machine".to_owned(),
     };
     match finding {
-        Finding::Costs { cost } => costs(cost),
-        Finding::NotMeasured(TranslationNotMeasured::Idle) => {
-            "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into()
-        }
-        Finding::NotMeasured(TranslationNotMeasured::TooSmall) => {
-            "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into()
-        }
-        Finding::NotMeasured(TranslationNotMeasured::Unseen) => {
-            "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into()
-        }
-        Finding::WouldSave {
-            percent,
-            low_percent,
-            high_percent,
-            speedup,
-            regions,
-        } => {
+        Finding::Costs { cost } => cost_sentence(cost),
+        Finding::NotMeasured(TranslationNotMeasured::Idle) => "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into(),
+        Finding::NotMeasured(TranslationNotMeasured::TooSmall) => "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into(),
+        Finding::NotMeasured(TranslationNotMeasured::Unseen) => "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into(),
+        Finding::WouldSave { percent, low_percent, high_percent, speedup, regions } => {
             let memory = bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES));
-            let regions = text_format::count(*regions);
+            let regions = format_count(*regions);
             let (up_to, so) = match *percent < WORTH_PERCENT {
                 true => ("", format!("under {WORTH_PERCENT} % is not worth the promotions")),
                 false => ("up to ", format!("{speedup:.2} times as fast where it only computes")),
@@ -89,43 +75,25 @@ pub fn sentence(finding: &Finding) -> String {
                 "Making all of its {regions} regions under base pages ({memory}) huge would save {up_to}{percent:.1} % of its CPU time ({low_percent:.1}-{high_percent:.1}): {so}."
             )
         }
-        Finding::FirstRegions {
-            regions,
-            share_percent,
-            added_bytes,
-        } => format!(
+        Finding::FirstRegions { regions, share_percent, added_bytes } => format!(
             "The hottest {} regions ({}) account for {share_percent:.0} % of that; making them huge would add {}.",
-            text_format::count(*regions),
+            format_count(*regions),
             bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES)),
             bytes(added_bytes),
         ),
-        Finding::At {
-            start,
-            end,
-            what,
-            share_percent,
-            base_bytes,
-        } => format!(
+        Finding::At { start, end, what, share_percent, base_bytes } => format!(
             "{share_percent:.0} % of that is in {start:#x}-{end:#x} ({what}), {} under base pages.",
             bytes(base_bytes)
         ),
-        Finding::WouldAdd { bytes: 0, .. } => {
-            "Huge pages would add no memory: all of its regions are full.".into()
-        }
+        Finding::WouldAdd { bytes: 0, .. } => "Huge pages would add no memory: all of its regions are full.".into(),
         Finding::WouldAdd { bytes: added, of_bytes } => format!(
             "Making all of its regions huge would add {} that it has not touched: {:.0} % of the {} that are under base pages now.",
             bytes(added),
             *added as f64 * 100.0 / (*of_bytes).max(1) as f64,
             bytes(of_bytes),
         ),
-        Finding::Wastes {
-            searched,
-            huge_regions,
-            zero_percent,
-            bytes: wasted,
-            recoverable_bytes,
-        } => {
-            let [all, searched] = [*huge_regions, *searched].map(text_format::count);
+        Finding::Wastes { searched, huge_regions, zero_percent, bytes: wasted, recoverable_bytes } => {
+            let [all, searched] = [*huge_regions, *searched].map(format_count);
             let wasted = bytes(wasted);
             let mut text = format!(
                 "It has {all} huge pages. {zero_percent:.1} % of the memory in the {searched} that were searched holds only zeros: about {wasted} are wasted in all."
@@ -144,56 +112,37 @@ pub fn sentence(finding: &Finding) -> String {
             };
             format!("Another manager runs: {holder}. {looks}")
         }
-        Finding::ThpDisabled => {
-            "Huge pages are disabled for it (PR_SET_THP_DISABLE), by itself or by the process that started it. Neither the kernel nor a manager can give it huge pages.".into()
-        }
+        Finding::ThpDisabled => "Huge pages are disabled for it (PR_SET_THP_DISABLE), by itself or by the process that started it. Neither the kernel nor a manager can give it huge pages.".into(),
         Finding::NoHugePage { bytes: refused } => format!(
             "{} of it stay under base pages because the program excludes them (MADV_NOHUGEPAGE). Only the program can change that.",
             bytes(refused)
         ),
-        Finding::KernelSaysNever => {
-            "The kernel gives huge pages to no program (enabled=never). A manager can nevertheless do so.".into()
-        }
-        Finding::KernelSaysMadvise {
-            bytes: silent,
-            advised_bytes,
-        } => format!(
+        Finding::KernelSaysNever => "The kernel gives huge pages to no program (enabled=never). A manager can nevertheless do so.".into(),
+        Finding::KernelSaysMadvise { bytes: silent, advised_bytes } => format!(
             "The kernel gives huge pages only where a program requests them (enabled=madvise). Under base pages are {} without such a request, and {} with one.",
             bytes(silent),
             bytes(advised_bytes),
         ),
-        Finding::KernelSaysAlways {
-            bytes: left,
-            khugepaged_s,
-        } => {
+        Finding::KernelSaysAlways { bytes: left, khugepaged_s } => {
             let mut text = format!(
                 "The kernel gives huge pages to every program (enabled=always), but {} are under base pages. They were touched when no huge page was free, or before that was set.",
                 bytes(left)
             );
-            if let Some(time) = khugepaged_s.map(text_format::duration) {
-                text += &format!(
-                    " At its present pace, khugepaged needs {time} to scan all of it, in address order."
-                );
+            if let Some(time) = khugepaged_s.map(format_duration) {
+                text += &format!(" At its present pace, khugepaged needs {time} to scan all of it, in address order.");
             }
             text
         }
-        Finding::Shared {
-            bytes: shared,
-            shmem_enabled,
-        } => format!(
+        Finding::Shared { bytes: shared, shmem_enabled } => format!(
             "{} of it are shared memory, which a manager leaves alone. The kernel's shmem_enabled is {}. A database can take such memory from the hugetlb pool instead (huge_pages of PostgreSQL, large-pages of MySQL).",
             bytes(shared),
             shmem_enabled.as_deref().unwrap_or("absent"),
         ),
-        Finding::MemoryShort {
-            cgroup,
-            usage,
-            high_percent,
-        } => format!(
+        Finding::MemoryShort { cgroup, usage, high_percent } => format!(
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
             usage.percent(),
-            text_format::bytes(usage.total_bytes),
+            format_bytes(usage.total_bytes),
         ),
         Finding::LimitNear { cgroup, room_bytes } => format!(
             "Not all of that fits: {} has {} left below the high watermark. A manager stops promoting there; the kernel does not.",
@@ -203,7 +152,7 @@ pub fn sentence(finding: &Finding) -> String {
     }
 }
 
-fn costs(cost: &TranslationCost) -> String {
+fn cost_sentence(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
         OverheadSource::Counters => "counted by the processor",
@@ -226,29 +175,28 @@ fn costs(cost: &TranslationCost) -> String {
     }
     let huge = cost.huge_percent;
     if huge >= 0.1 {
-        text += &format!(
-            " Of that, {huge:.1} percentage points come from memory that is huge already."
-        );
+        let points = format!("{huge:.1} percentage points");
+        text += &format!(" Of that, {points} come from memory that is huge already.");
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::advise;
+    use super::super::findings::recommend;
     use super::super::findings::tests::{facts, idle, sequential};
     use super::*;
 
     #[test]
     fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
         let facts = facts();
-        insta::assert_snapshot!(text(&facts, &advise(&facts)));
+        insta::assert_snapshot!(advice_text(&facts, &recommend(&facts)));
     }
 
     #[test]
     fn advice_for_a_process_without_gain_proposes_nothing() {
         let facts = sequential();
-        let text = text(&facts, &advise(&facts));
+        let text = advice_text(&facts, &recommend(&facts));
         let end = "Nothing was changed, and nothing needs to be.\n";
         assert!(text.ends_with(end), "{text}");
         let verdict = "it would gain nothing from huge pages.";
@@ -258,7 +206,7 @@ mod tests {
     #[test]
     fn advice_for_an_idle_program_claims_nothing() {
         let facts = idle();
-        let text = text(&facts, &advise(&facts));
+        let text = advice_text(&facts, &recommend(&facts));
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
             words
@@ -273,7 +221,7 @@ mod tests {
     fn lines_fit_into_80_columns() {
         let mut facts = facts();
         facts.surroundings.identity.command = "a\x1b[2Jb\nc".into();
-        let text = text(&facts, &advise(&facts));
+        let text = advice_text(&facts, &recommend(&facts));
         assert!(!text.contains('\x1b'));
         for line in text.lines().filter(|line| !line.starts_with("    ")) {
             assert!(line.chars().count() <= 80, "{line}");

@@ -1,8 +1,9 @@
 //! Draws the model.
 
 use super::model::{OpenProcess, TopModel};
+use super::theme::{HEADING, SELECTED};
 use super::{overview, process, table};
-use crate::text_format;
+use crate::text_format::{clip_printable, wrap_printable};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -40,11 +41,8 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
         let text = format!(
             "Terminal too small: at least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed. q quits."
         );
-        frame.render_widget(
-            Paragraph::new(text_format::wrapped(&text, usize::from(area.width), 0)),
-            area,
-        );
-        return;
+        let text = wrap_printable(&text, usize::from(area.width), 0);
+        return frame.render_widget(Paragraph::new(text), area);
     }
     let parts = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]);
     let [body, foot] = parts.areas(area);
@@ -53,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
         (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",
         (None, _) => "up/down select  Enter open  < > sort by  r reverse  ? help  q quit",
     };
-    frame.render_widget(Paragraph::new(keys).style(model.theme.heading()), foot);
+    frame.render_widget(Paragraph::new(keys).style(HEADING), foot);
     if model.help {
         frame.render_widget(Paragraph::new(HELP), body);
     } else if let Some(open) = &model.open {
@@ -63,17 +61,16 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     }
 }
 
-/// The line that says why the figures are old.
 fn stale_notice(model: &TopModel) -> Option<Line<'static>> {
     let why = model.trouble.as_ref()?;
-    let text = text_format::clipped(&format!("NO NEW FIGURES: {why}"), 200);
+    let text = clip_printable(&format!("NO NEW FIGURES: {why}"), 200);
     Some(Line::styled(text, model.theme.warning()))
 }
 
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let head = overview::lines(&model.status).into_iter();
-    let head = head.map(|line| Line::from(model.theme.text(&line)));
-    let head: Vec<Line<'_>> = stale_notice(model).into_iter().chain(head).collect();
+    let line = |text: &String| Line::from(model.theme.displayable(text));
+    let mut head: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
+    head.extend(overview::overview_lines(&model.status).iter().map(line));
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
         Constraint::Min(3),
@@ -82,20 +79,17 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let [top, middle, bottom] = parts.areas(area);
     frame.render_widget(Paragraph::new(head), top);
     draw_table(frame, middle, model);
-    let mut lines = vec![Line::styled("Latest decisions", model.theme.heading())];
-    let room = usize::from(DECISIONS) - 2;
-    let decisions = overview::decisions(&model.status.manager, room, usize::from(area.width));
-    let decisions = decisions.iter().map(|line| model.theme.text(line));
-    lines.extend(decisions.map(Line::from));
+    let mut lines = vec![Line::styled("Latest decisions", HEADING)];
+    let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
+    let decisions = overview::decision_lines(&model.status.manager, room, width);
+    lines.extend(decisions.iter().map(line));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let rows = model.rows();
-    let mut lines = vec![Line::styled(
-        table::header(model.order),
-        model.theme.heading(),
-    )];
+    let rows = model.sorted_rows();
+    let header = table::header_line(model.order);
+    let mut lines = vec![Line::styled(header, HEADING)];
     if rows.is_empty() {
         lines.push(Line::from(" No process is managed."));
     }
@@ -104,12 +98,12 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let selected = model.selected_row();
     let first = (selected + 1).saturating_sub(room);
     for (n, row) in rows.iter().enumerate().skip(first).take(room) {
-        let mut text = model.theme.text(&table::row(row));
+        let mut text = model.theme.displayable(&table::process_line(row));
         let mut style = Style::new();
         if n == selected {
             // A terminal without reversed text needs a mark.
             text.replace_range(..1, ">");
-            style = model.theme.selected();
+            style = SELECTED;
         }
         lines.push(Line::styled(text, style));
     }
@@ -119,25 +113,22 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
 
 fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &OpenProcess) {
     let mut lines: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
-    match &open.details {
-        Some(seen) => {
-            let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
-            let text = process::lines(&seen.why, strip, chosen, &model.theme);
-            // Colour helps with one line: the one that marks huge pages.
-            let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
-            lines.extend(text.into_iter().enumerate().map(|(n, line)| {
-                let style = match n {
-                    0 => model.theme.heading(),
-                    _ if huge(&line) => model.theme.huge_pages(),
-                    _ => Style::new(),
-                };
-                Line::styled(model.theme.text(&line), style)
-            }));
-        }
-        None => {
-            let pid = open.pid;
-            lines.push(Line::from(format!("Process {pid}: asking the daemon.")));
-        }
+    if let Some(seen) = &open.details {
+        let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
+        let text = process::process_lines(&seen.why, strip, chosen, &model.theme);
+        // Colour helps with one line: the one that marks huge pages.
+        let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
+        lines.extend(text.iter().enumerate().map(|(n, line)| {
+            let style = match n {
+                0 => HEADING,
+                _ if huge(line) => model.theme.huge_pages(),
+                _ => Style::new(),
+            };
+            Line::styled(model.theme.displayable(line), style)
+        }));
+    } else {
+        let pid = open.pid;
+        lines.push(Line::from(format!("Process {pid}: asking the daemon.")));
     }
     frame.render_widget(Paragraph::new(Text::from(lines)), area);
 }

@@ -18,13 +18,13 @@ pub enum KeyEffect {
     Quit,
 }
 
+#[derive(Default)]
 pub struct TopModel {
     pub theme: Theme,
     pub order: SortOrder,
     pub status: Box<DaemonStatus>,
     /// Why the figures are old, if they are.
     pub trouble: Option<String>,
-    /// Process id in the chosen row.
     pub selected: Option<u32>,
     pub open: Option<OpenProcess>,
     pub help: bool,
@@ -33,38 +33,31 @@ pub struct TopModel {
 pub struct OpenProcess {
     pub pid: u32,
     pub details: Option<ProcessDetails>,
-    /// The chosen column of its strip.
     pub column: usize,
 }
 
-/// Rows that a page key moves by.
-const PAGE: isize = 10;
+const ROWS_PER_PAGE_KEY: isize = 10;
 
 impl TopModel {
     pub fn new(look: Theme) -> Self {
         Self {
             theme: look,
-            order: SortOrder::default(),
-            status: Box::default(),
-            trouble: None,
-            selected: None,
-            open: None,
-            help: false,
+            ..Self::default()
         }
     }
 
-    pub fn rows(&self) -> Vec<&ProcessStatus> {
-        sort_order::sorted(&self.status.manager.processes, self.order)
+    pub fn sorted_rows(&self) -> Vec<&ProcessStatus> {
+        sort_order::sorted_processes(&self.status.manager.processes, self.order)
     }
 
     /// Index of the chosen row; 0 where the chosen process is gone.
     pub fn selected_row(&self) -> usize {
-        let rows = self.rows();
+        let rows = self.sorted_rows();
         let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
         selected.unwrap_or(0)
     }
 
-    pub fn open(&mut self, pid: u32) {
+    pub fn open_process(&mut self, pid: u32) {
         self.open = Some(OpenProcess {
             pid,
             details: None,
@@ -72,7 +65,7 @@ impl TopModel {
         });
     }
 
-    pub fn update(&mut self, answer: Result<TopData>) {
+    pub fn apply_answer(&mut self, answer: Result<TopData>) {
         match answer {
             Ok(answer) => {
                 self.trouble = None;
@@ -103,25 +96,22 @@ impl TopModel {
     }
 
     fn handle_overview_key(&mut self, code: KeyCode) -> KeyEffect {
+        let by = self.order.by;
         match code {
-            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.select(1),
-            KeyCode::PageUp => self.select(-PAGE),
-            KeyCode::PageDown => self.select(PAGE),
-            KeyCode::Home => self.select(isize::MIN),
-            KeyCode::End => self.select(isize::MAX),
-            KeyCode::Left | KeyCode::Char('<') => {
-                self.order.by = neighbour_column(self.order.by, -1)
-            }
-            KeyCode::Right | KeyCode::Char('>') => {
-                self.order.by = neighbour_column(self.order.by, 1)
-            }
+            KeyCode::Up | KeyCode::Char('k') => self.move_selection(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.move_selection(1),
+            KeyCode::PageUp => self.move_selection(-ROWS_PER_PAGE_KEY),
+            KeyCode::PageDown => self.move_selection(ROWS_PER_PAGE_KEY),
+            KeyCode::Home => self.move_selection(isize::MIN),
+            KeyCode::End => self.move_selection(isize::MAX),
+            KeyCode::Left | KeyCode::Char('<') => self.order.by = neighbour_column(by, -1),
+            KeyCode::Right | KeyCode::Char('>') => self.order.by = neighbour_column(by, 1),
             KeyCode::Char('r') => self.order.descending = !self.order.descending,
             KeyCode::Enter => {
-                let pid = self.rows().get(self.selected_row()).map(|row| row.pid);
-                if let Some(pid) = pid {
+                let rows = self.sorted_rows();
+                if let Some(pid) = rows.get(self.selected_row()).map(|row| row.pid) {
                     self.selected = Some(pid);
-                    self.open(pid);
+                    self.open_process(pid);
                     return KeyEffect::Ask;
                 }
             }
@@ -130,8 +120,8 @@ impl TopModel {
         KeyEffect::Draw
     }
 
-    fn select(&mut self, by: isize) {
-        let rows = self.rows();
+    fn move_selection(&mut self, by: isize) {
+        let rows = self.sorted_rows();
         let last = rows.len().saturating_sub(1);
         let row = self.selected_row().saturating_add_signed(by).min(last);
         self.selected = rows.get(row).map(|row| row.pid);

@@ -1,51 +1,40 @@
-//! Asks the daemon in a thread of its own, so that the screen never waits.
+//! Asks the daemon in a thread, so that the screen never waits.
 
 use crate::commands::client::{ClientOptions, unexpected_reply};
 use crate::daemon::protocol::{DaemonRequest, DaemonStatus, Reply};
 use crate::view::{AddressStrip, Explanation};
 use anyhow::Result;
 use serde::Serialize;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-/// The daemon's answers for one refresh.
 pub struct TopData {
-    /// The state of management.
     pub status: Box<DaemonStatus>,
-    /// The process that is open, if one is.
     pub opened: Option<ProcessDetails>,
 }
 
-/// What `top` shows of one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessDetails {
-    /// Why the daemon treats the process as it does.
     #[serde(flatten)]
     pub why: Explanation,
     /// Its address space; `None`: the process is not managed.
     pub strip: Option<AddressStrip>,
 }
 
-/// Sends the requests for everything that is shown.
-pub fn fetch(options: &ClientOptions, pid: Option<u32>, columns: u16) -> Result<TopData> {
-    let Reply::Status(status) = options.request(DaemonRequest::Status)? else {
-        return Err(unexpected_reply());
-    };
-    let opened = pid
-        .map(|pid| fetch_process(options, pid, columns))
-        .transpose()?;
+pub fn fetch_top_data(options: &ClientOptions, pid: Option<u32>, columns: u16) -> Result<TopData> {
+    let status = options.fetch_status()?;
+    let details = |pid| fetch_details(options, pid, columns);
+    let opened = pid.map(details).transpose()?;
     Ok(TopData { status, opened })
 }
 
-fn fetch_process(options: &ClientOptions, pid: u32, columns: u16) -> Result<ProcessDetails> {
-    let address = None;
-    let Reply::Explanation(why) = options.request(DaemonRequest::Why { pid, address })? else {
-        return Err(unexpected_reply());
-    };
+fn fetch_details(options: &ClientOptions, pid: u32, columns: u16) -> Result<ProcessDetails> {
+    let why = options.fetch_explanation(pid, None)?;
     if !why.is_managed() {
         return Ok(ProcessDetails { why, strip: None });
     }
-    match options.request(DaemonRequest::Strip { pid, columns })? {
+    match options.send_request(DaemonRequest::Strip { pid, columns })? {
         Reply::Strip(strip) => Ok(ProcessDetails {
             why,
             strip: Some(strip),
@@ -54,54 +43,43 @@ fn fetch_process(options: &ClientOptions, pid: u32, columns: u16) -> Result<Proc
     }
 }
 
-/// The process that is open, and the columns of its strip.
-type TopQuery = (Option<u32>, u16);
-
-/// A thread that asks the daemon; it ends when this is dropped.
+/// Asks the daemon, one request at a time.
 pub struct DaemonPoller {
-    questions: Sender<TopQuery>,
-    answers: Receiver<Result<TopData>>,
-    waiting: bool,
+    options: Arc<ClientOptions>,
+    /// Receives the outstanding answer.
+    answer: Option<Receiver<Result<TopData>>>,
 }
 
 impl DaemonPoller {
-    /// Starts the thread.
-    pub fn start(options: ClientOptions) -> Result<Self> {
-        let (questions, asked) = channel::<TopQuery>();
-        let (answer, answers) = channel();
-        thread::Builder::new()
-            .name("hawkeye-asker".into())
-            .spawn(move || {
-                for (pid, columns) in asked {
-                    if answer.send(fetch(&options, pid, columns)).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        Ok(Self {
-            questions,
-            answers,
-            waiting: false,
-        })
-    }
-
-    /// Asks, unless an answer is still outstanding.
-    pub fn poll(&mut self, question: TopQuery) {
-        if !self.waiting {
-            self.waiting = self.questions.send(question).is_ok();
+    pub fn new(options: ClientOptions) -> Self {
+        Self {
+            options: Arc::new(options),
+            answer: None,
         }
     }
 
-    /// The answer, if one has arrived.
-    pub fn take_data(&mut self) -> Option<Result<TopData>> {
-        let answer = self.answers.try_recv().ok()?;
-        self.waiting = false;
+    /// Asks about the process that is open, unless an answer is still outstanding.
+    pub fn ask_unless_waiting(&mut self, pid: Option<u32>, columns: u16) -> Result<()> {
+        if self.answer.is_none() {
+            let (sender, answer) = channel();
+            let options = Arc::clone(&self.options);
+            let thread = thread::Builder::new().name("hawkeye-asker".into());
+            // The screen may be gone before the answer arrives.
+            let ask = move || drop(sender.send(fetch_top_data(&options, pid, columns)));
+            thread.spawn(ask)?;
+            self.answer = Some(answer);
+        }
+        Ok(())
+    }
+
+    pub fn take_answer(&mut self) -> Option<Result<TopData>> {
+        let answer = self.answer.as_ref()?.try_recv().ok()?;
+        self.answer = None;
         Some(answer)
     }
 }
 
 impl ProcessDetails {
-    /// The process that the answer is about.
     pub fn pid(&self) -> u32 {
         match &self.why {
             Explanation::NotManaged { pid, .. } => *pid,

@@ -3,27 +3,29 @@
 use super::sort_order::huge_percent;
 use super::strip;
 use super::theme::Theme;
-use crate::text_format;
+use crate::text_format::{
+    clip_printable, format_bytes, format_count, format_duration, wrap_printable,
+};
 use crate::view::{AddressStrip, Explanation, ProcessExplanation, ProcessStatus};
 
 const WIDTH: usize = 80;
 
 /// Everything about a process, in lines of 80 columns. The strip may be wider.
-pub fn lines(
+pub fn process_lines(
     why: &Explanation,
     strip: Option<&AddressStrip>,
     chosen: Option<usize>,
     look: &Theme,
 ) -> Vec<String> {
     match why {
-        Explanation::NotManaged { why, .. } => wrapped(&format!("{why}."), 0),
-        Explanation::Process(why) => process_lines(why, strip, chosen, look),
+        Explanation::NotManaged { why, .. } => wrapped_lines(&format!("{why}."), 0),
+        Explanation::Process(why) => managed_process_lines(why, strip, chosen, look),
         // `top` asks about processes only.
         Explanation::Region(_) => Vec::new(),
     }
 }
 
-fn process_lines(
+fn managed_process_lines(
     why: &ProcessExplanation,
     strip: Option<&AddressStrip>,
     chosen: Option<usize>,
@@ -35,19 +37,17 @@ fn process_lines(
         lines.extend(strip_lines(strip, chosen, look));
         lines.push(String::new());
     }
-    match why.kept_by.as_slice() {
-        [] => lines.push("Nothing prevents its promotion.".to_owned()),
-        reasons => {
-            let all = format!("It is not promoted because {}.", reasons.join("; "));
-            lines.extend(wrapped(&all, 2));
-        }
-    }
+    let kept = match why.kept_by.as_slice() {
+        [] => "Nothing prevents its promotion.".to_owned(),
+        reasons => format!("It is not promoted because {}.", reasons.join("; ")),
+    };
+    lines.extend(wrapped_lines(&kept, 2));
     if !why.latest.is_empty() {
         lines.push("Latest actions (times since the daemon started):".to_owned());
     }
     for entry in why.latest.iter().rev() {
-        let at = text_format::duration(entry.at_s);
-        lines.extend(wrapped(&format!("{at}: {}", entry.text), 2));
+        let at = format_duration(entry.at_s);
+        lines.extend(wrapped_lines(&format!("{at}: {}", entry.text), 2));
     }
     lines
 }
@@ -56,50 +56,39 @@ fn status_lines(process: &ProcessStatus) -> Vec<String> {
     let unit = process.unit.as_ref().or(process.cgroup.as_ref());
     let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
     let head = format!("Process {} ({}){unit}", process.pid, process.name);
-    let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(text_format::bytes);
+    let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(format_bytes);
     let huge = huge_percent(process).unwrap_or(0.0);
     let mut memory = format!("{rss} resident, {huge:.0} % huge");
     if process.bloat_bytes > 0 {
         memory += &format!(", up to {bloat} of that empty");
     }
     let [promoted, split, refused] =
-        [process.promoted, process.split, process.refused].map(text_format::count);
+        [process.promoted, process.split, process.refused].map(format_count);
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
-    let mut cost = match &process.overhead {
-        Some(overhead) => format!("Address translation costs it {overhead} of its CPU time"),
-        None => "The cost of address translation is unknown so far".to_owned(),
-    };
-    if let Some(gain) = process.gain_percent {
-        cost += &format!("; promoting all that may be promoted would save {gain:.1} %");
-    }
-    let rest = [memory, cost];
-    let rest = rest.iter().flat_map(|line| wrapped(line, 2));
-    std::iter::once(text_format::clipped(&head, WIDTH))
-        .chain(rest)
-        .collect()
+    let mut lines = vec![clip_printable(&head, WIDTH)];
+    lines.extend(wrapped_lines(&memory, 2));
+    lines.extend(wrapped_lines(&process.cost_text(), 2));
+    lines
 }
 
 fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec<String> {
     let Some(age_s) = strip.age_s else {
         return vec!["Its address space has not been sampled yet.".to_owned()];
     };
-    let regions: u64 = strip.columns.iter().map(|column| column.regions).sum();
+    let regions = format_count(strip.columns.iter().map(|column| column.regions).sum());
+    let age = format_duration(age_s);
     let mut lines = vec![format!(
-        "{} regions of 2 MiB with memory, sampled {} ago:",
-        text_format::count(regions),
-        text_format::duration(age_s)
+        "{regions} regions of 2 MiB with memory, sampled {age} ago:"
     )];
-    lines.extend(strip::rows(strip, chosen, look));
+    lines.extend(strip::strip_rows(strip, chosen, look));
     lines.push(strip::LEGEND.to_owned());
     if let Some(column) = chosen.and_then(|n| strip.columns.get(n)) {
-        lines.extend(wrapped(&strip::describe(column), 2));
+        lines.extend(wrapped_lines(&strip::describe_column(column), 2));
     }
     lines
 }
 
-fn wrapped(text: &str, indent: usize) -> Vec<String> {
-    text_format::wrapped(&text_format::clipped(text, 1000), WIDTH, indent)
-        .lines()
-        .map(str::to_owned)
-        .collect()
+fn wrapped_lines(text: &str, indent: usize) -> Vec<String> {
+    let text = wrap_printable(&clip_printable(text, 1000), WIDTH, indent);
+    text.lines().map(str::to_owned).collect()
 }

@@ -31,14 +31,13 @@ impl Default for SortOrder {
     }
 }
 
-/// Share of its resident memory under huge pages, in per cent.
 pub fn huge_percent(process: &ProcessStatus) -> Option<f64> {
     // The kernel reports the two one after the other, so the share may exceed 100 %.
     let share = process.huge_bytes as f64 * 100.0 / process.rss_bytes as f64;
     (process.rss_bytes > 0).then_some(share.min(100.0))
 }
 
-pub fn sorted(processes: &[ProcessStatus], order: SortOrder) -> Vec<&ProcessStatus> {
+pub fn sorted_processes(processes: &[ProcessStatus], order: SortOrder) -> Vec<&ProcessStatus> {
     let mut sorted: Vec<&ProcessStatus> = processes.iter().collect();
     sorted.sort_by(|a, b| {
         let by = match order.by {

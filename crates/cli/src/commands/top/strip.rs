@@ -1,16 +1,16 @@
 //! An address space as one line of characters.
 
 use super::theme::Theme;
+use crate::text_format::format_count;
 use crate::view::{AddressStrip, StripColumn};
 use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
-/// Legend of the third line.
 pub const LEGEND: &str =
     "H huge, h partly huge, + accessed, may be promoted, . other; | after a gap";
 
 /// Draws a strip: the title of its second line, then three lines with one character per column.
 /// They show how much is accessed, what is huge, and where gaps and the chosen column are.
-pub fn rows(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> [String; 4] {
+pub fn strip_rows(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> [String; 4] {
     let walked = strip.columns.iter().any(|column| column.walks_per_s > 0);
     let walks = |column: &StripColumn| column.walks_per_s as f64 / column.regions.max(1) as f64;
     let most = strip.columns.iter().map(walks).fold(0.0, f64::max);
@@ -66,7 +66,7 @@ fn shade_char(share: f64, look: &Theme) -> char {
     shades[step.min(steps)]
 }
 
-pub fn describe(column: &StripColumn) -> String {
+pub fn describe_column(column: &StripColumn) -> String {
     let place = match (column.start, column.end) {
         (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),
         _ => String::new(),
@@ -85,10 +85,7 @@ pub fn describe(column: &StripColumn) -> String {
         percent(column.accessed_pages),
     );
     if column.walks_per_s > 0 {
-        text += &format!(
-            "; {} page walks/s",
-            crate::text_format::count(column.walks_per_s)
-        );
+        text += &format!("; {} page walks/s", format_count(column.walks_per_s));
     }
     text
 }

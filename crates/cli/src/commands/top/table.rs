@@ -1,7 +1,7 @@
 //! Rows of processes, 80 columns wide.
 
 use super::sort_order::{SortBy, SortOrder, huge_percent};
-use crate::text_format;
+use crate::text_format::{clip_printable, format_bytes, format_count};
 use crate::view::{ManagerStatus, ProcessStatus};
 
 /// Width of the mark of the chosen row, to the left of the first column.
@@ -27,8 +27,7 @@ pub fn neighbour_column(column: SortBy, by: isize) -> SortBy {
     COLUMNS[at.min(COLUMNS.len() - 1)].0
 }
 
-/// Names of the columns, with a mark at the one that rows are sorted by.
-pub fn header(order: SortOrder) -> String {
+pub fn header_line(order: SortOrder) -> String {
     let mut line = " ".repeat(MARK);
     for (column, name, width) in COLUMNS {
         let mark = match (column == order.by, order.descending) {
@@ -37,27 +36,26 @@ pub fn header(order: SortOrder) -> String {
             (true, false) => "^",
         };
         let name = format!("{name}{mark}");
-        line += &if column == SortBy::Name {
-            format!(" {name:<NAME$}")
-        } else {
-            format!("{name:>width$}")
+        line += &match column {
+            SortBy::Name => format!(" {name:<NAME$}"),
+            _ => format!("{name:>width$}"),
         };
     }
     line
 }
 
-pub fn row(process: &ProcessStatus) -> String {
+pub fn process_line(process: &ProcessStatus) -> String {
     let mut line = " ".repeat(MARK);
     for (column, _, width) in COLUMNS {
         line += &match column {
-            SortBy::Name => format!(" {:<NAME$}", text_format::clipped(&process.name, NAME)),
-            _ => format!("{:>width$}", cell(process, column)),
+            SortBy::Name => format!(" {:<NAME$}", clip_printable(&process.name, NAME)),
+            _ => format!("{:>width$}", cell_text(process, column)),
         };
     }
     line
 }
 
-fn cell(process: &ProcessStatus, column: SortBy) -> String {
+fn cell_text(process: &ProcessStatus, column: SortBy) -> String {
     let percent = |percent: f64| format!("{percent:.1} %");
     let none = || "-".to_owned();
     let per_s = |rate: f64| match rate > 0.0 {
@@ -72,22 +70,17 @@ fn cell(process: &ProcessStatus, column: SortBy) -> String {
             least.to_owned() + &percent(overhead.percent)
         }),
         SortBy::Gain => process.gain_percent.map_or_else(none, percent),
-        SortBy::Resident => text_format::bytes(process.rss_bytes),
+        SortBy::Resident => format_bytes(process.rss_bytes),
         SortBy::Huge => huge_percent(process).map_or_else(none, |share| format!("{share:.0} %")),
         SortBy::Bloat if process.bloat_bytes == 0 => none(),
-        SortBy::Bloat => text_format::bytes(process.bloat_bytes),
+        SortBy::Bloat => format_bytes(process.bloat_bytes),
         SortBy::Promoted => per_s(process.pace.promoted_per_s),
         SortBy::Split => per_s(process.pace.split_per_s),
     }
 }
 
-/// A note if there are more processes than a status lists.
 pub fn unlisted_note(status: &ManagerStatus) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
-    (more > 0).then(|| {
-        format!(
-            "and {} more with less resident memory",
-            text_format::count(more as u64)
-        )
-    })
+    let count = format_count(more as u64);
+    (more > 0).then(|| format!("and {count} more with less resident memory"))
 }

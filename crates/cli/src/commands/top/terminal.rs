@@ -10,12 +10,10 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::{Duration, Instant};
 
-/// Interval between requests to the daemon.
-const EVERY: Duration = Duration::from_secs(2);
+const REQUEST_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest delay of a key, an answer or a signal.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why nothing can be drawn on this terminal, if that is so.
 pub fn unsupported_reason() -> Option<&'static str> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Some("standard input or output is not a terminal");
@@ -37,14 +35,13 @@ impl Drop for TerminalGuard {
     }
 }
 
-/// Shows the model until the user quits or a signal arrives.
 pub fn run_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
     // Before the first thread starts, because threads inherit the mask of blocked signals.
     let signals = StopSignals::take_over_with_reload()?;
-    let mut asker = DaemonPoller::start(options)?;
+    let mut poller = DaemonPoller::new(options);
     let mut terminal = ratatui::try_init().context("can't set up the terminal")?;
     let _taken = TerminalGuard;
-    let mut due = Instant::now() + EVERY;
+    let mut due = Instant::now() + REQUEST_INTERVAL;
     loop {
         terminal.draw(|frame| draw(frame, &model))?;
         let mut ask = Instant::now() >= due;
@@ -64,12 +61,12 @@ pub fn run_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
             return Ok(());
         }
         if ask {
-            let columns = terminal.size()?.width;
-            asker.poll((model.open.as_ref().map(|open| open.pid), columns));
-            due = Instant::now() + EVERY;
+            let pid = model.open.as_ref().map(|open| open.pid);
+            poller.ask_unless_waiting(pid, terminal.size()?.width)?;
+            due = Instant::now() + REQUEST_INTERVAL;
         }
-        if let Some(answer) = asker.take_data() {
-            model.update(answer);
+        if let Some(answer) = poller.take_answer() {
+            model.apply_answer(answer);
         }
     }
 }

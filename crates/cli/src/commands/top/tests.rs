@@ -4,7 +4,7 @@ use super::model::{KeyEffect, TopModel};
 use super::poller::{ProcessDetails, TopData};
 use super::sort_order::SortBy;
 use super::theme::Theme;
-use super::{all_as_text, draw, table};
+use super::{draw, overview_text, table};
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{
     AddressStrip, DecisionView, Explanation, JournalEntryView, ManagerStatus, MemoryStatus,
@@ -149,7 +149,7 @@ fn answer(opened: Option<ProcessDetails>) -> anyhow::Result<TopData> {
 
 fn model() -> TopModel {
     let mut model = TopModel::new(PLAIN);
-    model.update(answer(None));
+    model.apply_answer(answer(None));
     model
 }
 
@@ -174,7 +174,7 @@ fn processes_in_80_by_24() {
 fn a_process_in_80_by_24() {
     let mut model = model();
     assert_eq!(press(&mut model, KeyCode::Enter), KeyEffect::Ask);
-    model.update(answer(Some(opened())));
+    model.apply_answer(answer(Some(opened())));
     for _ in 0..41 {
         press(&mut model, KeyCode::Right);
     }
@@ -190,17 +190,17 @@ fn help_fits_into_80_by_24() {
 
 #[test]
 fn as_text() {
-    insta::assert_snapshot!(all_as_text(&status()));
+    insta::assert_snapshot!(overview_text(&status()));
 }
 
 #[test]
 fn a_missing_daemon_is_reported_above_the_old_figures() {
     let mut model = model();
-    model.update(Err(anyhow::anyhow!("no daemon runs")));
+    model.apply_answer(Err(anyhow::anyhow!("no daemon runs")));
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(text.contains("NO NEW FIGURES: no daemon runs"), "{text}");
     assert!(text.contains("redis-server"), "{text}");
-    model.update(answer(None));
+    model.apply_answer(answer(None));
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(!text.contains("NO NEW"), "{text}");
 }
@@ -227,7 +227,8 @@ fn no_screen_size_panics_and_the_selected_row_stays_visible() {
 #[test]
 fn keys_select_sort_open_and_quit() {
     let mut model = model();
-    let pids = |model: &TopModel| -> Vec<u32> { model.rows().iter().map(|row| row.pid).collect() };
+    let pids =
+        |model: &TopModel| -> Vec<u32> { model.sorted_rows().iter().map(|row| row.pid).collect() };
     // Unknown overhead is last.
     assert_eq!(pids(&model), [4711, 1234, 99]);
     press(&mut model, KeyCode::Char('r'));
@@ -247,8 +248,8 @@ fn keys_select_sort_open_and_quit() {
     press(&mut model, KeyCode::Enter);
     assert_eq!(model.open.as_ref().map(|open| open.pid), chosen);
     // A late answer about another process is ignored.
-    model.open(1);
-    model.update(answer(Some(opened())));
+    model.open_process(1);
+    model.apply_answer(answer(Some(opened())));
     assert!(
         model
             .open
@@ -268,7 +269,7 @@ fn without_colour_the_text_is_the_same() {
         let mut model = model();
         model.theme = look;
         press(&mut model, KeyCode::Enter);
-        model.update(answer(Some(opened())));
+        model.apply_answer(answer(Some(opened())));
         let terminal = screen(&model, 80, 24);
         let cells = terminal.backend().buffer().content();
         let coloured = |cell: &Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
@@ -302,7 +303,7 @@ fn rows_are_as_wide_as_the_screen() {
         },
         ..status().manager.processes[0].clone()
     };
-    for row in [&widest, &redis(), &ProcessStatus::default()].map(table::row) {
+    for row in [&widest, &redis(), &ProcessStatus::default()].map(table::process_line) {
         assert_eq!(row.chars().count(), 80, "{row}");
     }
 }

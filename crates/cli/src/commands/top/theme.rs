@@ -2,8 +2,10 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What the screen may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+pub const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Theme {
     /// Colours, besides bold and reversed text.
     pub colour: bool,
@@ -24,15 +26,6 @@ impl Theme {
         }
     }
 
-    pub fn selected(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-
-    pub fn heading(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-
-    /// Style of what needs attention.
     pub fn warning(self) -> Style {
         self.coloured(Color::Red)
     }
@@ -42,7 +35,7 @@ impl Theme {
     }
 
     /// The text, with ASCII replacements where the terminal can't display Unicode.
-    pub fn text(self, text: &str) -> String {
+    pub fn displayable(self, text: &str) -> String {
         if self.unicode || text.is_ascii() {
             return text.to_owned();
         }
@@ -55,10 +48,7 @@ impl Theme {
     }
 
     fn coloured(self, colour: Color) -> Style {
-        if self.colour {
-            Style::new().fg(colour)
-        } else {
-            Style::new()
-        }
+        let colour = self.colour.then_some(colour);
+        colour.map_or_else(Style::new, |colour| Style::new().fg(colour))
     }
 }

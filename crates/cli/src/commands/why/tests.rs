@@ -1,12 +1,13 @@
 use super::*;
+use crate::view::JournalEntryView;
 use hawkeye_policy::{CoverageSource, ProcessRules, RegionAddr};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
-    assert_eq!(address("0x7f2a40000000"), Ok(0x7f2a_4000_0000));
-    assert_eq!(address("4096"), Ok(4096));
+    assert_eq!(parse_address("0x7f2a40000000"), Ok(0x7f2a_4000_0000));
+    assert_eq!(parse_address("4096"), Ok(4096));
     for bad in ["", "0x", "7f2a", "-1", "0xffffffffffffffff", "1e9"] {
-        assert!(address(bad).is_err(), "{bad}");
+        assert!(parse_address(bad).is_err(), "{bad}");
     }
 }
 
@@ -62,7 +63,7 @@ Latest actions (times since the daemon started):
 - 1 min: 0x7f2a40000000 promoted in 0.4 ms: bucket 9: 480 of 512 base pages
   accessed
 ";
-    assert_eq!(text(&why), expected);
+    assert_eq!(explanation_text(&why), expected);
 }
 
 fn region(state: RegionState) -> RegionExplanation {
@@ -79,7 +80,7 @@ fn region(state: RegionState) -> RegionExplanation {
 }
 
 fn region_only(region: RegionExplanation) -> String {
-    let text = text(&Explanation::Region(Box::new(region)));
+    let text = explanation_text(&Explanation::Region(Box::new(region)));
     text[text.find("Region").expect("the region is named")..].to_owned()
 }
 
@@ -196,7 +197,11 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
     }));
     let line = "\nrule \"caches\": weight 2, at most 8 GiB huge, nothing promoted\n";
     for why in [of_process, of_region] {
-        assert!(text(&why).contains(line), "{}", text(&why));
+        assert!(
+            explanation_text(&why).contains(line),
+            "{}",
+            explanation_text(&why)
+        );
         let json = serde_json::to_value(&why).expect("it serializes");
         assert_eq!(json["rule_name"], "caches");
         assert_eq!(json["terms"]["rule"], 1);
@@ -205,7 +210,11 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
         process: redis(),
         ..ProcessExplanation::default()
     }));
-    assert!(!text(&unmatched).contains("rule"), "{}", text(&unmatched));
+    assert!(
+        !explanation_text(&unmatched).contains("rule"),
+        "{}",
+        explanation_text(&unmatched)
+    );
 }
 
 #[test]
@@ -214,5 +223,8 @@ fn an_unmanaged_process_is_explained_in_a_sentence() {
         pid: 1,
         why: "process 1 is not under management".into(),
     };
-    assert_eq!(text(&why), "process 1 is not under management.\n");
+    assert_eq!(
+        explanation_text(&why),
+        "process 1 is not under management.\n"
+    );
 }

@@ -7,14 +7,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Connections of all users except root at most. Root has connections of its own, so that others
-/// can't lock it out.
+/// Connections of all users except root at most: others can't lock root out.
 const MOST_OTHERS: usize = 16;
 const MOST_ROOT: usize = 8;
 /// Connections of each user other than root at most.
 const MOST_OF_USER: usize = 4;
-/// Threads that serve clients at most. This includes threads of disconnected clients that have not
-/// ended yet.
+/// Threads that serve clients at most, those of disconnected clients included.
 const MOST_THREADS: usize = 64;
 /// The thread of a closed connection ends as soon as it runs. On a busy machine that takes some
 /// time, for which a new client waits instead of being refused.
@@ -36,13 +34,13 @@ struct ConnectionTable {
 
 struct OpenConnection {
     id: u64,
-    client: ConnectionClient,
+    client: ClientState,
     /// A second descriptor of the connection, used to shut it down.
     socket: OwnedFd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ConnectionClient {
+struct ClientState {
     /// `None` where the socket does not report it.
     user: Option<u32>,
     is_root: bool,
@@ -53,20 +51,18 @@ struct ConnectionClient {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Accepted,
-    /// Yes, instead of the connection at this position.
-    Instead(usize),
+    /// The connection at this position is closed instead.
+    Replaces(usize),
     Refused,
 }
 
-/// Decides about a new connection. At the limit, the user with the most connections loses the one
-/// that was idle longest.
-fn decide_admission(open: &[ConnectionClient], new: ConnectionClient) -> Admission {
+/// At the limit, the user with the most connections loses the one that was idle longest.
+fn decide_admission(open: &[ClientState], new: ClientState) -> Admission {
     let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
-    if new.is_root {
-        return match of_kind < MOST_ROOT {
-            true => Admission::Accepted,
-            false => Admission::Refused,
-        };
+    match new.is_root {
+        true if of_kind < MOST_ROOT => return Admission::Accepted,
+        true => return Admission::Refused,
+        false => {}
     }
     let mut held: HashMap<Option<u32>, usize> = HashMap::new();
     for client in open.iter().filter(|it| !it.is_root) {
@@ -80,14 +76,14 @@ fn decide_admission(open: &[ConnectionClient], new: ConnectionClient) -> Admissi
         return Admission::Accepted;
     }
     let most = held.values().copied().max().unwrap_or(0);
-    let gives_way = |it: &ConnectionClient| {
+    let gives_way = |it: &ClientState| {
         it.idle
             && !it.is_root
             && held.get(&it.user) == Some(&most)
             && (most > own || it.user == new.user)
     };
     let place = open.iter().position(gives_way);
-    place.map_or(Admission::Refused, Admission::Instead)
+    place.map_or(Admission::Refused, Admission::Replaces)
 }
 
 impl Connections {
@@ -96,7 +92,7 @@ impl Connections {
         socket: BorrowedFd<'_>,
         peer: Peer,
     ) -> Option<ConnectionPermit> {
-        let client = ConnectionClient {
+        let client = ClientState {
             user: peer.uid(),
             is_root: peer.is_root(),
             idle: true,
@@ -110,12 +106,11 @@ impl Connections {
         if waited.timed_out() {
             return None;
         }
-        let open: Vec<ConnectionClient> = state.open.iter().map(|it| it.client).collect();
+        let open: Vec<ClientState> = state.open.iter().map(|it| it.client).collect();
         match decide_admission(&open, client) {
             Admission::Accepted => {}
-            Admission::Instead(place) => {
-                let gone = state.open.remove(place);
-                let _ = shutdown(gone.socket.as_raw_fd(), Shutdown::Both);
+            Admission::Replaces(place) => {
+                let _ = shutdown(state.open.remove(place).socket.as_raw_fd(), Shutdown::Both);
             }
             Admission::Refused => return None,
         }
@@ -141,8 +136,7 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Called when the request has arrived: from now on the connection can't be closed for another
-    /// one. Returns whether it still is open.
+    /// From now on the connection can't be closed for another one. Returns whether it is open.
     #[must_use]
     pub fn begin_answer(&self) -> bool {
         self.set_idle(false)
@@ -188,17 +182,17 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    fn client(user: impl Into<Option<u32>>) -> ConnectionClient {
+    fn client(user: impl Into<Option<u32>>) -> ClientState {
         let user = user.into();
-        ConnectionClient {
+        ClientState {
             user,
             is_root: user == Some(0),
             idle: true,
         }
     }
 
-    fn answering(user: impl Into<Option<u32>>) -> ConnectionClient {
-        ConnectionClient {
+    fn answering(user: impl Into<Option<u32>>) -> ClientState {
+        ClientState {
             idle: false,
             ..client(user)
         }
@@ -215,20 +209,23 @@ mod tests {
     #[test]
     fn many_users_together_cannot_lock_out_another_user() {
         let places = 0..MOST_OTHERS as u32;
-        let crowd: Vec<ConnectionClient> = places.map(|place| client(1000 + place / 4)).collect();
+        let crowd: Vec<ClientState> = places.map(|place| client(1000 + place / 4)).collect();
         assert_eq!(
             decide_admission(&crowd, client(2000)),
-            Admission::Instead(0)
+            Admission::Replaces(0)
         );
         assert_eq!(decide_admission(&crowd, client(0)), Admission::Accepted);
         let mut busy = crowd.clone();
         busy[0] = answering(1000);
-        assert_eq!(decide_admission(&busy, client(2000)), Admission::Instead(1));
-        let all_different: Vec<ConnectionClient> = (1000..1016).map(client).collect();
+        assert_eq!(
+            decide_admission(&busy, client(2000)),
+            Admission::Replaces(1)
+        );
+        let all_different: Vec<ClientState> = (1000..1016).map(client).collect();
         let by_own = decide_admission(&all_different, client(1003));
         assert_eq!(
             by_own,
-            Admission::Instead(3),
+            Admission::Replaces(3),
             "no user has more connections than this one"
         );
     }
@@ -236,9 +233,15 @@ mod tests {
     #[test]
     fn without_known_users_the_longest_idle_connection_is_closed() {
         let mut open = vec![client(None); MOST_OTHERS];
-        assert_eq!(decide_admission(&open, client(None)), Admission::Instead(0));
+        assert_eq!(
+            decide_admission(&open, client(None)),
+            Admission::Replaces(0)
+        );
         open[0] = answering(None);
-        assert_eq!(decide_admission(&open, client(None)), Admission::Instead(1));
+        assert_eq!(
+            decide_admission(&open, client(None)),
+            Admission::Replaces(1)
+        );
         let busy = vec![answering(None); MOST_OTHERS];
         assert_eq!(decide_admission(&busy, client(None)), Admission::Refused);
     }
@@ -271,6 +274,6 @@ mod tests {
         let mut open = roots;
         open.extend(vec![client(None); MOST_OTHERS]);
         let admitted = decide_admission(&open, client(None));
-        assert_eq!(admitted, Admission::Instead(MOST_ROOT));
+        assert_eq!(admitted, Admission::Replaces(MOST_ROOT));
     }
 }

@@ -102,13 +102,13 @@ pub(crate) fn status() -> DaemonStatus {
 
 #[test]
 fn a_full_status_gives_the_golden_text() {
-    let text = render(status()).expect("the status renders");
+    let text = render_metrics(status()).expect("the status renders");
     assert_eq!(text, include_str!("golden.txt"));
 }
 
 #[test]
 fn an_unknown_value_has_no_series() {
-    let text = render(DaemonStatus::default()).expect("the status renders");
+    let text = render_metrics(DaemonStatus::default()).expect("the status renders");
     assert!(!text.contains("hawkeye_memory_") && !text.contains("hawkeye_journal_"));
     assert!(!text.contains("pid=") && !text.contains("zeroed"));
 }
@@ -120,7 +120,7 @@ fn series_of_processes_and_cgroups_are_bounded() {
     if let Some(memory) = &mut status.manager.memory {
         memory.groups = vec![GroupStatus::default(); 1000];
     }
-    let text = render(status).expect("the status renders");
+    let text = render_metrics(status).expect("the status renders");
     let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
     assert_eq!(series("hawkeye_process_resident_bytes{"), MOST_LABELLED);
     assert_eq!(series("hawkeye_memory_used_bytes{"), MOST_LABELLED + 1);

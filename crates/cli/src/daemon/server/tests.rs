@@ -1,5 +1,5 @@
-use super::super::deadline::tests::exchange;
-use super::super::request_channel::{RequestReceiver, channel};
+use super::super::deadline_stream::tests::exchange;
+use super::super::request_channel::{RequestReceiver, request_channel};
 use super::*;
 use crate::view::{
     AddressStrip, Explanation, JournalEntryView, ProcessExplanation, RegionExplanation, StripColumn,
@@ -25,10 +25,10 @@ const fn of_uid(uid: u32) -> Peer {
 }
 
 /// A request handler for which every process belongs to [`OTHER`].
-fn request_handler(caller: &RequestSender) -> RequestHandler {
+fn request_handler(requests: &RequestSender) -> RequestHandler {
     RequestHandler {
         may_see_addresses: |peer, _| peer == OTHER,
-        ..RequestHandler::new(caller.clone()).expect("the rates are valid")
+        ..RequestHandler::new(requests.clone()).expect("the rates are valid")
     }
 }
 
@@ -37,7 +37,7 @@ fn with_manager<T>(
     answer: impl Fn(DaemonRequest) -> Reply + Send + 'static,
     test: impl FnOnce(&RequestHandler) -> T,
 ) -> T {
-    let (caller, calls): (RequestSender, RequestReceiver) = channel(Arc::new(|| {}));
+    let (requests, calls): (RequestSender, RequestReceiver) = request_channel(Arc::new(|| {}));
     let over = Arc::new(AtomicBool::new(false));
     let manager = thread::spawn({
         let over = Arc::clone(&over);
@@ -48,7 +48,7 @@ fn with_manager<T>(
             }
         }
     });
-    let result = test(&request_handler(&caller));
+    let result = test(&request_handler(&requests));
     over.store(true, Ordering::Release);
     manager.join().expect("the manager ends");
     result
@@ -69,7 +69,7 @@ fn answer_to(
 ) -> Option<Reply> {
     let line = exchange(request, false, |server| {
         let stream = DeadlineStream::new(server, time);
-        let _ = handler.serve(stream, peer, &ConnectionPermit::unlimited_permit());
+        let _ = handler.serve_client(stream, peer, &ConnectionPermit::unlimited_permit());
     });
     (!line.is_empty()).then(|| protocol::decode_line(&line).expect("a valid reply"))
 }
@@ -190,7 +190,7 @@ fn a_client_that_loses_its_process_during_the_answer_gets_no_addresses() {
     with_manager(answer, |handler| {
         let handler = &RequestHandler {
             may_see_addresses: |_, _| !ASKED.load(Ordering::Acquire),
-            ..RequestHandler::new(handler.caller.clone()).expect("the rates are valid")
+            ..RequestHandler::new(handler.requests.clone()).expect("the rates are valid")
         };
         let address = Some(1 << 46);
         let request = DaemonRequest::Why { pid: 1, address };
@@ -260,7 +260,7 @@ fn a_stalling_client_is_dropped_without_an_answer() {
         let stream = DeadlineStream::new(server, time);
         assert!(
             handler
-                .serve(stream, OTHER, &ConnectionPermit::unlimited_permit())
+                .serve_client(stream, OTHER, &ConnectionPermit::unlimited_permit())
                 .is_err()
         );
         dripping
@@ -282,7 +282,7 @@ fn a_client_that_leaves_before_the_answer_does_no_harm() {
         let stream = DeadlineStream::new(server, CLIENT_TIME);
         assert!(
             handler
-                .serve(stream, ROOT, &ConnectionPermit::unlimited_permit())
+                .serve_client(stream, ROOT, &ConnectionPermit::unlimited_permit())
                 .is_err()
         );
         assert_eq!(ask(handler, ROOT, DaemonRequest::Status), DONE);
@@ -299,7 +299,8 @@ fn a_client_is_served_while_others_stall_or_send_garbage() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("socket");
     with_manager(done, |handler| {
-        let server = SocketServer::start(&path, handler.caller.clone()).expect("the server starts");
+        let server =
+            SocketServer::start(&path, handler.requests.clone()).expect("the server starts");
         let mode = fs::metadata(&path)
             .expect("the socket exists")
             .permissions()
@@ -332,7 +333,7 @@ fn a_client_over_the_limit_is_refused_with_the_reason() {
     let path = folder.path().join("socket");
     with_manager(done, |handler| {
         let _server =
-            SocketServer::start(&path, handler.caller.clone()).expect("the server starts");
+            SocketServer::start(&path, handler.requests.clone()).expect("the server starts");
         let _stalling = stalling(30, &path);
         let reply = super::super::client::send_request(&path, DaemonRequest::Status);
         let error = reply.expect_err("no free connection").to_string();
@@ -347,16 +348,16 @@ fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() 
     // Dropping a listener leaves its file behind, as a killed daemon does.
     drop(UnixListener::bind(&path).expect("the socket can be bound"));
     with_manager(done, |handler| {
-        let _living = SocketServer::start(&path, handler.caller.clone())
+        let _living = SocketServer::start(&path, handler.requests.clone())
             .expect("the server replaces the stale socket");
-        let error = SocketServer::start(&path, handler.caller.clone()).err();
+        let error = SocketServer::start(&path, handler.requests.clone()).err();
         let said = error.expect("one is enough").to_string();
         assert!(said.contains("another daemon answers"), "{said}");
         assert!(path.exists());
     });
     fs::write(&path, "not a socket").expect("the file can be written");
-    let (caller, _calls) = channel(Arc::new(|| {}));
-    let error = SocketServer::start(&path, caller).err();
+    let (requests, _calls) = request_channel(Arc::new(|| {}));
+    let error = SocketServer::start(&path, requests).err();
     assert!(error.is_some_and(|error| error.to_string().contains("is not a socket")));
     assert!(path.exists(), "files of others stay");
 }

@@ -14,45 +14,40 @@ const TIME_IN_ALL: Duration = Duration::from_millis(20);
 /// The latest huge pages read, on which an estimate is based: their number at most.
 const KEPT: usize = 64;
 
-/// Estimates by process.
 #[derive(Debug, Default)]
 pub struct BloatEstimates {
     shown: Duration,
-    processes: HashMap<ProcessId, BloatEstimate>,
+    processes: HashMap<ProcessId, ProcessBloat>,
 }
 
 #[derive(Debug, Default)]
-struct BloatEstimate {
+struct ProcessBloat {
     /// Zero base pages of each huge page read.
     zeros: VecDeque<u16>,
     huge: u64,
     /// Index of the huge page to start from.
     next: usize,
-    /// Time of the last read.
     looked: Duration,
 }
 
-impl BloatEstimate {
+impl ProcessBloat {
     /// The huge pages to read now, evenly spaced, and different from the last ones.
-    fn next_pages(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
+    fn choose_pages_to_read(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
-        huge.iter()
-            .skip(self.next)
-            .step_by(apart)
-            .copied()
-            .collect()
+        let chosen = huge.iter().skip(self.next).step_by(apart);
+        chosen.copied().collect()
     }
 
-    fn add_sample(&mut self, zeros: u16) {
+    fn add_zero_pages(&mut self, zeros: u16) {
         if self.zeros.len() == KEPT {
             self.zeros.pop_front();
         }
         self.zeros.push_back(zeros);
     }
 
-    fn bytes(&self) -> Option<u64> {
+    fn estimated_bytes(&self) -> Option<u64> {
         if self.huge == 0 {
             return Some(0);
         }
@@ -63,8 +58,7 @@ impl BloatEstimate {
 }
 
 impl BloatEstimates {
-    /// Reads some huge pages of each process sampled since the last call. Must not be called in a
-    /// sampling window.
+    /// Reads huge pages of processes sampled since the last call; not in a sampling window.
     pub fn sample_huge_pages<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_samples().samples_after(self.shown);
         let Some(last) = new.last().map(|(at, _)| *at) else {
@@ -75,7 +69,7 @@ impl BloatEstimates {
             let huge = sample.regions.iter().filter(|region| region.is_huge());
             let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
             let estimate = self.processes.entry(sample.process).or_default();
-            let regions = estimate.next_pages(&huge);
+            let regions = estimate.choose_pages_to_read(&huge);
             chosen.push((estimate.looked, sample.process, regions));
         }
         self.shown = last;
@@ -88,30 +82,28 @@ impl BloatEstimates {
             if begun >= first + TIME_IN_ALL {
                 break;
             }
-            if let Some(estimate) = self.processes.get_mut(&process) {
-                estimate.looked = begun;
-            }
+            let estimate = self.processes.entry(process).or_default();
+            estimate.looked = begun;
             for region in regions {
                 // A region that can't be read has ended or was split.
                 let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
                     continue;
                 };
-                if let Some(estimate) = self.processes.get_mut(&process) {
-                    estimate.add_sample(scan.zero_pages);
-                }
+                estimate.add_zero_pages(scan.zero_pages);
                 if machine.now() >= begun + TIME {
                     break;
                 }
             }
         }
         let there = manager.last_samples().footprints();
-        self.processes
-            .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
+        let ended =
+            |process: &ProcessId| there.binary_search_by_key(process, |(id, _)| *id).is_err();
+        self.processes.retain(|process, _| !ended(process));
     }
 
     /// Estimate for a process, in bytes; `None` until one of its huge pages was read.
-    pub fn bytes(&self, process: ProcessId) -> Option<u64> {
-        self.processes.get(&process)?.bytes()
+    pub fn estimated_bytes(&self, process: ProcessId) -> Option<u64> {
+        self.processes.get(&process)?.estimated_bytes()
     }
 }
 
@@ -122,10 +114,10 @@ mod tests {
     #[test]
     fn every_huge_page_is_read_in_turn() {
         let huge: Vec<_> = (0..100).map(|n| RegionAddr::containing(n << 21)).collect();
-        let mut estimate = BloatEstimate::default();
+        let mut estimate = ProcessBloat::default();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..7 {
-            let chosen = estimate.next_pages(&huge);
+            let chosen = estimate.choose_pages_to_read(&huge);
             assert!((10..=LOOKED_AT).contains(&chosen.len()));
             seen.extend(chosen);
         }
@@ -135,17 +127,17 @@ mod tests {
     #[test]
     fn the_share_found_in_the_sample_is_taken_for_all_huge_pages() {
         let huge: Vec<_> = (0..1000).map(|n| RegionAddr::containing(n << 21)).collect();
-        let mut estimate = BloatEstimate::default();
-        estimate.next_pages(&huge);
-        assert_eq!(estimate.bytes(), None);
+        let mut estimate = ProcessBloat::default();
+        estimate.choose_pages_to_read(&huge);
+        assert_eq!(estimate.estimated_bytes(), None);
         for _ in 0..KEPT {
-            estimate.add_sample(512);
+            estimate.add_zero_pages(512);
         }
         for n in 0..KEPT {
-            estimate.add_sample(if n % 2 == 0 { 128 } else { 0 });
+            estimate.add_zero_pages(if n % 2 == 0 { 128 } else { 0 });
         }
-        assert_eq!(estimate.bytes(), Some(64 * 1000 * 4096));
-        estimate.next_pages(&[]);
-        assert_eq!(estimate.bytes(), Some(0));
+        assert_eq!(estimate.estimated_bytes(), Some(64 * 1000 * 4096));
+        estimate.choose_pages_to_read(&[]);
+        assert_eq!(estimate.estimated_bytes(), Some(0));
     }
 }

@@ -1,7 +1,6 @@
 //! Takes the machine over for the demo and manages the demo's programs.
 
-use super::size::{ReaderSize, SizedReader};
-use crate::options;
+use super::reader_size::ReaderSize;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
 use hawkeye_linux::memory::system_memory;
@@ -10,6 +9,7 @@ use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
 use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
+use hawkeye_policy::policies;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
@@ -77,43 +77,35 @@ impl DemoMachine {
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
     pub fn touch_memory_once(&self, mib: u64) -> Result<()> {
-        let memory = system_memory::machine_memory_use()?;
-        let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
+        let free_mib = free_mib()?;
         let needed_mib = mib + mib / 8;
         if free_mib < needed_mib {
-            bail!(
-                "the demo needs {needed_mib} MiB of free memory, but only {free_mib} MiB are free"
-            );
+            let only = format!("only {free_mib} MiB are free");
+            bail!("the demo needs {needed_mib} MiB of free memory, but {only}");
         }
         RunningProgram::start(&format!("bloated --mib {mib} --used-pages 1"))?;
         Ok(())
     }
 
-    /// A size of the reader with which huge pages matter on this machine, by measuring.
-    pub fn choose_reader_size(&self) -> Result<SizedReader> {
-        let memory = system_memory::machine_memory_use()?;
-        let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
-        ReaderSize::choose(free_mib, |size| {
+    /// A size of the reader with which huge pages matter here, and how much faster they make it.
+    pub fn choose_reader_size(&self) -> Result<(ReaderSize, f64)> {
+        ReaderSize::smallest_with_speed_up(free_mib()?, |size| {
             let hot_mib = size.hot_mib;
             self.touch_memory_once(2 * hot_mib)?;
             let words = format!("reader --mib {hot_mib} --hot-mib {hot_mib} --hot-percent 100");
             let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
             let mut base = RunningProgram::start(&words)?;
             let ratios = (0..TURNS).map(|_| {
-                let base = base.reads_per_s(TRIAL)?;
-                Ok(huge.reads_per_s(TRIAL)? / base)
+                let base = base.measure_reads_per_s(TRIAL)?;
+                Ok(huge.measure_reads_per_s(TRIAL)? / base)
             });
             Ok(median(ratios.collect::<Result<_>>()?))
         })
     }
 
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
-    pub fn measure_reader_speed(
-        &self,
-        policy: Option<&str>,
-        size: ReaderSize,
-    ) -> Result<ReaderSpeed> {
-        let (mib, hot_mib, budget) = (size.mib(), size.hot_mib, size.promotions());
+    pub fn measure_speed(&self, policy: Option<&str>, size: ReaderSize) -> Result<ReaderSpeed> {
+        let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
         let hot_percent = ReaderSize::HOT_PERCENT;
         let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");
         let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
@@ -126,9 +118,7 @@ impl DemoMachine {
             let settings = Settings {
                 max_promotions: Some(budget),
                 // At khugepaged's rate the same regions would take minutes.
-                rate: (policy == "linux")
-                    .then(|| Rate::per_second(1e6))
-                    .transpose()?,
+                rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
                 cpu: CpuBudget::new(100.0)?,
                 window: WINDOW,
                 ..Settings::default()
@@ -150,8 +140,8 @@ impl DemoMachine {
         }
         let (mut rates, mut huge_rates) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            rates.push(program.reads_per_s(TURN)?);
-            huge_rates.push(huge.reads_per_s(TURN)?);
+            rates.push(program.measure_reads_per_s(TURN)?);
+            huge_rates.push(huge.measure_reads_per_s(TURN)?);
         }
         let all_huge = median(huge_rates);
         Ok(ReaderSpeed {
@@ -159,7 +149,7 @@ impl DemoMachine {
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,
             promoted_hot,
-            huge_shares: shares(&huge_regions),
+            huge_shares: huge_share_per_column(&huge_regions),
         })
     }
 
@@ -180,22 +170,21 @@ impl DemoMachine {
         // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
         let wrong_bytes = program.send_and_read_reply("verify")?;
+        let wrong_bytes = wrong_bytes.parse();
+        let own_bytes = before_bytes.saturating_sub(mib << 20);
         Ok(RecoveryEffect {
             before_bytes,
             after_bytes,
-            used_bytes: regions * used_pages * BASE_PAGE_BYTES
-                + before_bytes.saturating_sub(mib << 20),
+            used_bytes: regions * used_pages * BASE_PAGE_BYTES + own_bytes,
             split: journal.totals().split,
             recovered_bytes: journal.totals().recovered_bytes,
             wrong_bytes: wrong_bytes
-                .parse()
                 .context("the demo program did not report a number of bytes")?,
             cpu_s: cpu.as_secs_f64(),
         })
     }
 
-    /// Manages a program until `enough` returns true. Returns what happened and the manager's CPU
-    /// time.
+    /// Manages until `enough` returns true. Returns what happened and the manager's CPU time.
     fn manage_program_until(
         &self,
         program: &RunningProgram,
@@ -203,9 +192,8 @@ impl DemoMachine {
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<(Journal, Duration)> {
-        let policy = options::policy(policy, &settings)?;
-        // No policy of the demo needs overhead, which takes hardware counters or measured walk
-        // costs.
+        let policy = policies::by_name(policy, &settings.policy_settings())?;
+        // No policy of the demo needs overhead, so nothing is prepared for it.
         let means = probe::kernel_backend(self.0.decision())?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
         let before = own_cpu_time();
@@ -221,16 +209,21 @@ impl DemoMachine {
     }
 }
 
+fn free_mib() -> Result<u64> {
+    let memory = system_memory::machine_memory_use()?;
+    Ok(memory.total_bytes.saturating_sub(memory.used_bytes) >> 20)
+}
+
 /// Columns of a drawn address space.
 const COLUMNS: usize = 48;
 
 /// The share of huge regions in each column.
-fn shares(huge_regions: &[bool]) -> Vec<f64> {
-    let each = huge_regions.len().div_ceil(COLUMNS).max(1);
-    let columns = huge_regions.chunks(each);
-    let share =
-        |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64 / column.len() as f64;
-    columns.map(share).collect()
+fn huge_share_per_column(huge_regions: &[bool]) -> Vec<f64> {
+    let columns = huge_regions.chunks(huge_regions.len().div_ceil(COLUMNS).max(1));
+    let huge = |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64;
+    columns
+        .map(|column| huge(column) / column.len() as f64)
+        .collect()
 }
 
 /// The median of an odd number of values.
@@ -251,11 +244,8 @@ impl RunningProgram {
     /// Starts a program and waits until its memory is populated.
     fn start(words: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("demo-program")
-            .args(words.split_whitespace())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.arg("demo-program").args(words.split_whitespace());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         unblock_signals(&mut command);
         let mut child = command.spawn().context("can't start a demo program")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -268,10 +258,9 @@ impl RunningProgram {
             start: 0,
         };
         let start = running.read_line()?;
-        running.start =
-            u64::from_str_radix(start.trim_start_matches("0x"), 16).with_context(|| {
-                format!("the demo program reported {start:?} instead of an address")
-            })?;
+        let address = u64::from_str_radix(start.trim_start_matches("0x"), 16);
+        let wrong = || format!("the demo program reported {start:?} instead of an address");
+        running.start = address.with_context(wrong)?;
         Ok(running)
     }
 
@@ -294,16 +283,14 @@ impl RunningProgram {
     }
 
     /// Reads per second of the reader, measured over one turn.
-    fn reads_per_s(&mut self, turn: Duration) -> Result<f64> {
+    fn measure_reads_per_s(&mut self, turn: Duration) -> Result<f64> {
         self.send("go")?;
         std::thread::sleep(turn);
         let said = self.send_and_read_reply("stop")?;
-        let rate = said.split_once(' ').and_then(|(reads, seconds)| {
-            Some(reads.parse::<f64>().ok()? / seconds.parse::<f64>().ok()?)
-        });
-        rate.with_context(|| {
-            format!("the demo program reported {said:?} instead of reads and seconds")
-        })
+        let number = |text: &str| text.parse::<f64>().ok();
+        let rate = |(reads, seconds)| Some(number(reads)? / number(seconds)?);
+        let wrong = || format!("the demo program reported {said:?} instead of reads and seconds");
+        said.split_once(' ').and_then(rate).with_context(wrong)
     }
 
     fn rss_bytes(&self) -> Result<u64> {

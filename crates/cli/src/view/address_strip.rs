@@ -1,8 +1,8 @@
 //! A process's address space as a strip.
 
 use super::RegionState;
-use super::explanation::state_of;
-use hawkeye_manager::{Machine, Manager};
+use super::explanation::region_state;
+use hawkeye_manager::{LastSample, Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
 
@@ -50,57 +50,54 @@ impl AddressStrip {
 }
 
 /// The address space of a process in at most this many columns; `None` if it is not managed.
-pub fn strip<M: Machine>(
-    manager: &Manager<M>,
-    pid: u32,
-    most_columns: u16,
-) -> Option<AddressStrip> {
+pub fn address_strip(manager: &Manager<impl Machine>, pid: u32, most: u16) -> Option<AddressStrip> {
     let process = *manager.processes().iter().find(|p| p.pid == pid)?;
     let seen = manager.last_samples().sample(process);
     let now = manager.machine().now();
-    let most = most_columns.clamp(1, AddressStrip::MOST_COLUMNS);
+    let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
+    let columns = |seen: &LastSample| {
+        let state = |region: &RegionSample| region_state(manager.limits(), seen, region, now);
+        strip_columns(&seen.sample.regions, most.into(), state)
+    };
     Some(AddressStrip {
         pid,
         uid: manager.machine().describe(process).uid,
         age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
         source: seen.map(|seen| seen.sample.source),
-        columns: seen.map_or_else(Vec::new, |seen| {
-            let state = |region: &RegionSample| state_of(manager.limits(), seen, region, now);
-            columns(&seen.sample.regions, usize::from(most), state)
-        }),
+        columns: seen.map(columns).unwrap_or_default(),
     })
 }
 
 /// Divides regions in address order into `most` columns of about equal size.
-fn columns(
+fn strip_columns(
     regions: &[RegionSample],
     most: usize,
     state: impl Fn(&RegionSample) -> RegionState,
 ) -> Vec<StripColumn> {
     let count = most.min(regions.len());
     let mut before = None;
-    (0..count)
-        .map(|n| {
-            let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
-            let mut column = StripColumn {
-                start: part.first().map(|r| r.region.start()),
-                end: part.last().map(|r| r.region.end()),
-                ..StripColumn::default()
-            };
-            column.after_gap = before.is_some() && before != column.start;
-            before = column.end;
-            for region in part {
-                let state = state(region);
-                column.regions += 1;
-                column.huge += u64::from(state == RegionState::Huge);
-                column.candidates += u64::from(state == RegionState::Candidate);
-                column.present_pages += u64::from(region.present);
-                column.accessed_pages += u64::from(region.accessed);
-                column.walks_per_s += u64::from(region.walks_per_s);
-            }
-            column
-        })
-        .collect()
+    let column = |n: usize| {
+        let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
+        let start = part.first().map(|region| region.region.start());
+        let mut column = StripColumn {
+            start,
+            end: part.last().map(|region| region.region.end()),
+            after_gap: before.is_some() && before != start,
+            ..StripColumn::default()
+        };
+        before = column.end;
+        for region in part {
+            let state = state(region);
+            column.regions += 1;
+            column.huge += u64::from(state == RegionState::Huge);
+            column.candidates += u64::from(state == RegionState::Candidate);
+            column.present_pages += u64::from(region.present);
+            column.accessed_pages += u64::from(region.accessed);
+            column.walks_per_s += u64::from(region.walks_per_s);
+        }
+        column
+    };
+    (0..count).map(column).collect()
 }
 
 #[cfg(test)]
@@ -132,7 +129,7 @@ mod tests {
     fn every_region_is_in_one_column() {
         let all = regions(&[1, 2, 3, 4, 10, 11, 12]);
         for most in [1, 2, 3, 7, 80] {
-            let strip = columns(&all, most, state);
+            let strip = strip_columns(&all, most, state);
             assert_eq!(strip.len(), most.min(7));
             let sum = |part: fn(&StripColumn) -> u64| strip.iter().map(part).sum::<u64>();
             assert_eq!(sum(|c| c.regions), 7);
@@ -142,13 +139,13 @@ mod tests {
             assert_eq!(strip[0].start, Some(1 << 21));
             assert_eq!(strip[strip.len() - 1].end, Some(13 << 21));
         }
-        assert!(columns(&[], 80, state).is_empty());
+        assert!(strip_columns(&[], 80, state).is_empty());
     }
 
     #[test]
     fn gaps_are_marked() {
         let gaps = |most| -> Vec<bool> {
-            let strip = columns(&regions(&[1, 2, 10, 11]), most, state);
+            let strip = strip_columns(&regions(&[1, 2, 10, 11]), most, state);
             strip.iter().map(|c| c.after_gap).collect()
         };
         assert_eq!(gaps(4), [false, false, true, false]);

@@ -7,7 +7,6 @@ use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_sizes, working_sizes};
 use hawkeye_linux::test_costs;
 
-/// Sizes that the probe found to work, and their costs.
 pub type ProbedSizeSwitches = (SizeSwitches, Option<TouchCosts>);
 
 /// Tries the sizes on a temporary child process. Where none works, prints that and chooses nothing.

@@ -1,25 +1,23 @@
 //! Values of the configuration: how each kind is written.
 
 use bytesize::ByteSize;
+use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
+use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Rate, ReturnShare, UnmatchedAction,
+    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Profile, QosClass, Rate, ReturnShare,
+    UnmatchedAction,
 };
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// A type that a key's value can have.
 pub(super) trait ConfigValue: Sized {
     /// Reads a value. The error says what is allowed, worded to follow "must be".
-    fn read(value: &DeValue<'_>) -> Result<Self, String>;
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
 }
 
-fn text<'v>(value: &'v DeValue<'_>, allowed: &str) -> Result<&'v str, String> {
-    value.as_str().ok_or_else(|| allowed.to_owned())
-}
-
-fn whole(value: &DeValue<'_>) -> Option<u64> {
+fn unsigned_integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
@@ -28,10 +26,9 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
         impl ConfigValue for $kind {
-            fn read(value: &DeValue<'_>) -> Result<Self, String> {
-                whole(value)
-                    .and_then(|number| Self::try_from(number).ok())
-                    .ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                let number = unsigned_integer(value).and_then(|number| Self::try_from(number).ok());
+                number.ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
             }
         }
     )*};
@@ -40,15 +37,14 @@ macro_rules! whole_numbers {
 whole_numbers!(u16, u32, u64, usize);
 
 impl ConfigValue for f64 {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let number = match value {
             DeValue::Float(float) => float.as_str().parse().ok(),
-            DeValue::Integer(_) => whole(value).map(|number| number as Self),
+            DeValue::Integer(_) => unsigned_integer(value).map(|number| number as Self),
             _ => None,
         };
-        number
-            .filter(|number: &Self| number.is_finite())
-            .ok_or_else(|| "a number, such as 2 or 0.5".to_owned())
+        let number = number.filter(|number: &Self| number.is_finite());
+        number.ok_or_else(|| "a number, such as 2 or 0.5".to_owned())
     }
 }
 
@@ -56,8 +52,8 @@ impl ConfigValue for f64 {
 macro_rules! checked_numbers {
     ($($kind:ty: $number:ty => $make:path),* $(,)?) => {$(
         impl ConfigValue for $kind {
-            fn read(value: &DeValue<'_>) -> Result<Self, String> {
-                $make(<$number>::read(value)?).map_err(|error| error.allowed.to_owned())
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                $make(<$number>::from_toml(value)?).map_err(|error| error.allowed.to_owned())
             }
         }
     )*};
@@ -72,63 +68,49 @@ checked_numbers!(
     Rate: f64 => Rate::per_second,
 );
 
-impl ConfigValue for String {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = "a non-empty string in quotation marks";
-        match text(value, allowed)? {
-            "" => Err(allowed.to_owned()),
-            text => Ok(text.to_owned()),
+/// Values in quotation marks, of which some are not allowed.
+macro_rules! text_values {
+    ($($kind:ty: $allowed:literal => $parse:expr;)*) => {$(
+        impl ConfigValue for $kind {
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                let parse: fn(&str) -> Option<Self> = $parse;
+                value.as_str().and_then(parse).ok_or_else(|| $allowed.to_owned())
+            }
         }
-    }
+    )*};
 }
 
-impl ConfigValue for Duration {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = r#"a time with its unit, such as "500 ms", "30 s" or "5 min""#;
-        humantime::parse_duration(text(value, allowed)?).map_err(|_| allowed.to_owned())
-    }
-}
-
-/// An amount of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemorySize(pub(super) u64);
-
-impl ConfigValue for MemorySize {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = r#"a size with its unit, such as "64 MiB" or "4 GiB""#;
-        let text = text(value, allowed)?;
+text_values!(
+    String: "a non-empty string in quotation marks" =>
+        |text| (!text.is_empty()).then(|| text.to_owned());
+    Duration: r#"a time with its unit, such as "500 ms", "30 s" or "5 min""# =>
+        |text| humantime::parse_duration(text).ok();
+    MemorySize: r#"a size with its unit, such as "64 MiB" or "4 GiB""# => |text| {
         let has_unit = text.contains(char::is_alphabetic);
         let size = text.parse::<ByteSize>().ok().filter(|_| has_unit);
         size.map(|size| Self(size.as_u64()))
-            .ok_or_else(|| allowed.to_owned())
-    }
-}
+    };
+    PathBuf: r#"an absolute path, such as "/run/hawkeye/hawkeye.sock""# =>
+        |text| Some(Self::from(text)).filter(|path| path.is_absolute());
+);
 
-impl ConfigValue for PathBuf {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
-        let path = Some(Self::from(text(value, allowed)?));
-        path.filter(|path| path.is_absolute())
-            .ok_or_else(|| allowed.to_owned())
-    }
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemorySize(pub(super) u64);
 
 impl ConfigValue for GlobPattern {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "a pattern, such as \"redis-*\"";
-        let pattern = text(value, allowed)?.parse::<Self>();
+        let pattern = value.as_str().ok_or(allowed)?.parse::<Self>();
         pattern.map_err(|error| format!("{allowed} ({error})"))
     }
 }
 
-/// A choice between words.
 pub trait KeywordValue: Copy + 'static {
-    /// Each word and what it stands for.
     const WORDS: &'static [(&'static str, Self)];
 }
 
 impl<T: KeywordValue> ConfigValue for T {
-    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let found = value.as_str();
         let word = Self::WORDS.iter().find(|(word, _)| found == Some(word));
         word.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -138,14 +120,23 @@ impl<T: KeywordValue> ConfigValue for T {
     }
 }
 
-impl KeywordValue for bool {
-    const WORDS: &'static [(&'static str, Self)] = &[("off", false), ("on", true)];
+macro_rules! keyword_values {
+    ($($kind:ty: $($word:literal => $value:expr),*;)*) => {$(
+        impl KeywordValue for $kind {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, $value)),*];
+        }
+    )*};
 }
 
-impl KeywordValue for UnmatchedAction {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("include", Self::Include), ("exclude", Self::Exclude)];
-}
+keyword_values!(
+    bool: "off" => false, "on" => true;
+    KhugepagedMode: "off" => Self::Off, "restrain" => Self::Restrain, "leave" => Self::Leave;
+    Profile: "guard" => Self::Guard, "balanced" => Self::Balanced, "speed" => Self::Speed;
+    QosClass: "guaranteed" => Self::Guaranteed, "burstable" => Self::Burstable,
+        "besteffort" => Self::BestEffort;
+    ThpMode: "off" => Self::Never, "advised" => Self::Madvise, "all" => Self::Always;
+    UnmatchedAction: "include" => Self::Include, "exclude" => Self::Exclude;
+);
 
 #[cfg(test)]
 mod tests {
@@ -153,7 +144,7 @@ mod tests {
 
     fn read<T: ConfigValue>(text: &str) -> Option<T> {
         let value = DeValue::parse(text).expect("valid TOML");
-        T::read(value.get_ref()).ok()
+        T::from_toml(value.get_ref()).ok()
     }
 
     #[test]

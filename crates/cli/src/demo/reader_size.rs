@@ -9,14 +9,6 @@ pub struct ReaderSize {
     pub hot_mib: u64,
 }
 
-/// What huge pages bring to a reader of a size.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SizedReader {
-    pub size: ReaderSize,
-    /// Speed with all of its hot memory huge over that under base pages.
-    pub speed_up: f64,
-}
-
 impl ReaderSize {
     /// Share of the reads that go to the hot part, in per cent.
     pub const HOT_PERCENT: u64 = 99;
@@ -28,42 +20,35 @@ impl ReaderSize {
 
     /// All of its memory, in MiB. What is not hot is for promotions that miss the hot part: a
     /// little more than they are, because some regions are passed over.
-    pub fn mib(self) -> u64 {
+    pub fn total_mib(self) -> u64 {
         self.hot_mib / 8 * 17
     }
 
     /// Promotions that make the hot part huge.
-    pub fn promotions(self) -> u64 {
+    pub fn hot_regions(self) -> u64 {
         self.hot_mib / 2
     }
 
-    /// Memory that the demo needs, in MiB: two readers run side by side.
-    fn needed_mib(self) -> u64 {
-        2 * self.mib()
-    }
-
-    /// The smallest size with which huge pages bring enough, or the one with which they bring most.
-    /// `measure` returns the speed-up for a size. At most half of the free memory is used.
-    pub fn choose(
+    /// The smallest size with which huge pages bring enough, or the one with which they bring most;
+    /// and the speed with all of its hot memory huge over that under base pages, from `measure`.
+    pub fn smallest_with_speed_up(
         free_mib: u64,
         mut measure: impl FnMut(Self) -> Result<f64>,
-    ) -> Result<SizedReader> {
+    ) -> Result<(Self, f64)> {
         let [smallest, larger @ ..] = Self::TRIED_MIB.map(|hot_mib| Self { hot_mib });
-        let mut best = SizedReader {
-            size: smallest,
-            speed_up: measure(smallest)?,
-        };
-        let larger = larger.into_iter();
-        for size in larger.take_while(|size| size.needed_mib() <= free_mib / 2) {
-            if best.speed_up >= Self::WANTED {
+        let (mut best, mut most) = (smallest, measure(smallest)?);
+        // Two readers run side by side. They get at most half of the free memory.
+        let fits = |size: &Self| 2 * size.total_mib() <= free_mib / 2;
+        for size in larger.into_iter().take_while(fits) {
+            if most >= Self::WANTED {
                 break;
             }
             let speed_up = measure(size)?;
-            if speed_up > best.speed_up {
-                best = SizedReader { size, speed_up };
+            if speed_up > most {
+                (best, most) = (size, speed_up);
             }
         }
-        Ok(best)
+        Ok((best, most))
     }
 }
 
@@ -79,8 +64,9 @@ mod tests {
             let mut known = known.filter(|(hot_mib, _)| **hot_mib == size.hot_mib);
             Ok(known.next().map_or(f64::NAN, |(_, speed_up)| speed_up))
         };
-        let found = ReaderSize::choose(free_mib, measure).expect("nothing fails");
-        (found.size.hot_mib, found.speed_up)
+        let found = ReaderSize::smallest_with_speed_up(free_mib, measure);
+        let (size, speed_up) = found.expect("nothing fails");
+        (size.hot_mib, speed_up)
     }
 
     #[test]

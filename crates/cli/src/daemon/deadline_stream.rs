@@ -6,15 +6,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Reads and writes until a deadline. A limit per call would not do: a client that sends a byte now
-/// and then could stay forever.
+/// Has one deadline, not a limit per call: a client that sends a byte now and then could stay.
 pub struct DeadlineStream<S> {
     stream: S,
     deadline: Instant,
 }
 
 impl<S: AsFd> DeadlineStream<S> {
-    /// Sets the deadline to `limit` from now.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -22,12 +20,11 @@ impl<S: AsFd> DeadlineStream<S> {
         }
     }
 
-    /// Restarts the time limit.
-    pub fn extend(&mut self, limit: Duration) {
+    pub fn restart_limit(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
     }
 
-    fn wait_ready(&mut self) -> io::Result<&mut S> {
+    fn with_time_left(&mut self) -> io::Result<&mut S> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -42,13 +39,13 @@ impl<S: AsFd> DeadlineStream<S> {
 
 impl<S: AsFd + Read> Read for DeadlineStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait_ready()?.read(buffer)
+        self.with_time_left()?.read(buffer)
     }
 }
 
 impl<S: AsFd + Write> Write for DeadlineStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.wait_ready()?.write(bytes)
+        self.with_time_left()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

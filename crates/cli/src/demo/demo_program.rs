@@ -9,11 +9,13 @@ use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::mman::MmapAdvise;
 use std::io::{BufRead, Write};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Instant;
 
 const REGION: usize = HUGE_PAGE_BYTES as usize;
 const PAGE: usize = BASE_PAGE_BYTES as usize;
+const PAGE_WORDS: usize = PAGE / 8;
 /// Reads between two checks for a command.
 const BATCH: usize = 1 << 16;
 
@@ -23,26 +25,20 @@ pub enum DemoProgram {
     /// Read memory at random from `go` to `stop`, mostly at the highest addresses. Then print the
     /// number of reads and the seconds.
     Reader {
-        /// Size of the memory, in MiB.
         #[arg(long)]
         mib: usize,
-        /// Size of the hot part at the highest addresses, in MiB.
         #[arg(long)]
         hot_mib: usize,
-        /// Share of the reads that go to the hot part, in per cent.
         #[arg(long)]
         hot_percent: u64,
-        /// Use huge pages from the start.
         #[arg(long)]
         huge: bool,
     },
     /// Write to some base pages of each huge page. At `verify`, print how many bytes differ from
     /// what was written.
     Bloated {
-        /// Size of the memory, in MiB.
         #[arg(long)]
         mib: usize,
-        /// Number of base pages to write to in each huge page.
         #[arg(long)]
         used_pages: usize,
     },
@@ -65,20 +61,18 @@ impl DemoProgram {
     }
 }
 
-fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
-    for page in 0..memory.words / DemoMemory::PAGE_WORDS {
-        memory.write(page * DemoMemory::PAGE_WORDS, page as u64 + 1);
-    }
-    print_line(format_args!("{:#x}", memory.start()))?;
-    let hot = ((hot_mib << 20) / 8).min(memory.words);
-    let cold = memory.words - hot;
+fn run_reader_program(memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
+    memory.write_to_pages(|_| true)?;
+    let memory = memory.words();
+    let hot = ((hot_mib << 20) / 8).min(memory.len());
+    let cold = memory.len() - hot;
     let threshold = match (hot, cold) {
         (0, _) => 0,
         (_, 0) => 1 << 32,
         _ => (hot_percent.min(100) << 32) / 100,
     };
-    let told = command_lines();
-    let mut random = Random(1);
+    let told = read_commands_in_thread();
+    let mut random = Xorshift(1);
     loop {
         match told.recv().as_deref() {
             Ok("go") => {}
@@ -90,12 +84,10 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
             for _ in 0..BATCH {
                 // The low bits choose the part, the high ones the word.
                 let drawn = random.next();
-                let (begin, words) = if drawn & 0xffff_ffff < threshold {
-                    (cold, hot)
-                } else {
-                    (0, cold)
-                };
-                random.mix(memory.read(begin + below(drawn, words)));
+                let in_hot_part = drawn & 0xffff_ffff < threshold;
+                let (begin, words) = if in_hot_part { (cold, hot) } else { (0, cold) };
+                let word = &memory[begin + scale_below(drawn, words)];
+                random.mix_in(word.load(Ordering::Relaxed));
             }
             reads += BATCH as u64;
             match told.try_recv() {
@@ -108,27 +100,20 @@ fn run_reader_program(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) 
     }
 }
 
-fn run_bloated_program(mut memory: DemoMemory, used_pages: usize) -> Result<()> {
-    let used: Vec<usize> = (0..memory.words / DemoMemory::PAGE_WORDS)
-        .filter(|page| page % (REGION / PAGE) < used_pages)
-        .collect();
-    for page in &used {
-        memory.write(page * DemoMemory::PAGE_WORDS, *page as u64 + 1);
-    }
-    print_line(format_args!("{:#x}", memory.start()))?;
-    let told = command_lines();
+fn run_bloated_program(memory: DemoMemory, used_pages: usize) -> Result<()> {
+    let is_used = |page: usize| page % (REGION / PAGE) < used_pages;
+    memory.write_to_pages(is_used)?;
+    let told = read_commands_in_thread();
     while let Ok(word) = told.recv() {
         if word != "verify" {
             bail!("unknown command {word:?}: expected verify");
         }
-        let mut expected = used.iter().peekable();
         let mut wrong = 0;
-        for word in 0..memory.words {
-            let page = word / DemoMemory::PAGE_WORDS;
-            let first = word % DemoMemory::PAGE_WORDS == 0;
-            let written = first && expected.next_if_eq(&&page).is_some();
+        for (n, word) in memory.words().iter().enumerate() {
+            let page = n / PAGE_WORDS;
+            let written = n % PAGE_WORDS == 0 && is_used(page);
             let right = if written { page as u64 + 1 } else { 0 };
-            let different = (memory.read(word) ^ right).to_ne_bytes();
+            let different = (word.load(Ordering::Relaxed) ^ right).to_ne_bytes();
             wrong += different.iter().filter(|byte| **byte != 0).count();
         }
         print_line(format_args!("{wrong}"))?;
@@ -141,7 +126,7 @@ fn print_line(line: std::fmt::Arguments<'_>) -> Result<()> {
 }
 
 /// The commands, line by line, until standard input ends.
-fn command_lines() -> Receiver<String> {
+fn read_commands_in_thread() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -154,9 +139,9 @@ fn command_lines() -> Receiver<String> {
 }
 
 /// An xorshift64* generator.
-struct Random(u64);
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -166,26 +151,24 @@ impl Random {
 
     /// Makes the next number depend on what was read, as when pointers are followed. Otherwise the
     /// processor would overlap page walks of several reads.
-    fn mix(&mut self, value: u64) {
+    fn mix_in(&mut self, value: u64) {
         self.0 = (self.0 ^ value).max(1);
     }
 }
 
 /// A number below `bound`, which is over 0, from the high bits of a random number.
-fn below(random: u64, bound: usize) -> usize {
+fn scale_below(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
-/// Memory of whole regions, accessed by words.
+/// Memory of whole regions.
 struct DemoMemory {
     _mapped: OwnMemory,
-    start: NonNull<u64>,
+    start: NonNull<AtomicU64>,
     words: usize,
 }
 
 impl DemoMemory {
-    const PAGE_WORDS: usize = PAGE / 8;
-
     fn new(mib: usize, huge: bool) -> Result<Self> {
         let bytes = (mib << 20).next_multiple_of(REGION).max(REGION);
         let mapped = OwnMemory::map(bytes + REGION);
@@ -204,21 +187,18 @@ impl DemoMemory {
         })
     }
 
-    fn start(&self) -> usize {
-        self.start.as_ptr() as usize
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the words are aligned, mapped and zeroed as long as this, and nothing else refers
+        // to them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
-    #[inline]
-    fn read(&self, word: usize) -> u64 {
-        assert!(word < self.words, "word outside the memory");
-        // SAFETY: the word is inside the memory, aligned, and mapped as long as this.
-        unsafe { self.start.add(word).read_volatile() }
-    }
-
-    #[inline]
-    fn write(&mut self, word: usize, value: u64) {
-        assert!(word < self.words, "word outside the memory");
-        // SAFETY: as in `read`, and nothing else refers to it.
-        unsafe { self.start.add(word).write_volatile(value) }
+    /// Writes its number, from 1, to each page that `is_used` selects. Then prints the address.
+    fn write_to_pages(&self, is_used: impl Fn(usize) -> bool) -> Result<()> {
+        let first_words = self.words().iter().step_by(PAGE_WORDS).enumerate();
+        for (page, word) in first_words.filter(|(page, _)| is_used(*page)) {
+            word.store(page as u64 + 1, Ordering::Relaxed);
+        }
+        print_line(format_args!("{:#x}", self.start.as_ptr() as usize))
     }
 }

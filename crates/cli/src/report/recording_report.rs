@@ -2,7 +2,7 @@
 
 use super::decisions::Decisions;
 use super::heat_map::HeatMap;
-use super::series::TimeSeries;
+use super::time_series::TimeSeries;
 use serde::Serialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -1,17 +1,16 @@
 //! The state of management.
 
-use super::explanation::state_of;
+use super::explanation::{latest_entries, region_state};
 use super::{
     BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionState, ReserveStatus,
 };
-use hawkeye_manager::{Event, Machine, Manager, RecentRates};
+use hawkeye_manager::{Event, JournalEntry, Machine, Manager, RecentRates};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, expected_gain_percent};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Derives the state of a manager, and explanations.
 #[derive(Default)]
 pub struct ManagerView {
     gains: HashMap<ProcessId, CachedPromotionGain>,
@@ -25,30 +24,30 @@ struct CachedPromotionGain {
 }
 
 impl CachedPromotionGain {
-    /// A figure is reused for this time, because clients may ask often and a large process has
-    /// 100,000 regions to visit.
+    /// A figure is reused for this time, because a large process has 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
-    /// Whether the figure is still valid `now`, for the sample of that time.
     fn is_valid(&self, sampled_at: Duration, now: Duration) -> bool {
         self.sampled_at == sampled_at && now.saturating_sub(self.reckoned_at) < Self::HOLDS
     }
 }
 
 impl ManagerView {
-    pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
+    pub fn manager_status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
         let now = manager.machine().now();
         let seen = manager.last_samples();
-        self.gains
-            .retain(|process, _| seen.sample(*process).is_some());
+        let sampled = |process: &ProcessId| seen.sample(*process).is_some();
+        self.gains.retain(|process, _| sampled(process));
         let mut largest = manager.processes().to_vec();
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
         largest.truncate(ManagerStatus::MOST_PROCESSES);
+        let wait = |wait| BudgetWaitStatus::new(&wait, now);
+        let waits = manager.budget_waits().map(wait);
         let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
-            self.process(manager, *process, pace)
+            self.process_status(manager, *process, pace)
         };
         ManagerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,25 +55,21 @@ impl ManagerView {
             uptime_s: now.as_secs_f64(),
             paused: manager.is_paused(),
             held: manager.promotion_held_by().map(ToString::to_string),
-            budget_waits: manager
-                .budget_waits()
-                .map(|wait| BudgetWaitStatus::new(&wait, now))
-                .collect(),
-            memory: memory(manager),
+            budget_waits: waits.collect(),
+            memory: memory_status(manager),
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
-            reserve: reserve(manager),
+            reserve: reserve_status(manager),
             pace,
             managed: manager.processes().len(),
             not_answering: manager.unresponsive_processes().len(),
             processes: largest.iter().map(status).collect(),
-            latest: decisions(manager),
+            latest: latest_decisions(manager),
         }
     }
 
-    /// One process, with the rates of recent actions on it.
-    pub(super) fn process<M: Machine>(
+    pub(super) fn process_status<M: Machine>(
         &mut self,
         manager: &Manager<M>,
         process: ProcessId,
@@ -84,8 +79,9 @@ impl ManagerView {
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
-        let done = manager.journal().process(process).cloned();
-        let done = done.unwrap_or_default();
+        let journal = manager.journal();
+        let done = journal.process(process).cloned().unwrap_or_default();
+        let terms = identity.terms.or(sample.map(|sample| sample.terms));
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
             pid: process.pid,
@@ -97,7 +93,7 @@ impl ManagerView {
             rss_bytes: footprint.rss_bytes,
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
-            gain_percent: self.gain_percent(manager, process),
+            gain_percent: self.cached_gain_percent(manager, process),
             bloat_bytes: seen.zero_bytes_in_huge_pages(process),
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
@@ -106,10 +102,7 @@ impl ManagerView {
             pace,
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
-            terms: identity
-                .terms
-                .or_else(|| sample.map(|sample| sample.terms))
-                .unwrap_or_default(),
+            terms: terms.unwrap_or_default(),
             rule_name: identity.rule_name,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
             thp_disabled: identity.thp_disabled,
@@ -117,9 +110,12 @@ impl ManagerView {
         }
     }
 
-    /// What a process would save if everything that may be promoted were huge. The figure may be
-    /// some seconds old.
-    fn gain_percent(&mut self, manager: &Manager<impl Machine>, process: ProcessId) -> Option<f64> {
+    /// May be some seconds old.
+    fn cached_gain_percent(
+        &mut self,
+        manager: &Manager<impl Machine>,
+        process: ProcessId,
+    ) -> Option<f64> {
         let seen = manager.last_samples().sample(process)?;
         let now = manager.machine().now();
         let known = self.gains.get(&process);
@@ -127,20 +123,21 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            state_of(manager.limits(), seen, region, now) == RegionState::Candidate
+            region_state(manager.limits(), seen, region, now) == RegionState::Candidate
         };
+        let percent = expected_gain_percent(&seen.sample, promotable);
+        let (reckoned_at, sampled_at) = (now, seen.at);
         let gain = CachedPromotionGain {
-            reckoned_at: now,
-            sampled_at: seen.at,
-            percent: expected_gain_percent(&seen.sample, promotable),
+            reckoned_at,
+            sampled_at,
+            percent,
         };
-        let percent = gain.percent;
         self.gains.insert(process, gain);
         percent
     }
 }
 
-fn reserve<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
+fn reserve_status<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
     let state = manager.machine().reserve();
     ReserveStatus {
         held_bytes: u64::from(state.held) * HUGE_PAGE_BYTES,
@@ -152,28 +149,27 @@ fn reserve<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
     }
 }
 
-/// The latest decisions, oldest first.
-fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
-    let newest_first = manager.journal().entries().rev();
-    let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));
-    let mut latest: Vec<DecisionView> = decided
-        .take(ManagerStatus::MOST_DECISIONS)
-        .map(|entry| {
-            let process = entry.event.process();
-            let name = process.map(|process| manager.machine().describe(process).name);
-            DecisionView {
-                at_s: entry.at.as_secs_f64(),
-                pid: process.map(|process| process.pid),
-                name: name.filter(|name| !name.is_empty()),
-                text: entry.event.to_string(),
-            }
-        })
-        .collect();
-    latest.reverse();
-    latest
+fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
+    let decided = |event: &Event| !matches!(event, Event::Sampled { .. });
+    let view = |entry: &JournalEntry| {
+        let process = entry.event.process();
+        let name = process.map(|process| manager.machine().describe(process).name);
+        DecisionView {
+            at_s: entry.at.as_secs_f64(),
+            pid: process.map(|process| process.pid),
+            name: name.filter(|name| !name.is_empty()),
+            text: entry.event.to_string(),
+        }
+    };
+    latest_entries(
+        manager.journal(),
+        ManagerStatus::MOST_DECISIONS,
+        decided,
+        view,
+    )
 }
 
-fn memory<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
+fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
     let memory = manager.memory()?;
     let groups = memory.groups.iter().map(|group| GroupStatus {
         name: group.name.clone(),

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 /// Number of processes with a map of their coverage at most.
 pub const MOST_MAPS: usize = 8;
-/// Number of processes with their addresses kept at most, because it is known only at the end which
-/// ones get a map.
+/// Processes with their addresses kept at most: only the end shows which ones get a map.
 const MOST_CANDIDATES: usize = 64;
 /// Blocks of addresses kept per process.
 const MOST_BLOCKS: usize = 1 << 16;
@@ -21,7 +20,6 @@ pub struct RecordingExtent {
     processes: BTreeMap<ProcessId, ProcessExtent>,
 }
 
-/// The extent of one process.
 #[derive(Debug, Default)]
 pub struct ProcessExtent {
     /// Number of its sampling windows.
@@ -52,7 +50,7 @@ impl AddressBlocks {
     }
 
     /// The first address of each block in order, and the bytes per block.
-    pub fn blocks(&self) -> (Vec<u64>, u64) {
+    pub fn block_starts_and_bytes(&self) -> (Vec<u64>, u64) {
         let bytes = HUGE_PAGE_BYTES << self.shift;
         let blocks = self.blocks.iter().map(|block| block * bytes);
         (blocks.collect(), bytes)
@@ -88,15 +86,10 @@ impl RecordingExtent {
         }
     }
 
-    /// The processes that get a map.
     pub fn processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
-        if self.processes.len() > MOST_MAPS {
-            self.keep_largest(MOST_MAPS);
-        }
-        let reaches = self.processes.into_iter();
-        reaches
-            .map(|(process, reach)| (process, (reach.windows, reach.addresses)))
-            .collect()
+        self.keep_largest(MOST_MAPS);
+        let parts = |(id, reach): (_, ProcessExtent)| (id, (reach.windows, reach.addresses));
+        self.processes.into_iter().map(parts).collect()
     }
 }
 
@@ -111,7 +104,7 @@ mod tests {
         for address in &all {
             addresses.add(*address);
         }
-        let (blocks, bytes) = addresses.blocks();
+        let (blocks, bytes) = addresses.block_starts_and_bytes();
         assert!(blocks.len() <= MOST_BLOCKS);
         assert_eq!(bytes, 8 << 20);
         let all_bytes = all.len() as u64 * HUGE_PAGE_BYTES;

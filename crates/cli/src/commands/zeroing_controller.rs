@@ -15,7 +15,6 @@ use std::time::Duration;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Sets the rate of zeroing for the daemon.
 pub struct ZeroingController {
     sys: PrezeroingFiles,
     settings: PrezeroingSettings,
@@ -55,7 +54,7 @@ impl ZeroingController {
     }
 
     /// Called between steps. Sets the rate when it is time to, and returns the state of zeroing.
-    pub fn update(
+    pub fn adjust_if_due(
         &mut self,
         standing: ManagerStateForZeroing,
         guard: &mut KernelSettingsGuard,
@@ -101,10 +100,9 @@ impl ZeroingController {
             short: standing.short,
             idle,
         };
-        let (pace, pages_per_s) = if self.sets_rate(standing, &found) {
-            self.set_rate(&seen, guard)?
-        } else {
-            self.restore_settings(&found, guard)?
+        let (pace, pages_per_s) = match &found.module {
+            Some(_) if self.settings.paced && !standing.paused => self.set_rate(&seen, guard)?,
+            _ => self.restore_settings(&found, guard)?,
         };
         Ok(PrezeroingStatus {
             active: found.active,
@@ -117,10 +115,6 @@ impl ZeroingController {
             pages_per_s,
             pace,
         })
-    }
-
-    fn sets_rate(&self, standing: ManagerStateForZeroing, found: &PrezeroingState) -> bool {
-        self.settings.paced && !standing.paused && found.module.is_some()
     }
 
     /// Sets the rate. Returns the reason as a clause, and the rate.
@@ -142,8 +136,7 @@ impl ZeroingController {
         Ok((rate.to_string(), Some(set)))
     }
 
-    /// Restores the settings if they were changed. Returns the origin of the rate as a clause, and
-    /// the rate.
+    /// Restores changed settings. Returns the origin of the rate as a clause, and the rate.
     fn restore_settings(
         &mut self,
         found: &PrezeroingState,
@@ -237,19 +230,19 @@ mod tests {
         let kernel = FakeKernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
-        let status = zeroing.update(at(0, true, false), &mut guard);
+        let status = zeroing.adjust_if_due(at(0, true, false), &mut guard);
         let pace = status.map(|status| (status.pace.as_str(), status.pages_per_s));
         assert_eq!(pace, Some(("stopped: memory is short", Some(1))));
         assert_eq!(kernel.module_settings(), "1 Y");
         // Too early: nothing changes.
         let mut early = at(0, false, true);
         early.now = Duration::from_millis(999);
-        zeroing.update(early, &mut guard);
+        zeroing.adjust_if_due(early, &mut guard);
         assert_eq!(kernel.module_settings(), "1 Y");
-        let status = zeroing.update(at(1, false, true), &mut guard);
+        let status = zeroing.adjust_if_due(at(1, false, true), &mut guard);
         assert_eq!(status.and_then(|status| status.pages_per_s), Some(777));
         assert_eq!(kernel.module_settings(), "777 N");
-        zeroing.update(at(2, true, false), &mut guard);
+        zeroing.adjust_if_due(at(2, true, false), &mut guard);
         assert_eq!(kernel.module_settings(), "1 Y");
         drop(guard);
         assert_eq!(kernel.module_settings(), "777 N");
@@ -263,7 +256,7 @@ mod tests {
         // At the first look the idle time is not known yet. The usual rate holds, unless hardly any
         // memory is free.
         let status = zeroing
-            .update(at(0, false, false), &mut guard)
+            .adjust_if_due(at(0, false, false), &mut guard)
             .expect("the counters can be read");
         assert!(status.active && status.zeroed_pages == 7, "{status:?}");
         let rate = status.pages_per_s.expect("the rate is set");
@@ -273,7 +266,7 @@ mod tests {
         // All free memory is zeroed.
         kernel.set("kernel/mm/prezero/node0-Normal/free", &u32::MAX.to_string());
         zeroing.idle = IdleTime::default();
-        let status = zeroing.update(at(1, false, false), &mut guard);
+        let status = zeroing.adjust_if_due(at(1, false, false), &mut guard);
         assert_eq!(status.and_then(|status| status.pages_per_s), Some(512));
     }
 
@@ -283,16 +276,16 @@ mod tests {
         let mut guard = kernel.guard();
         let mut off = kernel.zeroing(false);
         let status = off
-            .update(at(0, true, false), &mut guard)
+            .adjust_if_due(at(0, true, false), &mut guard)
             .expect("the state of zeroing can be read");
         assert_eq!(status.pages_per_s, Some(777));
         assert_eq!(kernel.module_settings(), "777 N");
         let mut on = kernel.zeroing(true);
-        on.update(at(0, true, false), &mut guard);
+        on.adjust_if_due(at(0, true, false), &mut guard);
         fs::remove_dir_all(kernel.0.path().join("module")).expect("the folder can be removed");
         kernel.set("kernel/mm/prezero/active", "0");
         let status = on
-            .update(at(1, true, false), &mut guard)
+            .adjust_if_due(at(1, true, false), &mut guard)
             .expect("the state of zeroing can be read");
         assert!(status.pace.contains("modprobe prezero"), "{status:?}");
         assert_eq!(status.pages_per_s, None);
@@ -303,10 +296,10 @@ mod tests {
         let kernel = FakeKernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
-        zeroing.update(at(0, false, false), &mut guard);
+        zeroing.adjust_if_due(at(0, false, false), &mut guard);
         kernel.set("kernel/mm/prezero/active", "many");
         let status = zeroing
-            .update(at(1, false, false), &mut guard)
+            .adjust_if_due(at(1, false, false), &mut guard)
             .expect("was read once");
         assert!(status.pace.contains("contains \"many\""), "{status:?}");
     }

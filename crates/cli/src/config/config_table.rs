@@ -3,16 +3,42 @@
 //! Not by derived deserialization: the user sees all mistakes at once, each with its key and its
 //! position, in our own words.
 
-use super::error::{ConfigProblems, line_of, position};
-use super::value::ConfigValue;
-use hawkeye_policy::SettingError;
+use super::config_value::ConfigValue;
+use super::error::{ConfigProblems, line_and_column, line_text_at};
+use hawkeye_policy::prezeroing::ZeroingBounds;
+use hawkeye_policy::{ProcessRules, ProcessSelection, SettingError};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+/// What errors call the settings of several keys, with their keys.
+const SETTING_KEYS: [(&str, &str); 19] = [
+    ("window (s)", "window"),
+    ("period (s)", "period"),
+    ("slowdown by sampling (%)", "slowdown_percent"),
+    (
+        "sampling's share of the CPU budget (%)",
+        "cpu_share_percent",
+    ),
+    ("reserve (bytes)", "reserve"),
+    ("memory pressure limit (%)", "pressure_limit_percent"),
+    ("high watermark (%)", "high_percent"),
+    ("low watermark (%)", "low_percent"),
+    ("utilisation (%)", "utilisation_percent"),
+    ("fragmentation index", "fmfi_switch"),
+    (ProcessSelection::MIN_RESIDENT, "min_resident"),
+    (ProcessSelection::LOOK_EVERY, "look_every"),
+    (ProcessSelection::MAX_PROCESSES, "max_processes"),
+    (ZeroingBounds::USUAL, "pages_per_s"),
+    (ZeroingBounds::MOST, "most_pages_per_s"),
+    (ProcessRules::WEIGHT, "weight"),
+    (ProcessRules::MIN_GAIN, "min_gain_percent"),
+    (ProcessRules::MAX_HUGE, "max_huge"),
+    (ProcessRules::WARM, "warm"),
+];
+
 /// What reading yields besides the values.
 pub(super) struct ProblemLog<'t> {
-    /// Name of the file in errors.
     name: &'t str,
     text: &'t str,
     /// The mistakes, each with its byte offset.
@@ -45,21 +71,13 @@ pub(super) fn parse_config_text<'t, R>(
     };
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        let line = line_of(text, at);
+        let line = line_text_at(text, at);
         let what = format!("is not valid TOML: {}, in {line}", error.message());
         log.add_problem(at, "this", &what);
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
-    let mut section = ConfigTable {
-        path: String::new(),
-        at: 0,
-        table: top,
-        requested_keys: Vec::new(),
-        log: &mut log,
-    };
-    let result = read(&mut section);
-    section.report_unknown_keys();
+    let result = ConfigTable::read_all(&mut log, String::new(), 0, top, read);
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
@@ -72,35 +90,50 @@ pub(super) fn parse_config_text<'t, R>(
 
 impl ProblemLog<'_> {
     fn add_problem(&mut self, at: usize, key: &str, message: &str) {
-        let (line, column) = position(self.text, at);
+        let (line, column) = line_and_column(self.text, at);
         let problem = format!("{}:{line}:{column}: {key} {message}", self.name);
         self.problems.push((at, problem));
     }
 
-    /// The text of a value, if it is short.
-    fn value_text(&self, span: Range<usize>) -> String {
+    fn shortened_value(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
-        let first: String = text
-            .chars()
-            .take_while(|c| *c != '\n')
-            .take(LONGEST)
-            .collect();
+        let line = text.lines().next().unwrap_or_default();
+        let first: String = line.chars().take(LONGEST).collect();
         let rest = if first.len() < text.len() { "..." } else { "" };
         format!("{first}{rest}")
     }
 }
 
 impl<'l, 't> ConfigTable<'l, 't> {
+    /// Reads a table by `read`, and reports keys that it has not asked for.
+    fn read_all<R>(
+        log: &'l mut ProblemLog<'t>,
+        path: String,
+        at: usize,
+        table: Option<&'l DeTable<'t>>,
+        read: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let mut whole = Self {
+            path,
+            at,
+            table,
+            requested_keys: Vec::new(),
+            log,
+        };
+        let result = read(&mut whole);
+        whole.report_unknown_keys();
+        result
+    }
+
     fn full_key(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
+        match &*self.path {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
         }
     }
 
-    fn value_of(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
+    fn request_value(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
         self.requested_keys.push(key);
         let full = self.full_key(key);
         self.log.keys.push(full);
@@ -109,10 +142,10 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     /// Reads a value; `None` where it is missing or wrong.
     pub(super) fn optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
-        let value = self.value_of(key)?;
-        T::read(value.get_ref())
-            .map_err(|allowed| self.report_invalid(key, &allowed))
-            .ok()
+        let value = self.request_value(key)?;
+        let value = T::from_toml(value.get_ref());
+        let report = |allowed: String| self.report_invalid(key, &allowed);
+        value.map_err(report).ok()
     }
 
     pub(super) fn or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {
@@ -120,84 +153,73 @@ impl<'l, 't> ConfigTable<'l, 't> {
     }
 
     pub(super) fn report_invalid(&mut self, key: &'static str, allowed: &str) {
-        let found = self.log.value_text(self.span(key));
+        let found = self.log.shortened_value(self.value_span(key));
         self.report_problem(key, format!("must be {allowed}, not {found}"));
     }
 
     /// Reports a mistake in this table: at `key` where that is set.
     pub(super) fn report_problem(&mut self, key: &'static str, message: String) {
         self.log
-            .add_problem(self.span(key).start, &self.full_key(key), &message);
+            .add_problem(self.value_span(key).start, &self.full_key(key), &message);
     }
 
     /// Position of a key's value; that of this table where the key is missing.
-    fn span(&self, key: &str) -> Range<usize> {
+    fn value_span(&self, key: &str) -> Range<usize> {
         let value = self.table.and_then(|table| table.get(key));
         value.map_or(self.at..self.at, Spanned::span)
     }
 
-    /// Unwraps a checked setting. `keys` are the keys that it was made from, each with its name in
-    /// errors.
-    pub(super) fn unwrap_setting<T>(
-        &mut self,
-        made: Result<T, SettingError>,
-        keys: &[(&str, &'static str)],
-    ) -> Option<T> {
+    /// The value of a checked setting, or `None` after a report at the key that the error names.
+    pub(super) fn value_or_report<T>(&mut self, made: Result<T, SettingError>) -> Option<T> {
         let error = match made {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let named = keys.iter().find(|(setting, _)| *setting == error.setting);
-        match named.map(|(_, key)| *key) {
-            Some(key) if self.is_set(key) => self.report_invalid(key, error.allowed),
-            // A default that contradicts the other settings.
-            _ => {
-                let fallback = named.or(keys.first()).map_or("", |(_, key)| *key);
-                let mut all = keys.iter().map(|(_, key)| *key);
-                let at = all.find(|key| self.is_set(key));
-                self.report_problem(
-                    at.unwrap_or(fallback),
-                    format!("contradicts other settings: {error}"),
-                );
-            }
+        let named = |(setting, _): &&(&str, &str)| *setting == error.setting;
+        let named = SETTING_KEYS.iter().find(named);
+        let named = named.map_or("", |(_, key)| *key);
+        if self.is_set(named) {
+            self.report_invalid(named, error.allowed);
+        } else {
+            // A default contradicts another setting, which was read just before.
+            let known = |key: &&str| SETTING_KEYS.iter().any(|(_, known)| known == key);
+            let mut read = self.requested_keys.iter().rev().copied().filter(known);
+            let at = read.find(|key| self.is_set(key)).unwrap_or(named);
+            self.report_problem(at, format!("contradicts other settings: {error}"));
         }
         None
     }
 
-    /// Whether a key is set, correctly or not.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    pub(super) fn section<R>(
+    pub(super) fn read_table<R>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
     ) -> R {
-        let value = self.value_of(key);
+        let value = self.request_value(key);
         let table = value.and_then(|value| value.get_ref().as_table());
         if value.is_some() && table.is_none() {
             self.report_invalid(key, "a table");
         }
         let path = self.full_key(key);
         let at = value.map_or(self.at, |value| value.span().start);
-        self.descend(path, at, table, read)
+        ConfigTable::read_all(self.log, path, at, table, read)
     }
 
-    /// Reads each table of an array of tables (`[[full_key]]`).
-    pub(super) fn sections<R>(
+    pub(super) fn read_table_array<R>(
         &mut self,
         key: &'static str,
         mut read: impl FnMut(&mut ConfigTable<'_, 't>) -> R,
     ) -> Vec<R> {
-        let Some(value) = self.value_of(key) else {
+        let Some(value) = self.request_value(key) else {
             return Vec::new();
         };
         let Some(array) = value.get_ref().as_array() else {
-            self.report_invalid(
-                key,
-                &format!("one or more tables, each with the header [[{key}]]"),
-            );
+            let allowed = format!("one or more tables, each with the header [[{key}]]");
+            self.report_invalid(key, &allowed);
             return Vec::new();
         };
         let mut all = Vec::new();
@@ -209,39 +231,19 @@ impl<'l, 't> ConfigTable<'l, 't> {
                 let message = format!("must be a table with the header [[{key}]]");
                 self.log.add_problem(at, &path, &message);
             }
-            all.push(self.descend(path, at, table, &mut read));
+            all.push(ConfigTable::read_all(self.log, path, at, table, &mut read));
         }
         all
-    }
-
-    fn descend<R>(
-        &mut self,
-        path: String,
-        at: usize,
-        table: Option<&DeTable<'t>>,
-        read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
-    ) -> R {
-        let mut inner = ConfigTable {
-            path,
-            at,
-            table,
-            requested_keys: Vec::new(),
-            log: self.log,
-        };
-        let result = read(&mut inner);
-        inner.report_unknown_keys();
-        result
     }
 
     fn report_unknown_keys(self) {
         for key in self.table.into_iter().flat_map(|table| table.keys()) {
             let name: &str = key.get_ref();
-            if self.requested_keys.contains(&name) {
-                continue;
+            if !self.requested_keys.contains(&name) {
+                let message = unknown_key_message(name, &self.requested_keys);
+                self.log
+                    .add_problem(key.span().start, &self.full_key(name), &message);
             }
-            let message = unknown_key_message(name, &self.requested_keys);
-            self.log
-                .add_problem(key.span().start, &self.full_key(name), &message);
         }
     }
 }

@@ -1,0 +1,88 @@
+//! Hands batches to a thread that writes them, so that a hanging disk can't block the manager.
+
+use hawkeye_manager::{Event, Machine, Manager};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, thread};
+
+/// What the thread and the manager's side share.
+#[derive(Debug, Default)]
+pub struct WriterState {
+    /// Number of entries that were not written.
+    pub lost: u64,
+    /// The error because of which nothing can be written at the moment.
+    pub trouble: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SharedWriterState(Arc<Mutex<WriterState>>);
+
+impl SharedWriterState {
+    pub fn lock(&self) -> MutexGuard<'_, WriterState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The manager's side of the thread.
+pub struct BackgroundWriter<T, R> {
+    pub state: SharedWriterState,
+    batches: Option<SyncSender<T>>,
+    result: Receiver<R>,
+    reported_trouble: Option<String>,
+}
+
+impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
+    /// At most `most_waiting` batches wait for the disk. `write` ends when there are no more.
+    pub fn start(
+        name: &str,
+        most_waiting: usize,
+        write: impl FnOnce(Receiver<T>, &SharedWriterState) -> R + Send + 'static,
+    ) -> io::Result<Self> {
+        let state = SharedWriterState::default();
+        let (batches, waiting) = sync_channel(most_waiting);
+        let (ended, result) = sync_channel(1);
+        let shared = state.clone();
+        let thread = thread::Builder::new().name(name.into());
+        thread.spawn(move || drop(ended.send(write(waiting, &shared))))?;
+        Ok(Self {
+            state,
+            batches: Some(batches),
+            result,
+            reported_trouble: None,
+        })
+    }
+
+    /// Hands a batch over. Its entries are lost if too many batches wait.
+    pub fn send(&self, batch: T, entries: u64) {
+        let Some(batches) = &self.batches else { return };
+        if batches.try_send(batch).is_err() {
+            let mut state = self.state.lock();
+            state.lost += entries;
+            let slow = || "the disk is too slow".to_owned();
+            state.trouble.get_or_insert_with(slow);
+        }
+    }
+
+    /// Reports to the log and to the manager when writing fails, and when it works again.
+    pub fn report_trouble<M: Machine>(
+        &mut self,
+        manager: &mut Manager<M>,
+        message: impl FnOnce(&WriterState) -> String,
+    ) {
+        let state = self.state.lock();
+        if state.trouble == self.reported_trouble {
+            return;
+        }
+        self.reported_trouble.clone_from(&state.trouble);
+        let message = message(&state);
+        drop(state);
+        tracing::warn!("{message}");
+        manager.record_event(Event::Trouble { message });
+    }
+
+    /// Sends no more batches. The thread's result arrives once.
+    pub fn end(&mut self) -> &Receiver<R> {
+        self.batches = None;
+        &self.result
+    }
+}
