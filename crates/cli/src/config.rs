@@ -264,8 +264,8 @@ fn read(top: &mut ConfigTable<'_, '_>) -> Config {
 /// The policy for processes of several profiles. Rules keep those of `guard` from it.
 fn implied_policy(rules: &Rules) -> &'static str {
     match rules.process_rules().any(|rules| rules.promotes) {
-        true => Profile::Balanced.policy(),
-        false => Profile::Guard.policy(),
+        true => Profile::Balanced.policy_name(),
+        false => Profile::Guard.policy_name(),
     }
 }
 
@@ -379,7 +379,8 @@ fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
 fn selection(s: &mut ConfigTable<'_, '_>, unmatched: &mut UnmatchedAction) -> ProcessSelection {
     let usual = ProcessSelection::default();
     *unmatched = s.or_default("unmatched", *unmatched);
-    let MemorySize(min_resident) = s.or_default("min_resident", MemorySize(usual.joins_at_bytes()));
+    let MemorySize(min_resident) =
+        s.or_default("min_resident", MemorySize(usual.min_bytes_to_join()));
     let made = ProcessSelection::new(
         min_resident,
         s.or_default("look_every", usual.scan_interval()),

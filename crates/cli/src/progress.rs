@@ -59,7 +59,7 @@ impl ProgressLine {
             return;
         }
         self.next = now + Duration::from_secs(1);
-        let latest = manager.journal().latest();
+        let latest = manager.journal().latest_footprint();
         let totals = manager.journal().totals();
         let wait = manager.promotion_state().waits().current(now);
         let held = match (manager.promotion_held_by(), wait) {

@@ -408,7 +408,7 @@ impl Machine for LinuxMachine {
             Err(error) => {
                 let error = error.for_process(process);
                 // The kernel returns the errors of a memory shortage for a hole as well.
-                if error.is_shortage()
+                if error.is_huge_page_shortage()
                     && matches!(self.sampler.read_region(member, region), Ok(None))
                 {
                     return Ok(PromotionResult::Freed);

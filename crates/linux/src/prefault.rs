@@ -131,7 +131,7 @@ impl Prefaulter {
     ) -> Result<StartingPrefaulter> {
         let threads = threads.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism();
-            PrefaultThreads::beside_a_program(cores.map_or(1, NonZero::get))
+            PrefaultThreads::default_for_cores(cores.map_or(1, NonZero::get))
         });
         let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();

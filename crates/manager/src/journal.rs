@@ -1,7 +1,7 @@
 //! The journal: what was done, why, at what cost and with what result. Everything that users see is
 //! a view of it.
 
-use hawkeye_policy::event::as_seconds;
+use hawkeye_policy::event::serialize_as_seconds;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{Errno, Event, ProcessId, Reason};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JournalEntry {
     /// Time since management began.
-    #[serde(rename = "at_s", serialize_with = "as_seconds")]
+    #[serde(rename = "at_s", serialize_with = "serialize_as_seconds")]
     pub at: Duration,
     /// The event.
     #[serde(flatten)]
@@ -131,11 +131,11 @@ impl Journal {
             | Event::Reloaded { .. }
             | Event::Trouble { .. } => {}
         }
-        if !event.is_kept() {
+        if !event.is_kept_in_journal() {
             return;
         }
         tracing::debug!(at_s = at.as_secs_f64(), ?event);
-        self.count(&event);
+        self.count_for_process(&event);
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
@@ -143,7 +143,7 @@ impl Journal {
         self.written += 1;
     }
 
-    fn count(&mut self, event: &Event) {
+    fn count_for_process(&mut self, event: &Event) {
         let Some(process) = event.process() else {
             return;
         };
@@ -220,11 +220,11 @@ impl Journal {
 
     /// Promotion and recovery rates over the last [`RecentRates::OVER`], in total and by process.
     pub fn recent_rates(&self, now: Duration) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
-        rates(self.entries.iter().rev(), now)
+        rates_by_process(self.entries.iter().rev(), now)
     }
 
     /// Sums over one process that still exists.
-    pub fn process(&self, process: ProcessId) -> Option<&ProcessTotals> {
+    pub fn process_totals(&self, process: ProcessId) -> Option<&ProcessTotals> {
         self.by_process.get(&process)
     }
 
@@ -234,7 +234,7 @@ impl Journal {
     }
 
     /// The latest footprint.
-    pub fn latest(&self) -> FootprintPoint {
+    pub fn latest_footprint(&self) -> FootprintPoint {
         self.latest
     }
 
@@ -264,7 +264,7 @@ impl RecentRates {
     /// The time over which events are counted.
     pub const OVER: Duration = Duration::from_secs(10);
 
-    fn count(&mut self, event: &Event) {
+    fn count_event(&mut self, event: &Event) {
         match event {
             Event::Promoted { .. } => self.promoted_per_s += 1.0,
             Event::Recovered { bytes, .. } => {
@@ -275,7 +275,7 @@ impl RecentRates {
         }
     }
 
-    fn divide(&mut self, seconds: f64) {
+    fn divide_by_seconds(&mut self, seconds: f64) {
         self.promoted_per_s /= seconds;
         self.split_per_s /= seconds;
         self.recovered_bytes_per_s /= seconds;
@@ -283,7 +283,7 @@ impl RecentRates {
 }
 
 /// Total rates and rates by process, from entries that come newest first.
-fn rates<'a>(
+fn rates_by_process<'a>(
     newest_first: impl Iterator<Item = &'a JournalEntry>,
     now: Duration,
 ) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
@@ -291,14 +291,15 @@ fn rates<'a>(
     let mut all = RecentRates::default();
     let mut each: HashMap<ProcessId, RecentRates> = HashMap::new();
     for JournalEntry { event, .. } in newest_first.take_while(|entry| entry.at >= then) {
-        all.count(event);
+        all.count_event(event);
         if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
-            each.entry(*process).or_default().count(event);
+            each.entry(*process).or_default().count_event(event);
         }
     }
     let seconds = (now - then).as_secs_f64().max(1.0);
-    all.divide(seconds);
-    each.values_mut().for_each(|pace| pace.divide(seconds));
+    all.divide_by_seconds(seconds);
+    each.values_mut()
+        .for_each(|pace| pace.divide_by_seconds(seconds));
     (all, each)
 }
 
@@ -354,11 +355,14 @@ mod tests {
             journal.record(at, promoted(process(pid), region(0), 0));
         }
         assert_eq!(journal.first_promotion(), Some(Duration::from_secs(5)));
-        let one = journal.process(process(1)).cloned().unwrap_or_default();
+        let one = journal
+            .process_totals(process(1))
+            .cloned()
+            .unwrap_or_default();
         assert_eq!(one.promoted, 2);
         assert_eq!(one.last_reason, Some(Reason::new("a test")));
         journal.retain_processes(|it| it == process(2));
-        assert_eq!(journal.process(process(1)), None);
+        assert_eq!(journal.process_totals(process(1)), None);
         assert_eq!(journal.totals().promoted, 3);
     }
 
@@ -383,12 +387,12 @@ mod tests {
         let promoted = |second, pid| at(second, events::promoted(process(pid), region(0), 0));
         let recovered = at(99, split(process(2), region(0), 1000));
         let entries = [promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];
-        let (all, each) = rates(entries.iter().rev(), Duration::from_secs(100));
+        let (all, each) = rates_by_process(entries.iter().rev(), Duration::from_secs(100));
         assert_eq!((all.promoted_per_s, all.split_per_s), (0.2, 0.1));
         assert_eq!(all.recovered_bytes_per_s, 100.0);
         assert_eq!(each[&process(1)].promoted_per_s, 0.1);
         // Soon after the start, less time has passed.
-        let (all, _) = rates([promoted(1, 1)].iter(), Duration::from_secs(2));
+        let (all, _) = rates_by_process([promoted(1, 1)].iter(), Duration::from_secs(2));
         assert_eq!(all.promoted_per_s, 0.5);
     }
 }

@@ -4,9 +4,9 @@
 //! that a machine may lack have traits of their own, with defaults that do nothing:
 //! [`FaultPageSizes`], [`Prefault`], [`HugePageReserve`] and [`Explain`].
 
-mod outcome;
+mod call_results;
 
-pub use outcome::{
+pub use call_results::{
     LearnedSizes, LoopWakeReason, MachineError, ManagementCosts, ProcessDescription,
     ProcessFootprint, PromotionResult, RecoveryResult, SliceProgress, TimedOutCallResults,
     TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,

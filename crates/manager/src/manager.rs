@@ -1,21 +1,21 @@
 //! The manager's loop: observe, plan, apply, record.
 //!
 //! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
-//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered_calls.rs`.
+//! `promotion.rs`. The state is in `memory_watch.rs`, `last_samples.rs`, `unanswered_calls.rs`.
 //! `Manager::dispatch` sends events to all parts.
 
 mod budget_wait;
-mod early_looks;
+mod early_samples;
 mod fault_sizes;
 mod last_samples;
-mod memory;
+mod memory_watch;
 mod promotion;
 mod recovery;
 mod refresh;
 mod reserve;
 mod sampling;
 mod slice_queue;
-mod slowdown;
+mod slowdown_budgets;
 mod unanswered_calls;
 
 pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
@@ -30,7 +30,7 @@ use hawkeye_policy::{
     CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
     PromotionBudget, RegionPromotionLimits, ReservePlanner, SettingError, WatermarkTable,
 };
-use memory::MemoryWatch;
+use memory_watch::MemoryWatch;
 use recovery::RecoveryPacing;
 use refresh::RefreshSchedule;
 use sampling::SamplingSchedule;
@@ -115,11 +115,11 @@ impl<M: Machine> Manager<M> {
         self.update_cpu(now);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.refresh.due());
+            return self.wait_until(self.refresh.due_at());
         }
-        self.sample(now);
+        self.continue_sampling(now);
         self.list_for_recovery(now);
-        let mut wake_at = self.refresh.due().min(self.sampling.due());
+        let mut wake_at = self.refresh.due_at().min(self.sampling.due_at());
         // Listing must not disturb a window, so it waits until the window is closed.
         if self.recovery.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
@@ -132,16 +132,16 @@ impl<M: Machine> Manager<M> {
         if !hands_off && !self.sampling.in_window() {
             let recover_at = self.recover_batch();
             promote_at = self.promote_batch();
-            wake_at = [recover_at, Some(self.sampling.due())]
+            wake_at = [recover_at, Some(self.sampling.due_at())]
                 .into_iter()
                 .flatten()
                 .fold(wake_at, Duration::min);
         }
         let now = self.machine.now();
-        if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
+        if self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds() {
             let looks = self.memory.guard.next_memory_read_at();
             let looks = looks.unwrap_or(self.refresh.next);
-            wake_at = self.refresh.due().min(looks).max(now);
+            wake_at = self.refresh.due_at().min(looks).max(now);
         }
         // Savings may pay for promotions although the budget is used up.
         self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
@@ -154,13 +154,13 @@ impl<M: Machine> Manager<M> {
         self.cpu.update(now, own);
     }
 
-    fn dispatch(&mut self, now: Duration, event: Event) {
-        self.memory.apply(&event);
-        self.limits.apply(now, &event);
-        self.sampling.apply(&event);
-        self.promotion.apply(now, &event);
-        self.recovery.planner.apply(&event);
-        self.last_seen.apply(&event);
+    fn dispatch_event(&mut self, now: Duration, event: Event) {
+        self.memory.apply_event(&event);
+        self.limits.apply_event(now, &event);
+        self.sampling.apply_event(&event);
+        self.promotion.apply_event(now, &event);
+        self.recovery.planner.apply_event(&event);
+        self.last_seen.apply_event(&event);
         self.journal.record(now, event);
     }
 
@@ -169,12 +169,12 @@ impl<M: Machine> Manager<M> {
             // Processes normally end. One that does not answer is reported after a second.
             MachineError::Gone(_) | MachineError::NotAnswering(_) => return,
             MachineError::Refused { errno, .. } => {
-                return self.dispatch(now, Event::CallRefused { errno: *errno });
+                return self.dispatch_event(now, Event::CallRefused { errno: *errno });
             }
             MachineError::PageSize(_) => error.to_string(),
             MachineError::Other(message) => message.clone(),
         };
-        self.dispatch(now, Event::Trouble { message });
+        self.dispatch_event(now, Event::Trouble { message });
     }
 
     /// Leaves every process alone until [`resume`](Self::resume): nothing is sampled, promoted or
@@ -199,7 +199,7 @@ impl<M: Machine> Manager<M> {
 
     /// Writes down an event around the manager, at the current time.
     pub fn record_event(&mut self, event: Event) {
-        self.dispatch(self.machine.now(), event);
+        self.dispatch_event(self.machine.now(), event);
     }
 
     /// The journal of all events so far.
@@ -223,7 +223,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// State of memory as last read, plus the changes since; `None` where it could not be read.
-    pub fn memory(&self) -> Option<&MemoryState> {
+    pub fn memory_state(&self) -> Option<&MemoryState> {
         self.memory.state.as_ref()
     }
 
@@ -261,7 +261,7 @@ impl<M: Machine> Manager<M> {
 
     /// Whether a reserve of huge pages pays here; `None` until that was measured.
     pub fn reserve_pays(&self) -> Option<bool> {
-        self.reserve.pays()
+        self.reserve.is_worthwhile()
     }
 
     /// The last sample of each process.
@@ -275,7 +275,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The budget of the manager's own CPU time.
-    pub fn cpu(&self) -> &CpuBudget {
+    pub fn cpu_budget(&self) -> &CpuBudget {
         &self.cpu
     }
 
@@ -285,7 +285,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Ends management and returns the machine and the journal.
-    pub fn finish(self) -> (M, Journal) {
+    pub fn into_machine_and_journal(self) -> (M, Journal) {
         (self.machine, self.journal)
     }
 }

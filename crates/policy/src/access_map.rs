@@ -1,6 +1,6 @@
 //! Which regions of one process to promote first: HawkEye's `access_map`.
 
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::observation::RegionSample;
 use crate::page::RegionAddr;
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ struct MapEntry {
     bucket: Option<u8>,
     /// Its position in the bucket: the smallest is the head. Kept while the region is taken out, so
     /// that it returns to the same position if its promotion failed.
-    place: i64,
+    position: i64,
     waiting: bool,
 }
 
@@ -86,7 +86,7 @@ impl AccessMap {
         let mut risen = Vec::new();
         for sample in samples_by_address(samples).iter() {
             while let Some(gone) = known.next_if(|e| e.region < sample.region) {
-                self.unlink(&gone);
+                self.remove_from_bucket(&gone);
             }
             if entries.last().is_some_and(|e| e.region == sample.region) {
                 continue;
@@ -94,37 +94,37 @@ impl AccessMap {
             let before = known.next_if(|e| e.region == sample.region);
             if sample.is_huge() {
                 if let Some(before) = before {
-                    self.unlink(&before);
+                    self.remove_from_bucket(&before);
                 }
                 continue;
             }
             let average = self
                 .average
                 .average_after_window(before.and_then(|e| e.average), sample.accessed);
-            let coverage = CoverageAverage::whole_pages(average);
+            let coverage = CoverageAverage::round_to_pages(average);
             let bucket = (coverage > 0).then(|| bucket_of(coverage));
             let mut entry = MapEntry {
                 region: sample.region,
                 average: Some(average),
                 present: sample.present,
                 bucket,
-                place: before.map_or(0, |e| e.place),
+                position: before.map_or(0, |e| e.position),
                 waiting: bucket.is_some(),
             };
             match before {
                 Some(before) if before.bucket == bucket => {
                     if !before.waiting {
-                        self.link(&entry);
+                        self.add_to_bucket(&entry);
                     }
                 }
                 before => {
                     if let Some(before) = &before {
-                        self.unlink(before);
+                        self.remove_from_bucket(before);
                     }
                     if before.is_some_and(|before| bucket < before.bucket) {
                         self.tail += 1;
-                        entry.place = self.tail;
-                        self.link(&entry);
+                        entry.position = self.tail;
+                        self.add_to_bucket(&entry);
                     } else {
                         risen.push(entries.len());
                     }
@@ -133,13 +133,13 @@ impl AccessMap {
             entries.push(entry);
         }
         for gone in known {
-            self.unlink(&gone);
+            self.remove_from_bucket(&gone);
         }
         // Each goes to the head, the lowest address last: it ends up first.
         for index in risen.into_iter().rev() {
             self.head -= 1;
-            entries[index].place = self.head;
-            self.link(&entries[index]);
+            entries[index].position = self.head;
+            self.add_to_bucket(&entries[index]);
         }
         self.entries = entries;
     }
@@ -154,44 +154,44 @@ impl AccessMap {
     /// Takes the head of the highest bucket in which a region waits. The region waits again only
     /// after a sample that still shows it.
     pub fn pop_highest(&mut self) -> Option<WaitingMapRegion> {
-        let candidate = self.bucket(self.highest_bucket()?).next()?;
-        let index = self.find(candidate.region)?;
+        let candidate = self.regions_in_bucket(self.highest_bucket()?).next()?;
+        let index = self.index_of_region(candidate.region)?;
         let taken = self.entries[index];
         self.entries[index].waiting = false;
-        self.unlink(&taken);
+        self.remove_from_bucket(&taken);
         Some(candidate)
     }
 
     /// Forgets a region that is huge now, and its average.
     pub fn remove(&mut self, region: RegionAddr) {
         // Left in the list, because closing the gap would cost O(n); the next sample drops it.
-        if let Some(index) = self.find(region) {
+        if let Some(index) = self.index_of_region(region) {
             let entry = &mut self.entries[index];
             let removed = *entry;
             // As if it was never there: if it is sampled as not huge after all, it rises.
             entry.bucket = None;
             entry.average = None;
             entry.waiting = false;
-            self.unlink(&removed);
+            self.remove_from_bucket(&removed);
         }
     }
 
     /// The regions that wait in a bucket (0-9), head to tail.
-    fn bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
+    fn regions_in_bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
         let waiting = self.buckets[usize::from(bucket)].values();
-        waiting.filter_map(|region| self.candidate(*region))
+        waiting.filter_map(|region| self.waiting_region(*region))
     }
 
     /// The region as a candidate; `None` where it doesn't wait.
-    pub fn candidate(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
-        let entry = self.entries.get(self.find(region)?)?;
+    pub fn waiting_region(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
+        let entry = self.entries.get(self.index_of_region(region)?)?;
         if !entry.waiting {
             return None;
         }
         Some(WaitingMapRegion {
             region,
             bucket: entry.bucket?,
-            coverage: CoverageAverage::whole_pages(entry.average?),
+            coverage: CoverageAverage::round_to_pages(entry.average?),
             present: entry.present,
         })
     }
@@ -210,21 +210,21 @@ impl AccessMap {
         (higher.sum::<usize>() + here) as u64
     }
 
-    fn find(&self, region: RegionAddr) -> Option<usize> {
+    fn index_of_region(&self, region: RegionAddr) -> Option<usize> {
         self.entries
             .binary_search_by_key(&region, |e| e.region)
             .ok()
     }
 
-    fn link(&mut self, entry: &MapEntry) {
+    fn add_to_bucket(&mut self, entry: &MapEntry) {
         if let Some(bucket) = entry.bucket {
-            self.buckets[usize::from(bucket)].insert(entry.place, entry.region);
+            self.buckets[usize::from(bucket)].insert(entry.position, entry.region);
         }
     }
 
-    fn unlink(&mut self, entry: &MapEntry) {
+    fn remove_from_bucket(&mut self, entry: &MapEntry) {
         if let Some(bucket) = entry.bucket.filter(|_| entry.waiting) {
-            self.buckets[usize::from(bucket)].remove(&entry.place);
+            self.buckets[usize::from(bucket)].remove(&entry.position);
         }
     }
 }

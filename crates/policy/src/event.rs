@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Something that happened.
 ///
 /// Fields that are skipped in JSON are for code that keeps totals. So are the kinds of events that
-/// the journal only counts ([`Event::is_kept`]).
+/// the journal only counts ([`Event::is_kept_in_journal`]).
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -47,7 +47,7 @@ pub enum Event {
         /// Why the policy chose this region.
         reason: Reason,
         /// How long the call took.
-        #[serde(rename = "took_s", serialize_with = "as_seconds")]
+        #[serde(rename = "took_s", serialize_with = "serialize_as_seconds")]
         took: Duration,
         /// What it changed.
         #[serde(skip)]
@@ -122,7 +122,7 @@ pub enum Event {
         /// Memory given back, in bytes.
         bytes: u64,
         /// Total duration of the calls.
-        #[serde(rename = "took_s", serialize_with = "as_seconds")]
+        #[serde(rename = "took_s", serialize_with = "serialize_as_seconds")]
         took: Duration,
         /// Duration of the search before them.
         #[serde(skip)]
@@ -155,7 +155,7 @@ pub enum Event {
         /// The process.
         process: ProcessId,
         /// How long the call had waited at the last check.
-        #[serde(rename = "waited_s", serialize_with = "as_seconds")]
+        #[serde(rename = "waited_s", serialize_with = "serialize_as_seconds")]
         waited: Duration,
     },
     /// A user paused the management of all processes.
@@ -187,7 +187,7 @@ pub struct PromotionEffect {
 
 impl Event {
     /// Whether the journal keeps the event. It only counts events that come by the thousand.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_kept_in_journal(&self) -> bool {
         !matches!(
             self,
             Self::Searched { .. }
@@ -314,6 +314,9 @@ impl fmt::Display for Event {
 }
 
 /// A time as a number of seconds.
-pub fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize_as_seconds<S: Serializer>(
+    time: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }

@@ -24,7 +24,7 @@ pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
 pub use none::NoPromotion;
 
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::policy::Policy;
 use thiserror::Error;
 
@@ -53,7 +53,7 @@ const POLICIES: &[PolicyConstructor] = &[
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy {name:?}; the policies are {}", known_names())]
+#[error("there is no policy {name:?}; the policies are {}", joined_names())]
 pub struct UnknownPolicy {
     /// The requested name.
     pub name: String,
@@ -77,7 +77,7 @@ pub fn by_name(name: &str, settings: &PolicySettings) -> Result<Box<dyn Policy>,
         })
 }
 
-fn known_names() -> String {
+fn joined_names() -> String {
     names().collect::<Vec<_>>().join(", ")
 }
 

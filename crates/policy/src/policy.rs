@@ -23,27 +23,27 @@ impl SampleKinds {
     pub const OVERHEAD: Self = Self(1 << 2);
 
     /// These kinds and those.
-    pub const fn with(self, others: Self) -> Self {
+    pub const fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    const fn any_of(self, kinds: Self) -> bool {
+    const fn intersects(self, kinds: Self) -> bool {
         self.0 & kinds.0 != 0
     }
 
     /// Whether access bits are cleared and read for it.
-    pub const fn accesses(self) -> bool {
-        self.any_of(Self::COVERAGE.with(Self::OVERHEAD))
+    pub const fn reads_access_bits(self) -> bool {
+        self.intersects(Self::COVERAGE.union(Self::OVERHEAD))
     }
 
     /// Whether the access bits of the whole process are cleared, for its coverage.
-    pub const fn coverage(self) -> bool {
-        self.any_of(Self::COVERAGE)
+    pub const fn includes_coverage(self) -> bool {
+        self.intersects(Self::COVERAGE)
     }
 
     /// Whether the overhead of each process is measured. Page walks by region come with it.
-    pub const fn overhead(self) -> bool {
-        self.any_of(Self::OVERHEAD)
+    pub const fn includes_overhead(self) -> bool {
+        self.intersects(Self::OVERHEAD)
     }
 }
 

@@ -16,14 +16,14 @@
 //! ```
 //! Read `stream` first. `predictor` holds the streams of all processes.
 
-mod predictor;
+mod fault_stream;
+mod prefault_predictor;
+mod prefault_threads;
 mod prefaults_under_way;
-mod stream;
-mod threads;
 
-pub use predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};
-use stream::FaultStream;
-pub use threads::PrefaultThreads;
+use fault_stream::FaultStream;
+pub use prefault_predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};
+pub use prefault_threads::PrefaultThreads;
 
 use crate::page::RegionAddr;
 use std::ops::Range;

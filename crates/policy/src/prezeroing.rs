@@ -2,8 +2,8 @@
 //! zero nothing while memory is short, and little while no processor is idle or most of it is
 //! already zeroed.
 
-use crate::error::SettingError;
 use crate::saturating_cast::u32_of;
+use crate::setting_error::SettingError;
 use serde::Serialize;
 
 /// All unzeroed memory should be zeroed within this many seconds, as far as the bounds allow.

@@ -25,7 +25,7 @@ impl RecoveredRegions {
     }
 
     /// Takes in what happened.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply_event(&mut self, event: &Event) {
         if let Event::Recovered {
             process, region, ..
         } = *event
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_recovered_region_is_promoted_again_once_populated_and_used() {
         let mut recovered = RecoveredRegions::default();
-        recovered.apply(&split(process(1), region(1)));
+        recovered.apply_event(&split(process(1), region(1)));
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(recovered.may_promote(process(1), region(2)));
         assert!(recovered.may_promote(process(2), region(1)));
@@ -105,9 +105,9 @@ mod tests {
     #[test]
     fn recovered_regions_are_kept_without_a_sample_and_dropped_with_the_process() {
         let mut recovered = RecoveredRegions::default();
-        recovered.apply(&split(process(1), region(1)));
-        recovered.apply(&split(process(1), region(2)));
-        recovered.apply(&split(process(2), region(1)));
+        recovered.apply_event(&split(process(1), region(1)));
+        recovered.apply_event(&split(process(1), region(2)));
+        recovered.apply_event(&split(process(2), region(1)));
         recovered.observe(&observation(&[(1, vec![huge(2, false)])]));
         assert_eq!(recovered.regions[&process(1)].len(), 1);
         assert_eq!(recovered.regions.len(), 1);

@@ -4,9 +4,9 @@
 //! reporting), or the kernel must compact. The reserve moves this cost out of promotions, to a
 //! thread of idle priority. Where huge pages are cheap, it stays empty.
 
-use crate::error::SettingError;
 use crate::page::HUGE_PAGE_BYTES;
 use crate::saturating_cast::u32_of;
+use crate::setting_error::SettingError;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl ReserveLimit {
     }
 
     /// Most huge pages on a machine with this much memory.
-    pub fn pages(self, total_bytes: u64) -> u32 {
+    pub fn max_huge_pages(self, total_bytes: u64) -> u32 {
         u32_of((self.0.min(total_bytes / Self::MEMORY_SHARE) / HUGE_PAGE_BYTES) as f64)
     }
 }
@@ -149,23 +149,23 @@ impl ReservePlanner {
     }
 
     /// A promotion is due.
-    pub fn record_use(&mut self, now: Duration) {
+    pub fn record_demand(&mut self, now: Duration) {
         self.last_use = now;
     }
 
     /// The reserve could not be filled, or memory is short: it stays empty for a while.
-    pub fn close(&mut self, now: Duration) {
+    pub fn keep_empty(&mut self, now: Duration) {
         self.closed_until = now + Self::CLOSED_FOR;
     }
 
     /// A promotion for which the reserve gave a huge page took this long.
-    pub fn record_served(&mut self, took: Duration) {
+    pub fn record_promotion_from_reserve(&mut self, took: Duration) {
         self.served = self.served.mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
     }
 
     /// A promotion for which the kernel had to get a huge page took this long. Beyond what one from
     /// the reserve takes, it is what a fill would have cost.
-    pub fn record_unserved(&mut self, took: Duration) {
+    pub fn record_promotion_without_reserve(&mut self, took: Duration) {
         if let Some((_, fill)) = &mut self.fill {
             let cost = took.saturating_sub(self.served);
             *fill = fill.mul_f64(1.0 - Self::NEWEST) + cost.mul_f64(Self::NEWEST);
@@ -174,12 +174,12 @@ impl ReservePlanner {
 
     /// Whether a page from the reserve at least halves the cost of a promotion: a fill costs as
     /// much as the rest of it. `None` until a fill was measured.
-    pub fn pays(&self) -> Option<bool> {
+    pub fn is_worthwhile(&self) -> Option<bool> {
         self.fill.map(|(_, cost)| cost >= self.served)
     }
 
     /// How many huge pages the reserve should hold from now on.
-    pub fn target(&mut self, input: &ReserveInput) -> ReserveTarget {
+    pub fn decide_target(&mut self, input: &ReserveInput) -> ReserveTarget {
         let ReserveInput { now, state, .. } = *input;
         self.record_fills(now, &state);
         if state.failed != self.seen.failed {
@@ -190,7 +190,7 @@ impl ReservePlanner {
         }
         self.seen = state;
         if input.blocked {
-            self.close(now);
+            self.keep_empty(now);
         }
         let unused = now.saturating_sub(self.last_use) >= Self::UNUSED_AFTER;
         if unused || now < self.closed_until {
@@ -198,10 +198,10 @@ impl ReservePlanner {
         }
         // Half of the room: the other half is for the programs.
         let room = u32_of((input.room_bytes / 2 / HUGE_PAGE_BYTES) as f64);
-        let most = self.limit.pages(input.total_bytes);
+        let most = self.limit.max_huge_pages(input.total_bytes);
         let most = most.min(state.held.saturating_add(room));
         let pages = match self.fill {
-            Some(_) if self.pays() == Some(true) => most,
+            Some(_) if self.is_worthwhile() == Some(true) => most,
             Some((at, _)) if now.saturating_sub(at) < Self::MEASURED_FOR => 0,
             // One page, to measure its cost.
             _ => most.min(1),
@@ -226,7 +226,9 @@ impl ReservePlanner {
     /// exist.
     pub fn next_supply(&self, held: u32, free_blocks: bool) -> HugePageSupply {
         match self.fill {
-            Some((_, fill)) if held == 0 && (!free_blocks || self.pays() == Some(true)) => {
+            Some((_, fill))
+                if held == 0 && (!free_blocks || self.is_worthwhile() == Some(true)) =>
+            {
                 HugePageSupply::NotReady { fill }
             }
             _ => HugePageSupply::Ready,
@@ -265,7 +267,7 @@ mod tests {
     }
 
     fn pages(planner: &mut ReservePlanner, ms: u64, state: ReserveState) -> u32 {
-        planner.target(&input(ms, state)).pages
+        planner.decide_target(&input(ms, state)).pages
     }
 
     fn planner() -> ReservePlanner {
@@ -276,14 +278,14 @@ mod tests {
     fn one_page_is_filled_to_measure_and_all_where_fills_are_expensive() {
         let mut planner = planner();
         assert_eq!(pages(&mut planner, 0, ReserveState::default()), 1);
-        assert_eq!(planner.pays(), None);
+        assert_eq!(planner.is_worthwhile(), None);
         assert_eq!(pages(&mut planner, 10, filled(1, 1, 4600)), 128);
         assert_eq!(planner.next_supply(1, true), HugePageSupply::Ready);
         let fill = Duration::from_micros(4600);
         let expensive = HugePageSupply::NotReady { fill };
         assert_eq!(planner.next_supply(0, true), expensive);
         assert_eq!(pages(&mut planner, 10_000, filled(128, 128, 4600)), 0);
-        planner.record_use(at(10_000));
+        planner.record_demand(at(10_000));
         assert_eq!(pages(&mut planner, 10_001, filled(0, 128, 4600)), 128);
     }
 
@@ -292,7 +294,7 @@ mod tests {
         let mut planner = planner();
         assert_eq!(pages(&mut planner, 0, ReserveState::default()), 1);
         assert_eq!(pages(&mut planner, 10, filled(1, 1, 90)), 0);
-        planner.record_use(at(60_000));
+        planner.record_demand(at(60_000));
         assert_eq!(pages(&mut planner, 60_000, filled(0, 1, 90)), 0);
         assert_eq!(pages(&mut planner, 60_010, filled(0, 1, 90)), 1);
         assert_eq!(planner.next_supply(0, true), HugePageSupply::Ready);
@@ -304,23 +306,23 @@ mod tests {
     #[test]
     fn it_pays_by_the_measured_cost_of_promotions_that_it_served() {
         let mut planner = planner();
-        planner.target(&input(0, filled(1, 1, 300)));
-        assert_eq!(planner.pays(), Some(false));
+        planner.decide_target(&input(0, filled(1, 1, 300)));
+        assert_eq!(planner.is_worthwhile(), Some(false));
         for _ in 0..100 {
-            planner.record_served(Duration::from_micros(200));
+            planner.record_promotion_from_reserve(Duration::from_micros(200));
         }
-        assert_eq!(planner.pays(), Some(true));
+        assert_eq!(planner.is_worthwhile(), Some(true));
     }
 
     #[test]
     fn it_pays_where_promotions_without_it_are_dear_whatever_one_fill_cost() {
         let mut planner = planner();
-        planner.record_use(at(0));
+        planner.record_demand(at(0));
         assert_eq!(pages(&mut planner, 0, filled(1, 1, 90)), 0);
         for _ in 0..3 {
-            planner.record_unserved(Duration::from_micros(3000));
+            planner.record_promotion_without_reserve(Duration::from_micros(3000));
         }
-        assert_eq!(planner.pays(), Some(true));
+        assert_eq!(planner.is_worthwhile(), Some(true));
         assert_eq!(pages(&mut planner, 10, filled(0, 1, 90)), 128);
         // Fills show that it is cheap again.
         assert_eq!(pages(&mut planner, 20, filled(128, 128, 90)), 0);
@@ -334,8 +336,8 @@ mod tests {
             blocked: true,
             ..input(100, filled(100, 100, 4600))
         };
-        assert_eq!(planner.target(&blocked).pages, 0);
-        planner.record_use(at(10_000));
+        assert_eq!(planner.decide_target(&blocked).pages, 0);
+        planner.record_demand(at(10_000));
         assert_eq!(pages(&mut planner, 10_000, filled(0, 100, 4600)), 0);
         assert_eq!(pages(&mut planner, 10_100, filled(0, 100, 4600)), 128);
         let failed = ReserveState {
@@ -343,10 +345,10 @@ mod tests {
             ..filled(0, 100, 4600)
         };
         // What it holds is needed most then.
-        let kept = planner.target(&input(10_200, failed));
+        let kept = planner.decide_target(&input(10_200, failed));
         assert_eq!((kept.pages, kept.fill), (128, false));
-        planner.record_use(at(20_200));
-        assert!(planner.target(&input(20_200, failed)).fill);
+        planner.record_demand(at(20_200));
+        assert!(planner.decide_target(&input(20_200, failed)).fill);
     }
 
     #[test]
@@ -373,12 +375,12 @@ mod tests {
                 now += at(ms);
                 fills += 1;
                 if used {
-                    planner.record_use(now);
+                    planner.record_demand(now);
                     last_use = now;
                 }
                 let state = filled(held, fills, fill_us);
                 let input = ReserveInput { now, state, total_bytes, room_bytes, blocked };
-                let target = planner.target(&input).pages;
+                let target = planner.decide_target(&input).pages;
                 let bytes = u64::from(target) * HUGE_PAGE_BYTES;
                 prop_assert!(bytes <= limit_bytes.min(total_bytes / 100));
                 let added = u64::from(target.saturating_sub(held)) * HUGE_PAGE_BYTES;
@@ -386,7 +388,7 @@ mod tests {
                 if blocked || now - last_use >= ReservePlanner::UNUSED_AFTER {
                     prop_assert_eq!(target, 0);
                 }
-                if planner.pays() == Some(false) {
+                if planner.is_worthwhile() == Some(false) {
                     prop_assert_eq!(target, 0);
                 }
             }

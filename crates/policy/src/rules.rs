@@ -1,6 +1,6 @@
 //! Which processes are managed, and with which settings.
 
-use crate::identity::{ProcessIdentity, QosClass};
+use crate::process_identity::{ProcessIdentity, QosClass};
 use crate::process_rules::ProcessRules;
 use serde::Serialize;
 use std::fmt;
@@ -318,7 +318,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Pod;
+    use crate::process_identity::Pod;
     use crate::profile::Profile;
     use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
 //! Memory that a promotion would copy: pages that other processes also map.
 
-use crate::cooldown::RefusalCooldown;
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
+use crate::refusal_cooldown::RefusalCooldown;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl SharedRegions {
     pub const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
     /// Takes in what happened.
-    pub fn apply(&mut self, now: Duration, event: &Event) {
+    pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
             Event::Shared {
                 process,
@@ -38,7 +38,7 @@ impl SharedRegions {
             } => self.exclude_shared_region(process, region, pages, now),
             Event::Promoted {
                 process, region, ..
-            } => self.forget(process, region),
+            } => self.forget_region(process, region),
             _ => {}
         }
     }
@@ -59,7 +59,7 @@ impl SharedRegions {
     }
 
     /// Base pages that a promotion of the region may copy, and so allocate.
-    pub fn copied_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
+    pub fn max_copied_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
         let regions = self.maybe_shared.get(&process);
         let pages = regions.and_then(|regions| regions.get(&region)).copied();
         pages.unwrap_or(0).min(MAX_SHARED_PAGES)
@@ -93,8 +93,8 @@ impl SharedRegions {
         Some((*self.found.get(&(process, region))?, until))
     }
 
-    fn forget(&mut self, process: ProcessId, region: RegionAddr) {
-        self.cooldown.succeed(process, region);
+    fn forget_region(&mut self, process: ProcessId, region: RegionAddr) {
+        self.cooldown.forget_refusals(process, region);
         self.found.remove(&(process, region));
     }
 
@@ -106,8 +106,8 @@ impl SharedRegions {
     }
 
     /// Forgets old findings.
-    pub fn expire(&mut self, now: Duration) {
-        self.cooldown.expire(now);
+    pub fn forget_expired(&mut self, now: Duration) {
+        self.cooldown.forget_expired(now);
         let cooldown = &self.cooldown;
         self.found
             .retain(|(process, region), _| !cooldown.allows(*process, *region, now));
@@ -146,7 +146,7 @@ mod tests {
         let seen = vec![shared(1, 0), shared(2, 3), shared(3, 512), whole_huge];
         regions.observe(&observation(&[(1, seen)]));
         let copied =
-            |regions: &SharedRegions, index| regions.copied_pages(process(1), region(index));
+            |regions: &SharedRegions, index| regions.max_copied_pages(process(1), region(index));
         let pages = [1, 2, 3, 4].map(|index| copied(&regions, index));
         assert_eq!(pages, [0, 3, MAX_SHARED_PAGES, 0]);
         // Not read: as before. Read again: the new state. Gone: nothing.
@@ -174,15 +174,15 @@ mod tests {
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
         }
         assert_eq!(regions.excluded_until(p, r, now), None);
-        regions.forget(p, r);
+        regions.forget_region(p, r);
         regions.exclude_shared_region(p, r, 6, now);
         assert!(
             regions.may_promote(p, r, now + at(10)),
             "the pauses start over"
         );
-        regions.expire(now + at(1));
+        regions.forget_expired(now + at(1));
         assert_eq!(regions.found.len(), 1);
-        regions.expire(now + at(11));
+        regions.forget_expired(now + at(11));
         assert!(regions.found.is_empty());
         regions.exclude_shared_region(p, r, 6, now);
         regions.retain_processes(|process| process != p);

@@ -1,6 +1,6 @@
 //! Shorthand for this crate's unit tests.
 
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::event::{Event, PromotionEffect};
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
@@ -9,8 +9,8 @@ use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::requests::{Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
-use crate::run_rate::PageBitmap;
-use crate::run_rate::region_probe_plan::xorshift;
+use crate::walk_rate::PageBitmap;
+use crate::walk_rate::region_probe_plan::xorshift;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -82,7 +82,7 @@ pub fn with_overheads(
 }
 
 /// An average that uses only the newest window.
-pub fn newest_only() -> CoverageAverage {
+pub fn newest_window_only() -> CoverageAverage {
     CoverageAverage::new(1.0).unwrap_or_default()
 }
 
@@ -132,7 +132,7 @@ pub fn split(process: ProcessId, region: RegionAddr) -> Event {
 }
 
 /// Checks a reason's text for users, and its JSON.
-pub fn assert_reads(reason: &Reason, text: &str, json: &str) {
+pub fn assert_reason_reads(reason: &Reason, text: &str, json: &str) {
     assert_eq!(reason.to_string(), text);
     assert_eq!(
         serde_json::to_string(reason).expect("a reason serializes"),
@@ -141,7 +141,7 @@ pub fn assert_reads(reason: &Reason, text: &str, json: &str) {
 }
 
 /// The largest of these minus the smallest.
-pub fn range_of(turns: &[u32]) -> Option<u32> {
+pub fn spread_of(turns: &[u32]) -> Option<u32> {
     let (most, least) = turns.iter().max().zip(turns.iter().min())?;
     Some(most - least)
 }

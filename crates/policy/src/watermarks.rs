@@ -6,12 +6,12 @@
 //!         growth: start earlier when memory grows fast, and when to read again
 //! ```
 
-mod growth;
-mod guard;
+mod memory_growth;
+mod memory_guard;
 
-pub use guard::MemoryGuard;
+pub use memory_guard::MemoryGuard;
 
-use crate::error::{SettingError, positive_percent};
+use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;
 use std::collections::HashMap;
 use thiserror::Error;
@@ -27,7 +27,7 @@ impl Watermarks {
     /// Recovery starts above `high_percent` and goes on until use is under `low_percent` (0 < low <
     /// high <= 100).
     pub fn new(high_percent: f64, low_percent: f64) -> Result<Self, SettingError> {
-        positive_percent(high_percent, "high watermark (%)")?;
+        check_positive_percent(high_percent, "high watermark (%)")?;
         let fits = low_percent > 0.0 && low_percent < high_percent;
         let allowed = "over 0 and under the high watermark";
         SettingError::unless(fits, "low watermark (%)", low_percent, allowed)?;
@@ -72,7 +72,7 @@ pub struct WatermarkTable {
 
 impl WatermarkTable {
     /// The watermarks of the machine or of a cgroup.
-    pub fn of(&self, scope: &MemoryScope) -> Watermarks {
+    pub fn for_scope(&self, scope: &MemoryScope) -> Watermarks {
         let MemoryScope::Group(path) = scope else {
             return self.machine;
         };
@@ -225,10 +225,10 @@ mod tests {
         };
         let high = |path: &str| {
             table
-                .of(&MemoryScope::Group(path.to_owned()))
+                .for_scope(&MemoryScope::Group(path.to_owned()))
                 .high_percent()
         };
-        assert_eq!(table.of(&MemoryScope::Machine).high_percent(), 85.0);
+        assert_eq!(table.for_scope(&MemoryScope::Machine).high_percent(), 85.0);
         assert_eq!(high("/web"), 80.0);
         assert_eq!(high("/dbx"), 80.0);
         assert_eq!(high("/db"), 95.0);

@@ -19,13 +19,13 @@
 
 mod error;
 mod origin;
-mod parts;
+mod part_files;
 mod recorder;
 mod recording_reader;
 mod recording_rows;
 mod recording_writer;
 mod row_extractor;
-mod rows;
+mod row_types;
 mod schema;
 mod table_reader;
 mod table_writer;
@@ -37,6 +37,6 @@ pub use recording_reader::RecordingReader;
 pub use recording_rows::RecordingRows;
 pub use recording_writer::RecordingWriter;
 pub use row_extractor::RowExtractor;
-pub use rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
+pub use row_types::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 pub use schema::{ColumnSchema, ColumnType, RECORDING, TableSchema};
 pub use table_writer::{CellValue, TableWriter};

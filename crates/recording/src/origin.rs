@@ -30,12 +30,12 @@ impl RecordingOrigin {
     pub(crate) fn starting_later(self, time: Duration) -> Self {
         let began = self.began.map(|began| began.saturating_add(time));
         Self {
-            began: began.filter(is_plausible),
+            began: began.filter(is_before_year_10000),
             ..self
         }
     }
 
-    pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn to_metadata(&self) -> Vec<(&'static str, String)> {
         let mut pairs = vec![
             (HOST, self.host.clone()),
             (KERNEL, self.kernel.clone()),
@@ -48,7 +48,7 @@ impl RecordingOrigin {
         pairs
     }
 
-    pub(crate) fn of<R: ChunkReader + 'static>(table: &TableReader<R>) -> Self {
+    pub(crate) fn from_metadata<R: ChunkReader + 'static>(table: &TableReader<R>) -> Self {
         let text = |key| table.metadata_value(key).unwrap_or("").to_owned();
         let began = table
             .metadata_value(BEGAN)
@@ -57,11 +57,13 @@ impl RecordingOrigin {
             host: text(HOST),
             kernel: text(KERNEL),
             policy: text(POLICY),
-            began: began.map(Duration::from_micros).filter(is_plausible),
+            began: began
+                .map(Duration::from_micros)
+                .filter(is_before_year_10000),
         }
     }
 }
 
-fn is_plausible(began: &Duration) -> bool {
+fn is_before_year_10000(began: &Duration) -> bool {
     began.as_secs() < YEAR_10000_S
 }

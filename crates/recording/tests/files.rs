@@ -69,7 +69,7 @@ fn later(seconds: u64) -> RecordingOrigin {
 
 fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<RecordingRow> {
     let window = Duration::from_millis(100);
-    let source = AccessSource::of(sample.source, true);
+    let source = AccessSource::from_coverage_source(sample.source, true);
     let command = command.into();
     let rows = CoverageRow::of_sample(at, window, source, &command, sample);
     rows.map(RecordingRow::Region).collect()
@@ -227,7 +227,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     killed(&path, 3);
     assert!(!path.exists());
     let rows = opened(&path);
-    assert!(rows.unfinished() && rows.origin() == &about());
+    assert!(rows.is_unfinished() && rows.origin() == &about());
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
     assert_eq!(
@@ -237,7 +237,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     // The next recording keeps it.
     ended(Recorder::begin(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
-    assert!(!opened(&path).unfinished());
+    assert!(!opened(&path).is_unfinished());
     assert_eq!(opened(&path).count(), 6 * 3);
     assert!(!path.with_extension("parquet.part").exists());
     let error = Recorder::begin(&path.join("under"), about()).err();
@@ -273,7 +273,7 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
     let mut second =
         Recorder::in_folder(&folder, u64::MAX, began(9)).expect("the recording continues");
     minutes(&mut second, 1);
-    let bytes = second.bytes();
+    let bytes = second.finished_bytes();
     second.finish().expect("the recording can be finished");
     let rows = rows_at(&folder);
     let times: Vec<u64> = rows.iter().map(|row| row.at().as_secs()).collect();

@@ -170,7 +170,7 @@ impl PrefaultSession {
 
 fn threads(wanted: &PrefaultSettings) -> PrefaultThreads {
     let cpus = available_parallelism().map_or(1, NonZero::get);
-    let usual = || PrefaultThreads::beside_a_program(cpus);
+    let usual = || PrefaultThreads::default_for_cores(cpus);
     wanted.threads.unwrap_or_else(usual)
 }
 

@@ -110,7 +110,8 @@ impl PreparedSession {
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
         }
-        if policy.sample_kinds().accesses() && decision.sampler == SamplerKind::Population {
+        if policy.sample_kinds().reads_access_bits() && decision.sampler == SamplerKind::Population
+        {
             eprintln!(
                 "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)"
             );
@@ -129,7 +130,7 @@ impl PreparedSession {
             }
         }
         let mut backend = lease.kernel_backend()?;
-        if policy.sample_kinds().overhead() {
+        if policy.sample_kinds().includes_overhead() {
             backend
                 .prepare_overhead(&state_dir(), config.counters)
                 .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
@@ -221,7 +222,7 @@ impl PreparedSession {
         }
         let policy = manager.policy().name();
         let waited = summary::budget_waits(&manager);
-        let (mut machine, journal) = manager.finish();
+        let (mut machine, journal) = manager.into_machine_and_journal();
         machine.read_sizes_now();
         machine.save_profiles();
         let mut notes = summary::notes(&journal);
@@ -240,7 +241,7 @@ impl PreparedSession {
             );
         }
         let prefaulted = machine.prefault_statistics().unwrap_or_default();
-        let latest = journal.latest();
+        let latest = journal.latest_footprint();
         let totals = journal.totals().clone();
         let summary = Summary {
             subject: String::new(),

@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Rate, ReturnShare, UnmatchedAction,
+    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Rate, SavingsShare, UnmatchedAction,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,7 +67,7 @@ checked_numbers!(
     BloatThreshold: u16 => BloatThreshold::new,
     CoverageAverage: f64 => CoverageAverage::new,
     CpuBudget: f64 => CpuBudget::new,
-    ReturnShare: f64 => ReturnShare::new,
+    SavingsShare: f64 => SavingsShare::new,
     PrefaultThreads: u64 => PrefaultThreads::new,
     Rate: f64 => Rate::per_second,
 );

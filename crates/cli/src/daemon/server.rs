@@ -96,7 +96,7 @@ struct UserRateLimits {
 impl UserRateLimits {
     fn new() -> Result<Self> {
         Ok(Self {
-            together: TokenBucket::one_second(Rate::per_second(OTHERS_PER_S)?),
+            together: TokenBucket::with_one_second_burst(Rate::per_second(OTHERS_PER_S)?),
             of_user: Rate::per_second(USER_PER_S)?,
             users: HashMap::new(),
         })
@@ -109,7 +109,7 @@ impl UserRateLimits {
         }
         let rate = self.of_user;
         let own = self.users.entry(user);
-        let own = own.or_insert_with(|| TokenBucket::one_second(rate));
+        let own = own.or_insert_with(|| TokenBucket::with_one_second_burst(rate));
         // A refused request of one user must not count against the others.
         own.take_tokens_now(now, looks) && self.together.take_tokens_now(now, looks)
     }

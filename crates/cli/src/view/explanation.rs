@@ -150,7 +150,7 @@ fn promotion_obstacles(
         .map(|s| s.sample.terms);
     let terms = terms.unwrap_or_default();
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
-        if !manager.limits().huge.allows(process) {
+        if !manager.limits().huge.allows_another_huge_page(process) {
             kept_by.push(format!(
                 "its rule allows {} MiB of huge pages, and {} MiB are in use",
                 most >> 20,
@@ -159,7 +159,7 @@ fn promotion_obstacles(
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_state().budget().spent() >= max {
+        if manager.promotion_state().budget().promotions_spent() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
@@ -169,7 +169,7 @@ fn promotion_obstacles(
         .map(|it| BudgetWaitStatus::new(&it, now));
     let holds_it_up = |wait: &BudgetWaitStatus| wait.work == WaitingWork::Promotion || unsampled;
     kept_by.extend(waits.filter(holds_it_up).map(|wait| wait.to_string()));
-    if !manager.promotion_state().backoff().ready(now) {
+    if !manager.promotion_state().backoff().is_over(now) {
         let left = manager
             .promotion_state()
             .backoff()

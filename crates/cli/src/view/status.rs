@@ -61,7 +61,7 @@ impl ManagerView {
                 .map(|wait| BudgetWaitStatus::new(&wait, now))
                 .collect(),
             memory: memory(manager),
-            manager_cpu_percent: manager.cpu().used_percent(now),
+            manager_cpu_percent: manager.cpu_budget().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: reserve(manager),
@@ -84,7 +84,7 @@ impl ManagerView {
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
-        let done = manager.journal().process(process).cloned();
+        let done = manager.journal().process_totals(process).cloned();
         let done = done.unwrap_or_default();
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
@@ -174,7 +174,7 @@ fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 }
 
 fn memory<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
-    let memory = manager.memory()?;
+    let memory = manager.memory_state()?;
     let groups = memory.groups.iter().map(|group| GroupStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,

@@ -9,7 +9,7 @@ use crate::processes::process::{self, thread_cpu};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
     CpuUse, ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, RuleVerdict, Rules,
     SlotCandidate,
@@ -197,13 +197,13 @@ impl ProcessSelector {
         let begun = thread_cpu();
         let found = self
             .scanner
-            .scan(self.selection.leaves_under_bytes(), deadline);
+            .scan(self.selection.min_bytes_to_stay(), deadline);
         self.sweep_cpu += thread_cpu().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.sweep_cpu);
-        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
+        self.next_sweep = now.saturating_add(self.selection.pause_after_scan(took));
         let ProcScan {
             processes,
             mut large,
@@ -266,7 +266,7 @@ impl ProcessSelector {
         if passed_over.is_some_and(|entry| now < entry.until) {
             return false;
         }
-        let joins_at = self.selection.joins_at_bytes();
+        let joins_at = self.selection.min_bytes_to_join();
         if seen.anonymous_bytes < joins_at {
             return false;
         }
@@ -357,14 +357,14 @@ impl ProcessSelector {
             Some(SlotRefusal::Outranked { slots }) => {
                 return Some(format!(
                     "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
-                    user_share(*slots)
+                    max_slots_per_user(*slots)
                 ));
             }
             None => {}
         }
         Some(format!(
             "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
-            self.selection.joins_at_bytes() >> 20
+            self.selection.min_bytes_to_join() >> 20
         ))
     }
 

@@ -11,7 +11,7 @@ use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new, mappings_of};
 use crate::processes::mappings::Mapping;
 use direct_map::{page_with_unique_value, physical_frames};
-use hawkeye_policy::run_rate::PageBitmap;
+use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};

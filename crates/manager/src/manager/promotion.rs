@@ -3,11 +3,11 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
-use hawkeye_policy::limits::added_pages;
+use hawkeye_policy::region_promotion_limits::max_added_pages;
 use hawkeye_policy::{
     BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, ProcessId,
     Promotion, PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect,
-    ReturnBudget, ReturnDecision, ReturnShare,
+    SavingsBudget, SavingsDecision, SavingsShare,
 };
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// The pace of promotion.
 pub struct PromotionPacing {
     budget: PromotionBudget,
-    returns: ReturnBudget,
+    returns: SavingsBudget,
     waits: BudgetWaits,
     backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
@@ -36,10 +36,10 @@ enum PaidBy {
 }
 
 impl PromotionPacing {
-    pub(super) fn new(budget: PromotionBudget, share: ReturnShare) -> Self {
+    pub(super) fn new(budget: PromotionBudget, share: SavingsShare) -> Self {
         Self {
             budget,
-            returns: ReturnBudget::new(share),
+            returns: SavingsBudget::new(share),
             waits: BudgetWaits::default(),
             backoff: CallBatchBackoff::default(),
             postponed: None,
@@ -53,7 +53,7 @@ impl PromotionPacing {
 
     /// CPU time of the promotions that savings paid for.
     pub fn paid_by_savings(&self) -> Duration {
-        self.returns.spent()
+        self.returns.cpu_time_spent()
     }
 
     /// How promotions wait for budgets.
@@ -64,12 +64,12 @@ impl PromotionPacing {
     pub(super) fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
             self.returns
-                .observe(observation.at, sample.process, sample.cpu_cores);
+                .limit_to_cpu_use(observation.at, sample.process, sample.cpu_cores);
         }
     }
 
-    pub(super) fn apply(&mut self, now: Duration, event: &Event) {
-        self.returns.apply(now, event);
+    pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
+        self.returns.apply_event(now, event);
     }
 
     pub(super) fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
@@ -99,19 +99,19 @@ struct NextPromotion {
 impl<M: Machine> Manager<M> {
     /// What pays for a promotion, or how long it waits because nothing does. The last third of the
     /// CPU budget is kept for recovery.
-    fn payment(
+    fn decide_payment(
         &mut self,
         now: Duration,
         saved_us_per_s: Option<f64>,
     ) -> Result<PaidBy, BudgetWait> {
         let returns = &mut self.promotion.returns;
         match saved_us_per_s.map(|saved| returns.decide(now, saved)) {
-            Some(ReturnDecision::Pays) => return Ok(PaidBy::Savings),
-            Some(ReturnDecision::Wait { until }) => {
+            Some(SavingsDecision::Pays) => return Ok(PaidBy::Savings),
+            Some(SavingsDecision::Wait { until }) => {
                 let budget = ExhaustedBudget::PromotionCores;
                 return Err(BudgetWait { budget, until });
             }
-            Some(ReturnDecision::TooLittle) | None => {}
+            Some(SavingsDecision::TooLittle) | None => {}
         }
         let until = self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY);
         if until <= now {
@@ -133,7 +133,7 @@ impl<M: Machine> Manager<M> {
         if self.is_promotion_blocked() {
             return None;
         }
-        if !self.promotion.backoff.ready(begun) {
+        if !self.promotion.backoff.is_over(begun) {
             return Some(self.promotion.backoff.ready_at());
         }
         let mut called = false;
@@ -163,10 +163,10 @@ impl<M: Machine> Manager<M> {
             };
             if !self.is_promotion_allowed(&next.promotion, now) {
                 self.promotion.budget.give_back_promotion();
-                self.skip(&next.promotion);
+                self.drop_proposal(&next.promotion);
                 continue;
             }
-            let paid_by = match self.payment(now, next.promotion.saved_us_per_s) {
+            let paid_by = match self.decide_payment(now, next.promotion.saved_us_per_s) {
                 Ok(paid_by) => paid_by,
                 Err(wait) => {
                     self.promotion.budget.give_back_promotion();
@@ -175,7 +175,7 @@ impl<M: Machine> Manager<M> {
                 }
             };
             called = true;
-            self.reserve.record_use(now);
+            self.reserve.record_demand(now);
             if self.promote(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
@@ -215,16 +215,16 @@ impl<M: Machine> Manager<M> {
     /// Drops the promotion to try again, because a policy is about to see a new observation.
     pub(super) fn drop_postponed_promotion(&mut self) {
         if let Some(next) = self.promotion.postponed.take() {
-            self.skip(&next.promotion);
+            self.drop_proposal(&next.promotion);
         }
     }
 
-    fn skip(&mut self, promotion: &Promotion) {
+    fn drop_proposal(&mut self, promotion: &Promotion) {
         (self.policy).on_promotion_result(promotion.process, promotion.region, None);
     }
 
     fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
-        let taken_bytes = self.limits.taken_bytes(promotion);
+        let taken_bytes = self.limits.max_taken_bytes(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
         (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
@@ -257,10 +257,10 @@ impl<M: Machine> Manager<M> {
             returns.record_cost(cost);
         }
         if paid_by == PaidBy::Savings {
-            returns.pay(now, cost);
+            returns.charge(now, cost);
         }
         let supply = self.record_promotion_supply(served, done.then_some(took));
-        let shortage = matches!(&outcome, Err(error) if error.is_shortage());
+        let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
@@ -277,7 +277,7 @@ impl<M: Machine> Manager<M> {
                 errno: Errno::ENOMEM,
                 again_soon: true,
             };
-            self.dispatch(now, event);
+            self.dispatch_event(now, event);
             self.promotion.postponed = Some(NextPromotion { shortages, ..next });
         } else {
             let cost = PromotionCost { took, supply };
@@ -298,8 +298,8 @@ impl<M: Machine> Manager<M> {
         now: Duration,
     ) {
         let effect = PromotionEffect {
-            taken_bytes: self.limits.taken_bytes(&promotion),
-            added_pages: added_pages(&promotion),
+            taken_bytes: self.limits.max_taken_bytes(&promotion),
+            added_pages: max_added_pages(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
         let Promotion {
@@ -339,6 +339,6 @@ impl<M: Machine> Manager<M> {
             },
             Err(error) => return self.record_error(now, &error),
         };
-        self.dispatch(now, event);
+        self.dispatch_event(now, event);
     }
 }

@@ -39,7 +39,7 @@ struct FootprintRead {
 }
 
 impl RefreshSchedule {
-    pub(super) fn due(&self) -> Duration {
+    pub(super) fn due_at(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
         let due = [under_way, self.joining].into_iter().flatten();
         due.fold(self.next, Duration::min)
@@ -124,7 +124,7 @@ impl<M: Machine> Manager<M> {
         // The memory state just read includes what was filled until now.
         for &process in &self.processes {
             if self.machine.take_prefaulted(process) > 0 {
-                self.reserve.record_use(now);
+                self.reserve.record_demand(now);
             }
         }
         self.allow_prefault();
@@ -166,7 +166,7 @@ impl<M: Machine> Manager<M> {
                 rss_bytes,
                 huge_bytes,
             };
-            self.dispatch(now, event);
+            self.dispatch_event(now, event);
         }
         if !look.slices.is_done() {
             self.refresh.under_way = Some(look);
@@ -176,12 +176,12 @@ impl<M: Machine> Manager<M> {
         if look.sum.rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
             // Coverage in growth shows what is being filled; probed page walks do not.
-            let coverage = self.policy.sample_kinds().coverage();
-            let again = if self.settings.early_looks && !coverage {
+            let coverage = self.policy.sample_kinds().includes_coverage();
+            let again = if self.settings.early_samples && !coverage {
                 let rested = !self.cpu.cpu_reserve_reached(now, KEPT_FROM_EARLY_LOOKS);
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
-                let next = self.sampling.early.next_look(now, cost);
+                let next = self.sampling.early.next_size_check(now, cost);
                 next.filter(|_| rested)
             } else {
                 (self.sampling).record_growth(now, look.sum.rss_bytes, &self.settings)

@@ -2,9 +2,9 @@
 
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget};
-use super::early_looks::{EarlyLooks, GrowthPhase, MemoryGrowth};
+use super::early_samples::{EarlySamples, GrowthPhase, ResidentGrowth};
 use super::slice_queue::SliceQueue;
-use super::slowdown::SlowdownBudgets;
+use super::slowdown_budgets::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
 use hawkeye_policy::{Event, Observation, ProcessId, ProcessSample, SampleKinds, StretchReason};
@@ -18,9 +18,9 @@ pub(super) struct SamplingSchedule {
     /// The earliest next window, because of the manager's own CPU budget.
     not_before: Duration,
     /// Resident memory of all programs together.
-    all_memory: MemoryGrowth,
+    all_memory: ResidentGrowth,
     last_window: Option<Duration>,
-    pub(super) early: EarlyLooks,
+    pub(super) early: EarlySamples,
     /// The only programs in the next window, if it is early, and when the regular one is due.
     early_window: Option<(Vec<ProcessId>, Duration)>,
     /// CPU time that the last window took, from the manager and from the programs.
@@ -100,9 +100,9 @@ impl SamplingSchedule {
             },
             slowdown: SlowdownBudgets::new(settings.pace),
             not_before: Duration::ZERO,
-            all_memory: MemoryGrowth::default(),
+            all_memory: ResidentGrowth::default(),
             last_window: None,
-            early: EarlyLooks::default(),
+            early: EarlySamples::default(),
             early_window: None,
             look_cost: Duration::ZERO,
             saved: MeanSaving::default(),
@@ -112,7 +112,7 @@ impl SamplingSchedule {
         }
     }
 
-    pub(super) fn due(&self) -> Duration {
+    pub(super) fn due_at(&self) -> Duration {
         match &self.state {
             WindowState::Idle { next } => *next,
             WindowState::Opening(WindowOpening { slices, .. })
@@ -199,7 +199,7 @@ impl SamplingSchedule {
         }
     }
 
-    pub(super) fn apply(&mut self, event: &Event) {
+    pub(super) fn apply_event(&mut self, event: &Event) {
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
                 self.saved.sum_us_per_s += saved_us_per_s;
@@ -243,8 +243,8 @@ impl SamplingSchedule {
 }
 
 impl<M: Machine> Manager<M> {
-    pub(super) fn sample(&mut self, now: Duration) {
-        if self.memory.guard.in_danger() && !self.settings.measure_only {
+    pub(super) fn continue_sampling(&mut self, now: Duration) {
+        if self.memory.guard.is_full_within_seconds() && !self.settings.measure_only {
             // The program may end before the window does.
             let next = now + self.settings.window;
             if self.sampling.abandon_window(next) {
@@ -263,12 +263,12 @@ impl<M: Machine> Manager<M> {
     }
 
     fn begin_window_opening(&mut self, now: Duration) {
-        if self.cpu.exhausted(now) {
+        if self.cpu.is_exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
             return self.postpone_window(now, until, StretchReason::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
-        if !self.policy.sample_kinds().accesses() || each.is_zero() {
+        if !self.policy.sample_kinds().reads_access_bits() || each.is_zero() {
             return self.open_window(now);
         }
         if self.sampling.last_window.is_none() {
@@ -303,7 +303,7 @@ impl<M: Machine> Manager<M> {
 
     fn record_stretched(&mut self, now: Duration, because: StretchReason) {
         if self.sampling.stretched.replace(because) != Some(because) {
-            self.dispatch(now, Event::Stretched { because });
+            self.dispatch_event(now, Event::Stretched { because });
         }
     }
 
@@ -345,7 +345,7 @@ impl<M: Machine> Manager<M> {
         };
         let until = self.slice_end();
         let needs = self.policy.sample_kinds();
-        let start = |machine: &mut M, process| match needs.accesses() {
+        let start = |machine: &mut M, process| match needs.reads_access_bits() {
             true => machine.start_window(process, needs, until),
             false => Ok(SliceProgress::Done(())),
         };
@@ -378,12 +378,12 @@ impl<M: Machine> Manager<M> {
             };
             return;
         }
-        let window = if needs.accesses() {
+        let window = if needs.reads_access_bits() {
             self.settings.window
         } else {
             Duration::ZERO
         };
-        let probed_alone = needs.overhead() && !needs.coverage();
+        let probed_alone = needs.includes_overhead() && !needs.includes_coverage();
         let lasts = if probed_alone {
             // The window ends when all processes were probed, whatever its set length.
             let (least, each) = match self.sampling.early_window {
@@ -398,7 +398,7 @@ impl<M: Machine> Manager<M> {
         // Clearing itself takes a while. Each page is exposed from its clear to its read, and both
         // sweeps go in the same order.
         let until = self.machine.now() + lasts;
-        let probing = if needs.overhead() {
+        let probing = if needs.includes_overhead() {
             open.iter().map(|process| (*process, now)).collect()
         } else {
             Vec::new()
@@ -439,7 +439,7 @@ impl<M: Machine> Manager<M> {
                 Err(error) => self.record_error(now, &error),
             }
         }
-        let through = later.is_empty() && probed && !self.policy.sample_kinds().coverage();
+        let through = later.is_empty() && probed && !self.policy.sample_kinds().includes_coverage();
         if let WindowState::Window { probing, .. } = &mut self.sampling.state {
             *probing = later;
         }
@@ -531,12 +531,12 @@ impl<M: Machine> Manager<M> {
     fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
-        let (more_to_see, programs_cost) = self.observe(now, observation);
+        let (more_to_see, programs_cost) = self.take_in_observation(now, observation);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let needs = self.policy.sample_kinds();
-        let base = if !needs.accesses() {
+        let base = if !needs.reads_access_bits() {
             self.settings.period.min(POPULATION_PERIOD)
-        } else if nothing_seen || more_to_see && !needs.coverage() {
+        } else if nothing_seen || more_to_see && !needs.includes_coverage() {
             self.settings.period.min(self.settings.window * MORE_AFTER)
         } else {
             self.settings.period
@@ -545,7 +545,7 @@ impl<M: Machine> Manager<M> {
         let own = self
             .settings
             .pace
-            .period_for_manager(cost, self.cpu.percent());
+            .min_period_within_cpu_budget(cost, self.cpu.percent());
         let delayed = (own > base).then_some(StretchReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
@@ -566,7 +566,7 @@ impl<M: Machine> Manager<M> {
 
     /// Passes the observation to the policy and to all limits. Returns whether one of the processes
     /// is worth another look soon, and what the window cost them.
-    fn observe(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
+    fn take_in_observation(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
         for sample in &observation.processes {
             let event = Event::Sampled {
                 process: sample.process,
@@ -575,7 +575,7 @@ impl<M: Machine> Manager<M> {
                 huge: sample.regions.iter().filter(|r| r.is_huge()).count(),
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
-            self.dispatch(now, event);
+            self.dispatch_event(now, event);
             let partly = sample.needs_another_sample();
             self.sampling.early.on_sampled(now, sample.process, partly);
         }

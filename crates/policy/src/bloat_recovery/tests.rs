@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{
-    assert_reads, at, huge, observation, process, promoted, region, sample, split,
+    assert_reason_reads, at, huge, observation, process, promoted, region, sample, split,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -10,11 +10,13 @@ fn planner() -> RecoveryPlanner {
 }
 
 fn next(planner: &mut RecoveryPlanner, now: Duration) -> Option<RegionAddr> {
-    planner.next(now, |_| true).map(|(_, region)| region)
+    planner
+        .next_page_to_scan(now, |_| true)
+        .map(|(_, region)| region)
 }
 
 fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
-    std::iter::from_fn(|| planner.next(now, |_| true))
+    std::iter::from_fn(|| planner.next_page_to_scan(now, |_| true))
         .map(|(process, region)| (process.pid, region.start() >> 21))
         .collect()
 }
@@ -49,9 +51,11 @@ fn only_from_the_processes_allowed() {
         (2, vec![huge(1, true)]),
     ]));
     let only_2 = |p: ProcessId| p == process(2);
-    let first = planner.next(at(0), only_2).map(|(process, _)| process);
+    let first = planner
+        .next_page_to_scan(at(0), only_2)
+        .map(|(process, _)| process);
     assert_eq!(first, Some(process(2)));
-    assert_eq!(planner.next(at(0), only_2), None);
+    assert_eq!(planner.next_page_to_scan(at(0), only_2), None);
 }
 
 #[test]
@@ -73,13 +77,13 @@ fn scanned_pages_are_not_scanned_again_at_once() {
 fn promotions_and_splits_update_the_list() {
     let mut planner = planner();
     planner.observe(&observation(&[(1, vec![huge(1, true)])]));
-    planner.apply(&promoted(process(1), region(0)));
-    planner.apply(&promoted(process(5), region(9)));
-    planner.apply(&split(process(1), region(1)));
+    planner.apply_event(&promoted(process(1), region(0)));
+    planner.apply_event(&promoted(process(5), region(9)));
+    planner.apply_event(&split(process(1), region(1)));
     assert_eq!(scan_all(&mut planner, at(0)), [(1, 0), (5, 9)]);
     // Split and huge again within the rest: it is a new huge page, without the old rest.
-    planner.apply(&split(process(1), region(0)));
-    planner.apply(&promoted(process(1), region(0)));
+    planner.apply_event(&split(process(1), region(0)));
+    planner.apply_event(&promoted(process(1), region(0)));
     assert_eq!(scan_all(&mut planner, at(30)), [(1, 0)]);
     assert_eq!(scan_all(&mut planner, at(60)), [(5, 9)]);
     assert_eq!(scan_all(&mut planner, at(90)), [(1, 0)]);
@@ -103,7 +107,7 @@ fn split_at_or_above_the_threshold() {
         start_percent: 85.0,
         growth_bytes_per_s: 7,
     });
-    assert_reads(
+    assert_reason_reads(
         &bloat,
         "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,
@@ -131,7 +135,7 @@ proptest! {
         for start in [0, 60, 120] {
             let mut seen = BTreeSet::new();
             let mut scans = 0;
-            while let Some(target) = planner.next(at(start), |_| true) {
+            while let Some(target) = planner.next_page_to_scan(at(start), |_| true) {
                 prop_assert!(seen.insert(target));
                 scans += 1;
                 if scans % observe_every == 0 {

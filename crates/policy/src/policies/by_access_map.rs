@@ -1,7 +1,7 @@
 //! The paper's two policies (section 3.4): HawkEye-G and HawkEye-PMU.
 
 use crate::access_map::{AccessMap, WaitingMapRegion};
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::RegionAddr;
@@ -11,7 +11,7 @@ use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::requests::{Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
-use crate::run_rate::WORTH_CORES;
+use crate::walk_rate::WORTH_CORES;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl Policy for ByAccessMap {
     fn sample_kinds(&self) -> SampleKinds {
         match self.ranked_by {
             RankingCriterion::Bucket => SampleKinds::COVERAGE,
-            RankingCriterion::Overhead => SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD),
+            RankingCriterion::Overhead => SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
         }
     }
 
@@ -224,7 +224,7 @@ impl Policy for ByAccessMap {
 impl ExplainPolicy for ByAccessMap {
     fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
-        let candidate = member.map.candidate(region)?;
+        let candidate = member.map.waiting_region(region)?;
         Some(WaitingRegion {
             reason: self.ranked_by.reason(member.overhead, &candidate)?,
             ahead: member.map.count_regions_ahead_of(&candidate),
@@ -236,13 +236,16 @@ impl ExplainPolicy for ByAccessMap {
         let member = self.members.get(process)?;
         match self.ranked_by {
             RankingCriterion::Bucket => None,
-            RankingCriterion::Overhead => below_limit(member.overhead, member.terms),
+            RankingCriterion::Overhead => explain_low_overhead(member.overhead, member.terms),
         }
     }
 }
 
 /// Why nothing of a process is promoted, if its overhead is too low.
-pub(super) fn below_limit(overhead: Option<Overhead>, terms: ProcessRules) -> Option<String> {
+pub(super) fn explain_low_overhead(
+    overhead: Option<Overhead>,
+    terms: ProcessRules,
+) -> Option<String> {
     let Some(overhead) = overhead else {
         let percent = WORTH_CORES * 100.0;
         return Some(format!(

@@ -1,7 +1,6 @@
 //! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
 //! OSDI'16).
 
-use crate::error::{SettingError, positive_percent};
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
@@ -10,6 +9,7 @@ use crate::reason::Reason;
 use crate::requests::{Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
 use crate::saturating_cast::u16_of;
+use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
@@ -32,7 +32,7 @@ impl IngensSettings {
     /// memory counts as fragmented. A region is then promoted only when `utilisation_percent` of
     /// it (over 0, at most 100) is present. In other memory it is promoted at the first chance.
     pub fn new(utilisation_percent: f64, fmfi_switch: f64) -> Result<Self, SettingError> {
-        let utilisation_percent = positive_percent(utilisation_percent, "utilisation (%)")?;
+        let utilisation_percent = check_positive_percent(utilisation_percent, "utilisation (%)")?;
         let fits = (0.0..=1.0).contains(&fmfi_switch);
         let allowed = "at least 0 and at most 1";
         SettingError::unless(fits, "fragmentation index", fmfi_switch, allowed)?;
@@ -123,7 +123,9 @@ impl IngensProcess {
     /// Compares a region's sample with what was known of it. Pages were faulted in when the region
     /// is new or has more of them than before. Pages that a promotion added were not faulted.
     fn region_history(&self, now: &RegionSample, round: u64, min_present: u16) -> RegionHistory {
-        let before = self.find(now.region).and_then(|at| self.regions.get(at));
+        let before = self
+            .index_of_region(now.region)
+            .and_then(|at| self.regions.get(at));
         let faulted = before.is_none_or(|before| now.present > before.present);
         let queued = before
             .and_then(|before| before.queued)
@@ -135,7 +137,7 @@ impl IngensProcess {
         }
     }
 
-    fn find(&self, region: RegionAddr) -> Option<usize> {
+    fn index_of_region(&self, region: RegionAddr) -> Option<usize> {
         self.regions
             .binary_search_by_key(&region, |seen| seen.region)
             .ok()
@@ -150,7 +152,7 @@ impl IngensProcess {
 
     /// A proposal failed or was dropped. A scan may find the region again.
     fn on_refused(&mut self, region: RegionAddr) {
-        let at = self.find(region);
+        let at = self.index_of_region(region);
         if let Some(seen) = at.and_then(|at| self.regions.get_mut(at)) {
             seen.queued = None;
         }

@@ -67,7 +67,7 @@ impl Default for PromotionPace {
 /// Keeps to a [`PromotionPace`]. A proposal is spent at once and given back when it failed, so that
 /// any number of proposals can be under way.
 #[derive(Debug)]
-enum KhugepagedPacer {
+enum ScanPacer {
     Batches {
         size: u32,
         every: Duration,
@@ -78,7 +78,7 @@ enum KhugepagedPacer {
     Unlimited,
 }
 
-impl KhugepagedPacer {
+impl ScanPacer {
     fn new(pace: PromotionPace) -> Self {
         match pace {
             PromotionPace::Khugepaged {
@@ -90,7 +90,9 @@ impl KhugepagedPacer {
                 began: None,
                 spent: 0,
             },
-            PromotionPace::PerSecond(rate) => Self::PerSecond(TokenBucket::one_second(rate)),
+            PromotionPace::PerSecond(rate) => {
+                Self::PerSecond(TokenBucket::with_one_second_burst(rate))
+            }
             PromotionPace::Unlimited => Self::Unlimited,
         }
     }
@@ -163,7 +165,7 @@ struct ScannedRegion {
 pub struct LinuxPolicy {
     /// Base pages that must be present (1-512).
     min_present: u16,
-    pacer: KhugepagedPacer,
+    pacer: ScanPacer,
     /// Processes of the last observation, in order of arrival.
     order: Vec<ProcessId>,
     cursor: Option<ScanCursor>,
@@ -180,7 +182,7 @@ impl LinuxPolicy {
             min_present: PAGES_PER_REGION
                 .saturating_sub(settings.max_ptes_none)
                 .max(1),
-            pacer: KhugepagedPacer::new(settings.pace),
+            pacer: ScanPacer::new(settings.pace),
             order: Vec::new(),
             cursor: None,
             queue: VecDeque::new(),
@@ -188,13 +190,13 @@ impl LinuxPolicy {
         }
     }
 
-    fn eligible(&self, sample: &RegionSample) -> bool {
+    fn is_eligible(&self, sample: &RegionSample) -> bool {
         !sample.is_huge() && sample.present >= self.min_present
     }
 
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
-    fn moved_cursor(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
+    fn cursor_among(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
         let cursor = self.cursor?;
         let left: HashSet<&ProcessId> = processes.iter().collect();
         let from = self
@@ -230,7 +232,7 @@ impl Policy for LinuxPolicy {
 
     fn observe(&mut self, observation: &Observation) {
         let order: Vec<ProcessId> = observation.processes.iter().map(|p| p.process).collect();
-        self.cursor = self.moved_cursor(&order);
+        self.cursor = self.cursor_among(&order);
         let mut queue = Vec::new();
         let mut behind = 0;
         let mut reached = self.cursor.is_none();
@@ -247,7 +249,7 @@ impl Policy for LinuxPolicy {
                 sampled
                     .regions
                     .iter()
-                    .filter(|s| self.eligible(s))
+                    .filter(|s| self.is_eligible(s))
                     .map(|s| ScannedRegion {
                         process: sampled.process,
                         region: s.region,

@@ -21,7 +21,7 @@ impl NoPromotion {
 
     /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
     pub const WATCHING: Self = Self {
-        needs: SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD),
+        needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
     };
 }
 
@@ -63,6 +63,6 @@ mod tests {
             assert_eq!(due(&mut policy), None);
         }
         let needs = NoPromotion::WATCHING.sample_kinds();
-        assert!(needs.coverage() && needs.overhead());
+        assert!(needs.includes_coverage() && needs.includes_overhead());
     }
 }

@@ -38,7 +38,7 @@ impl PrefaultsUnderWay {
         self.0.contains_key(&(process, region))
     }
 
-    pub(super) fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+    pub(super) fn mark_forgotten(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
         for ((process, _), fill) in &mut self.0 {
             fill.forgotten |= is_gone(*process);
         }

@@ -10,7 +10,7 @@ use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
 use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkDetail};
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings, WalkCosts};
+use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings, WalkCosts};
 use hawkeye_policy::{
     CoverageSource, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
     RegionSample, SampleKinds,
@@ -131,7 +131,7 @@ impl AccessBitBackend {
         needs: SampleKinds,
         regions: &[RegionSample],
     ) {
-        let settings = if needs.coverage() {
+        let settings = if needs.includes_coverage() {
             BESIDE_COVERAGE
         } else {
             let settings = RegionProbeSettings::for_first_touch(self.first_touch_cost);
@@ -213,7 +213,8 @@ impl Sampler for AccessBitsSampler {
         let mut start = match watched.starting.take() {
             Some(start) => start,
             None => {
-                let idle = !needs.coverage() && !bits.has_run_enough(member, &mut watched.walks)?;
+                let idle = !needs.includes_coverage()
+                    && !bits.has_run_enough(member, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
                     return Ok(SliceProgress::Done(()));
@@ -234,15 +235,16 @@ impl Sampler for AccessBitsSampler {
                 walk.found.retain(|r| !eligible.is_locked(r.region));
             }
         }
-        let cleared = start.read && (!needs.coverage() || clear(member, &mut start, turn)?);
+        let cleared =
+            start.read && (!needs.includes_coverage() || clear(member, &mut start, turn)?);
         if !cleared {
             watched.starting = Some(start);
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         watched.cleared = true;
-        watched.all_cleared |= needs.coverage();
-        if needs.overhead()
-            && (!needs.coverage() || bits.has_run_enough(member, &mut watched.walks)?)
+        watched.all_cleared |= needs.includes_coverage();
+        if needs.includes_overhead()
+            && (!needs.includes_coverage() || bits.has_run_enough(member, &mut watched.walks)?)
         {
             bits.start_probing(member, watched, needs, &start.walk.found);
         }

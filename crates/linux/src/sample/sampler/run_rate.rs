@@ -7,8 +7,8 @@ use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{AccessBitmap, BoundTarget, PageTableReader};
-use hawkeye_policy::run_rate::region_probe_plan::READS_AFTER;
-use hawkeye_policy::run_rate::{
+use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
+use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
     RegionProbePlan, RegionProbeSettings, WORTH_CORES, WalkCosts,
 };
@@ -354,7 +354,7 @@ impl ProcessProbeRun {
                     })
                 })
                 .collect();
-            let touched = self.estimator.read(&marks, cpu, wall);
+            let touched = self.estimator.record_probe_read(&marks, cpu, wall);
             if RegionProbePlan::round_has_enough_touches(round.reads, touched, round.regions.len())
             {
                 let for_rate = round.for_rate;

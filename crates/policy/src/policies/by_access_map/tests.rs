@@ -4,19 +4,19 @@ use super::*;
 use crate::observation::RegionSample;
 use crate::overhead::OverheadSource;
 use crate::testing::{
-    assert_reads, drain, due, huge, newest_only, observation, process, range_of, region, sample,
-    with_overheads,
+    assert_reason_reads, drain, due, huge, newest_window_only, observation, process, region,
+    sample, spread_of, with_overheads,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 /// Uses the coverage of the newest window alone.
 fn by_bucket() -> ByAccessMap {
-    ByAccessMap::hawkeye_g(newest_only())
+    ByAccessMap::hawkeye_g(newest_window_only())
 }
 
 fn by_overhead() -> ByAccessMap {
-    ByAccessMap::hawkeye_pmu(newest_only())
+    ByAccessMap::hawkeye_pmu(newest_window_only())
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
@@ -90,7 +90,7 @@ fn both_policies_give_a_reason_and_an_expectation() {
             ..sample(3, 333)
         };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge(4, true)])]));
-        assert_reads(&reason, text, json);
+        assert_reason_reads(&reason, text, json);
         let expected = Promotion::huge(process(1), region(3), 400, reason);
         assert_eq!(drain(&mut policy), [expected]);
     }
@@ -223,7 +223,7 @@ proptest! {
             }
             let Some(promotion) = due(&mut policy) else { break };
             turns[promotion.process.pid as usize - 1] += 1;
-            prop_assert!(range_of(&turns) <= Some(1), "{:?}", turns);
+            prop_assert!(spread_of(&turns) <= Some(1), "{:?}", turns);
         }
     }
 

@@ -15,7 +15,7 @@ fn walking(index: u64, walks_per_s: u32) -> RegionSample {
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
-    with_overheads(processes, OverheadSource::RunRate)
+    with_overheads(processes, OverheadSource::WalkRate)
 }
 
 fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
@@ -242,7 +242,7 @@ fn overhead_of_huge_memory_is_not_savable() {
         for sample in &mut seen.processes {
             sample.overhead = Some(Overhead {
                 huge_percent,
-                ..Overhead::exact(40.0, OverheadSource::RunRate)
+                ..Overhead::exact(40.0, OverheadSource::WalkRate)
             });
         }
         policy.observe(&seen);

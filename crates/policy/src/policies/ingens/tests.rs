@@ -1,7 +1,9 @@
 //! Ingens's order, in fixed and random cases.
 
 use super::*;
-use crate::testing::{assert_reads, due, huge, observation, process, range_of, region, sample};
+use crate::testing::{
+    assert_reason_reads, due, huge, observation, process, region, sample, spread_of,
+};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -195,7 +197,7 @@ fn a_reason_and_an_expectation_are_given() {
     });
     let text = "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00";
     let json = r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#;
-    assert_reads(&reason, text, json);
+    assert_reason_reads(&reason, text, json);
     let expected = Promotion::huge(process(1), region(3), 384, reason);
     assert_eq!(take(&mut policy, 9), [expected]);
 }
@@ -302,7 +304,7 @@ proptest! {
             let pid = promotion.process.pid;
             prop_assert!(promoted.insert((pid, promotion.region)), "proposed twice");
             turns_of[pid as usize - 1] += 1;
-            prop_assert!(range_of(&turns_of) <= Some(1), "{:?}", turns_of);
+            prop_assert!(spread_of(&turns_of) <= Some(1), "{:?}", turns_of);
         }
     }
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::error::SettingError;
+use crate::setting_error::SettingError;
 use crate::testing::{
-    assert_reads, at, drain, due, huge, observation, process, region, sample, took,
+    assert_reason_reads, at, drain, due, huge, observation, process, region, sample, took,
 };
 
 fn paced(pace: PromotionPace) -> LinuxPolicy {
@@ -107,7 +107,7 @@ fn enough_pages_must_be_present() {
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
     let reason = Reason::new(AddressOrderReason { present: 448 });
     let text = "next in address order, 448 base pages present";
-    assert_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
+    assert_reason_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
     assert_eq!(taken.map(|p| p.reason), Some(reason));
     assert_eq!(due(&mut strict), None);
 }
