@@ -94,7 +94,7 @@ pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };
 pub use policies::{PolicySettings, UnknownPolicy};
-pub use policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+pub use policy::{Policy, SampleKinds, WaitingRegion};
 pub use process_identity::{Pod, ProcessIdentity, QosClass};
 pub use process_rules::ProcessRules;
 pub use process_selection::ProcessSelection;

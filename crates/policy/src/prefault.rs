@@ -12,14 +12,13 @@
 //! ```text
 //!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> PrefaultTask
 //!                                       ^                                        |
-//!                                       `- PrefaultResult (prefaults_under_way) -'
+//!                                       `----------- PrefaultResult -------------'
 //! ```
 //! Read `stream` first. `predictor` holds the streams of all processes.
 
 mod fault_stream;
 mod prefault_predictor;
 mod prefault_threads;
-mod prefaults_under_way;
 
 use fault_stream::FaultStream;
 pub use prefault_predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};

@@ -3,16 +3,14 @@
 use crate::process_identity::{ProcessIdentity, QosClass};
 use crate::process_rules::ProcessRules;
 use serde::Serialize;
-use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
 /// A shell-like pattern: `*` and `?` stop at a `/`; `**`, alone between slashes, does not. `[a-z]`,
 /// `[!a-z]` and `{one,other}` work too. A backslash stands for itself, because systemd's names
 /// contain backslashes.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GlobPattern {
-    text: String,
     /// One for each combination of the alternatives in braces.
     alternatives: Vec<glob::Pattern>,
 }
@@ -64,7 +62,6 @@ impl FromStr for GlobPattern {
         let alternatives = expand_braces(text)?.into_iter().map(parse);
         Ok(Self {
             alternatives: alternatives.collect::<Result<_, _>>()?,
-            text: text.to_owned(),
         })
     }
 }
@@ -110,18 +107,6 @@ impl GlobPattern {
         };
         let mut alternatives = self.alternatives.iter();
         alternatives.any(|pattern| pattern.matches_with(text, options))
-    }
-}
-
-impl PartialEq for GlobPattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl fmt::Debug for GlobPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.text)
     }
 }
 

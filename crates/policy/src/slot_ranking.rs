@@ -51,9 +51,9 @@ pub fn max_slots_per_user(slots: usize) -> usize {
 
 /// The processes that get one of `slots` slots, the most important first.
 ///
-/// Their own memory and CPU time decide. No user gets more than [`max_slots_per_user`], unless other
-/// slots would stay empty. The result is stable: with its own result as the managed processes
-/// and nothing else changed, it is the same.
+/// Their own memory and CPU time decide. No user gets more than [`max_slots_per_user`] unless slots
+/// would stay empty. The result is stable: with its own result as the managed processes and nothing
+/// else changed, it is the same.
 pub fn choose_processes(contenders: &[SlotCandidate], slots: usize) -> Vec<ProcessId> {
     let mut order: Vec<&SlotCandidate> = contenders.iter().collect();
     order.sort_by(|a, b| a.compare_importance(b));

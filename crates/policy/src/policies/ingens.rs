@@ -3,7 +3,7 @@
 
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::requests::{Promotion, PromotionCost};
@@ -12,6 +12,7 @@ use crate::saturating_cast::u16_of;
 use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -86,8 +87,7 @@ struct IngensProcess {
     huge: u64,
     /// Huge pages that were not accessed in the window.
     idle: u64,
-    /// In ascending address order.
-    regions: Vec<RegionHistory>,
+    regions: HashMap<RegionAddr, RegionHistory>,
     waiting: Vec<RegionHistory>,
     /// The last region that the scan proposed.
     scanned: Option<RegionAddr>,
@@ -100,32 +100,25 @@ impl IngensProcess {
         self.resident_bytes = sample.resident_bytes();
         self.huge = huge().count() as u64;
         self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
-        let mut regions: Vec<RegionHistory> = sample
-            .regions
-            .iter()
-            .map(|now| self.region_history(now, round, min_present))
-            .collect();
-        self.waiting = sample
-            .regions
-            .iter()
-            .zip(&regions)
-            .filter(|(now, _)| may_be_promoted(now, min_present))
-            .map(|(_, seen)| *seen)
-            .collect();
+        let histories = sample.regions.iter().map(|now| {
+            let history = self.region_history(now, round, min_present);
+            (now.region, history)
+        });
+        let regions: HashMap<RegionAddr, RegionHistory> = histories.collect();
+        let may_be_promoted = |region: &&RegionSample| may_be_promoted(region, min_present);
+        let waiting = sample.regions.iter().filter(may_be_promoted);
+        self.waiting = waiting.map(|now| regions[&now.region]).collect();
         let scanned = self.scanned;
         self.waiting
             .sort_by_key(|seen| Reverse(seen.scan_key(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
-        regions.sort_by_key(|seen| seen.region);
         self.regions = regions;
     }
 
     /// Compares a region's sample with what was known of it. Pages were faulted in when the region
     /// is new or has more of them than before. Pages that a promotion added were not faulted.
     fn region_history(&self, now: &RegionSample, round: u64, min_present: u16) -> RegionHistory {
-        let before = self
-            .index_of_region(now.region)
-            .and_then(|at| self.regions.get(at));
+        let before = self.regions.get(&now.region);
         let faulted = before.is_none_or(|before| now.present > before.present);
         let queued = before
             .and_then(|before| before.queued)
@@ -137,12 +130,6 @@ impl IngensProcess {
         }
     }
 
-    fn index_of_region(&self, region: RegionAddr) -> Option<usize> {
-        self.regions
-            .binary_search_by_key(&region, |seen| seen.region)
-            .ok()
-    }
-
     fn importance(&self) -> f64 {
         let idle = self.idle as f64;
         let used = (self.huge + 1) as f64 - idle;
@@ -152,8 +139,7 @@ impl IngensProcess {
 
     /// A proposal failed or was dropped. A scan may find the region again.
     fn on_refused(&mut self, region: RegionAddr) {
-        let at = self.index_of_region(region);
-        if let Some(seen) = at.and_then(|at| self.regions.get_mut(at)) {
+        if let Some(seen) = self.regions.get_mut(&region) {
             seen.queued = None;
         }
     }
@@ -291,8 +277,6 @@ impl Policy for Ingens {
         }
     }
 }
-
-impl ExplainPolicy for Ingens {}
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use crate::budget::{Rate, TokenBucket};
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
 use crate::reason::Reason;
 use crate::requests::{Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
@@ -44,8 +44,6 @@ pub enum PromotionPace {
     },
     /// This many regions per second.
     PerSecond(Rate),
-    /// As fast as the manager takes proposals.
-    Unlimited,
 }
 
 impl PromotionPace {
@@ -75,7 +73,6 @@ enum ScanPacer {
         spent: u32,
     },
     PerSecond(TokenBucket),
-    Unlimited,
 }
 
 impl ScanPacer {
@@ -93,7 +90,6 @@ impl ScanPacer {
             PromotionPace::PerSecond(rate) => {
                 Self::PerSecond(TokenBucket::with_one_second_burst(rate))
             }
-            PromotionPace::Unlimited => Self::Unlimited,
         }
     }
 
@@ -114,7 +110,6 @@ impl ScanPacer {
                 left
             }
             Self::PerSecond(bucket) => bucket.take_tokens_now(now, 1),
-            Self::Unlimited => true,
         }
     }
 
@@ -122,7 +117,6 @@ impl ScanPacer {
         match self {
             Self::Batches { spent, .. } => *spent = spent.saturating_sub(1),
             Self::PerSecond(bucket) => bucket.give_back_tokens(1),
-            Self::Unlimited => {}
         }
     }
 }
@@ -198,22 +192,16 @@ impl LinuxPolicy {
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
     fn cursor_among(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
         let cursor = self.cursor?;
-        let left: HashSet<&ProcessId> = processes.iter().collect();
-        let from = self
-            .order
-            .iter()
-            .position(|p| *p == cursor.process)
-            .unwrap_or(0);
-        let after = self.order.iter().skip(from).find(|p| left.contains(p));
-        if after == Some(&cursor.process) {
-            return Some(cursor);
-        }
-        let newcomer = || processes.iter().find(|p| !self.order.contains(p));
-        let process = *after.or_else(newcomer)?;
-        Some(ScanCursor {
-            process,
-            address: 0,
-        })
+        let after = self.order.iter().skip_while(|p| **p != cursor.process);
+        let newcomers = processes.iter().filter(|p| !self.order.contains(p));
+        let mut left = after.filter(|p| processes.contains(p)).chain(newcomers);
+        let process = *left.next()?;
+        let address = if process == cursor.process {
+            cursor.address
+        } else {
+            0
+        };
+        Some(ScanCursor { process, address })
     }
 }
 
@@ -235,33 +223,18 @@ impl Policy for LinuxPolicy {
         self.cursor = self.cursor_among(&order);
         let mut queue = Vec::new();
         let mut behind = 0;
-        let mut reached = self.cursor.is_none();
         for sampled in &observation.processes {
-            let from = match self.cursor {
-                Some(cursor) if cursor.process == sampled.process => {
-                    reached = true;
-                    cursor.address
-                }
-                _ => 0,
-            };
+            let process = sampled.process;
             let start = queue.len();
-            queue.extend(
-                sampled
-                    .regions
-                    .iter()
-                    .filter(|s| self.is_eligible(s))
-                    .map(|s| ScannedRegion {
-                        process: sampled.process,
-                        region: s.region,
-                        present: s.present,
-                    }),
-            );
-            let added = queue.get_mut(start..).unwrap_or_default();
-            added.sort_by_key(|w| w.region);
-            if !reached {
-                behind = queue.len();
-            } else if from > 0 {
-                behind = start + added.partition_point(|w| w.region.start() < from);
+            let eligible = sampled.regions.iter().filter(|s| self.is_eligible(s));
+            queue.extend(eligible.map(|s| ScannedRegion {
+                process,
+                region: s.region,
+                present: s.present,
+            }));
+            if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
+                let scanned = |w: &ScannedRegion| w.region.start() < cursor.address;
+                behind = start + queue[start..].partition_point(scanned);
             }
         }
         queue.rotate_left(behind);
@@ -298,8 +271,6 @@ impl Policy for LinuxPolicy {
         }
     }
 }
-
-impl ExplainPolicy for LinuxPolicy {}
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
 use crate::requests::{Promotion, PromotionCost};
 use crate::reserve::HugePageSupply;
 use std::time::Duration;
@@ -48,8 +48,6 @@ impl Policy for NoPromotion {
     ) {
     }
 }
-
-impl ExplainPolicy for NoPromotion {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! All streams of all processes, and which of them is filled next.
 
-use super::prefaults_under_way::PrefaultsUnderWay;
 use super::{FaultStream, PrefaultLimits, StreamAdvance};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
@@ -27,7 +26,8 @@ pub struct PrefaultPredictor {
     /// Those of a process are ordered by start: an id is not used twice.
     streams: BTreeMap<StreamKey, FaultStream>,
     next_id: u64,
-    under_way: PrefaultsUnderWay,
+    /// Regions that were handed out and have no result yet.
+    under_way: BTreeMap<(ProcessId, RegionAddr), PrefaultUnderWay>,
     warm: BTreeMap<ProcessId, u64>,
     unproven: BTreeMap<ProcessId, UnprovenPrefaults>,
     unused: u64,
@@ -40,8 +40,16 @@ struct UnprovenPrefaults {
     since: Duration,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct PrefaultUnderWay {
+    /// For a stream that had not yet shown that it uses what is filled.
+    unproven: bool,
+    /// For a program that is gone or was replaced by another one.
+    forgotten: bool,
+}
+
 /// At most this many of them (48 MiB) ...
-const MOST_UNPROVEN: u32 = 24;
+const MOST_UNPROVEN: usize = 24;
 /// ... in this time, unless one is seen to be in use.
 const UNPROVEN_AGE: Duration = Duration::from_secs(60);
 
@@ -134,8 +142,9 @@ impl PrefaultPredictor {
         now: Duration,
         mut around: impl FnMut(ProcessId, RegionAddr) -> Option<PrefaultLimits>,
     ) -> Option<PrefaultTask> {
-        let warm =
-            |process| self.warm_start_regions_left(process) > self.under_way.count_of(process);
+        let warm = |process| {
+            self.warm_start_regions_left(process) > self.prefaults_of(process).count() as u64
+        };
         let wanting = self.streams.iter().filter(|((process, _), s)| {
             s.window_has_room()
                 && (s.proven || !self.has_reached_unproven_limit(now, *process))
@@ -143,27 +152,37 @@ impl PrefaultPredictor {
         });
         let mut wanting: Vec<_> = wanting.collect();
         wanting.sort_by_key(|(_, s)| (s.asked_for, s.unreached_regions()));
-        let all_under_way = self.under_way.count();
+        let all_under_way = self.count_prefaults_under_way();
         let task = wanting.into_iter().find_map(|(key, stream)| {
             let mut around = around(key.0, stream.last_reported_region())?;
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
             let region = stream.region_to_prefault(&around)?;
             // Another stream may have come to the same one.
-            (!self.under_way.contains(key.0, region)).then_some(task_for(key, region))
+            (!self.under_way.contains_key(&(key.0, region))).then_some(task_for(key, region))
         })?;
         let stream = self.stream_mut(task)?;
         stream.on_prefault_handed_out();
-        let unproven = !stream.proven;
-        self.under_way.begin(task.process, task.region, unproven);
+        let fill = PrefaultUnderWay {
+            unproven: !stream.proven,
+            forgotten: false,
+        };
+        self.under_way.insert((task.process, task.region), fill);
         Some(task)
     }
 
     fn has_reached_unproven_limit(&self, now: Duration, process: ProcessId) -> bool {
         let noted = self.unproven.get(&process);
         let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
-        let noted = noted.map_or(0, |u| u.regions);
-        noted + self.under_way.count_unproven(process) >= MOST_UNPROVEN
+        let noted = noted.map_or(0, |u| u.regions as usize);
+        let under_way = self.prefaults_of(process).filter(|fill| fill.unproven);
+        noted + under_way.count() >= MOST_UNPROVEN
+    }
+
+    fn prefaults_of(&self, process: ProcessId) -> impl Iterator<Item = &PrefaultUnderWay> {
+        let all = self.under_way.iter();
+        let of_process = all.filter(move |((owner, _), _)| *owner == process);
+        of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
     }
 
     fn count_unproven(&mut self, now: Duration, process: ProcessId) {
@@ -185,7 +204,7 @@ impl PrefaultPredictor {
         task: PrefaultTask,
         what: PrefaultResult,
     ) -> bool {
-        let fill = self.under_way.end(task.process, task.region);
+        let fill = self.under_way.remove(&(task.process, task.region));
         if what == PrefaultResult::Refused {
             return self.forget_stream(task);
         }
@@ -205,7 +224,7 @@ impl PrefaultPredictor {
 
     /// Regions that are being filled: handed out, and without a result yet.
     pub fn count_prefaults_under_way(&self) -> u64 {
-        self.under_way.count()
+        self.under_way.len() as u64
     }
 
     /// When to check next whether a program has reached a filled region, and which one.
@@ -266,7 +285,9 @@ impl PrefaultPredictor {
         self.streams.retain(|(process, _), _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
         self.unproven.retain(|process, _| is_there(*process));
-        self.under_way.mark_forgotten(|process| !is_there(process));
+        for ((process, _), fill) in &mut self.under_way {
+            fill.forgotten |= !is_there(*process);
+        }
     }
 
     /// Ends the request to fill memory of a process, and the streams that stand for its mappings.

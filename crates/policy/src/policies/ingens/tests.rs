@@ -5,7 +5,7 @@ use crate::testing::{
     assert_reason_reads, due, huge, observation, process, region, sample, spread_of,
 };
 use proptest::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 fn present(index: u64, present: u16) -> RegionSample {
     RegionSample {

@@ -11,8 +11,13 @@ fn paced(pace: PromotionPace) -> LinuxPolicy {
     })
 }
 
+/// Faster than any of these tests proposes.
+fn as_proposed() -> PromotionPace {
+    PromotionPace::PerSecond(Rate::per_second(1e9).expect("a rate"))
+}
+
 fn unlimited() -> LinuxPolicy {
-    paced(PromotionPace::Unlimited)
+    paced(as_proposed())
 }
 
 fn default_with(count: u64) -> LinuxPolicy {
@@ -99,7 +104,7 @@ fn enough_pages_must_be_present() {
     assert_eq!(take(&mut policy, at(0), 9), [(1, 1), (1, 2)]);
     let settings = LinuxSettings {
         max_ptes_none: 64,
-        pace: PromotionPace::Unlimited,
+        pace: as_proposed(),
     };
     let mut strict = LinuxPolicy::new(settings);
     strict.observe(&observation(&[(1, samples)]));
