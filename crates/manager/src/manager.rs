@@ -158,7 +158,7 @@ impl<M: Machine> Manager<M> {
         self.memory.apply_event(&event);
         self.limits.apply_event(now, &event);
         self.sampling.apply_event(&event);
-        self.promotion.apply_event(now, &event);
+        self.promotion.returns.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);
         self.last_seen.apply_event(&event);
         self.journal.record(now, event);

@@ -166,11 +166,8 @@ impl fmt::Display for PageOrders {
         if self.is_empty() {
             return f.write_str("none");
         }
-        for (i, order) in self.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            write!(f, "{comma}{order}")?;
-        }
-        Ok(())
+        let names: Vec<String> = self.iter().map(|order| order.to_string()).collect();
+        f.write_str(&names.join(", "))
     }
 }
 

@@ -65,9 +65,7 @@ impl RefusalCooldown {
 
     /// Whether the region may be tried.
     pub fn allows(&self, process: ProcessId, region: RegionAddr, now: Duration) -> bool {
-        self.refused
-            .get(&(process, region))
-            .is_none_or(|refused| now >= refused.until)
+        self.cooling_until(process, region, now).is_none()
     }
 
     /// Until when the region is left alone; `None` if it is not.

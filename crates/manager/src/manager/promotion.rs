@@ -5,9 +5,9 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
 use hawkeye_policy::region_promotion_limits::max_added_pages;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, ProcessId,
-    Promotion, PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect,
-    SavingsBudget, SavingsDecision, SavingsShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, Promotion,
+    PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect, SavingsBudget,
+    SavingsDecision, SavingsShare,
 };
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// The pace of promotion.
 pub struct PromotionPacing {
     budget: PromotionBudget,
-    returns: SavingsBudget,
+    pub(super) returns: SavingsBudget,
     waits: BudgetWaits,
     backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
@@ -66,14 +66,6 @@ impl PromotionPacing {
             self.returns
                 .limit_to_cpu_use(observation.at, sample.process, sample.cpu_cores);
         }
-    }
-
-    pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
-        self.returns.apply_event(now, event);
-    }
-
-    pub(super) fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
-        self.returns.retain_processes(now, is_there);
     }
 
     /// The pause after calls that took long, or for which no huge page was available.

@@ -45,12 +45,7 @@ enum WindowState {
     },
     /// Access bits are being cleared, one process after the other.
     Opening(WindowOpening),
-    Window {
-        until: Duration,
-        cpu_before: Duration,
-        open: Vec<ProcessId>,
-        probing: Vec<(ProcessId, Duration)>,
-    },
+    Window(OpenWindow),
     Reading(SampleReading),
 }
 
@@ -58,6 +53,13 @@ struct WindowOpening {
     slices: SliceQueue,
     open: Vec<ProcessId>,
     cpu_before: Duration,
+}
+
+struct OpenWindow {
+    until: Duration,
+    cpu_before: Duration,
+    open: Vec<ProcessId>,
+    probing: Vec<(ProcessId, Duration)>,
 }
 
 struct SampleReading {
@@ -117,10 +119,10 @@ impl SamplingSchedule {
             WindowState::Idle { next } => *next,
             WindowState::Opening(WindowOpening { slices, .. })
             | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
-            WindowState::Window { until, probing, .. } => probing
-                .iter()
-                .map(|(_, due)| *due)
-                .fold(*until, Duration::min),
+            WindowState::Window(window) => {
+                let probes = window.probing.iter().map(|(_, due)| *due);
+                probes.fold(window.until, Duration::min)
+            }
         }
     }
 
@@ -140,7 +142,7 @@ impl SamplingSchedule {
     pub(super) fn in_window(&self) -> bool {
         match &self.state {
             WindowState::Idle { .. } => false,
-            WindowState::Opening(_) | WindowState::Window { .. } => true,
+            WindowState::Opening(_) | WindowState::Window(_) => true,
             WindowState::Reading(reading) => {
                 matches!(reading.purpose, ReadPurpose::CloseWindow { .. })
             }
@@ -251,14 +253,15 @@ impl<M: Machine> Manager<M> {
                 self.machine.abandon_window();
             }
         }
-        match &self.sampling.state {
-            WindowState::Idle { next } if now >= *next => self.begin_window_opening(now),
-            WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now),
-            WindowState::Window { .. } => self.continue_probing(now),
+        let idle = WindowState::Idle { next: now };
+        match std::mem::replace(&mut self.sampling.state, idle) {
+            WindowState::Idle { next } if now >= next => self.begin_window_opening(now),
+            WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
+            WindowState::Window(window) => self.continue_probing(now, window),
             WindowState::Reading(it) if now >= it.slices.again_at => {
-                self.continue_reading_samples(now)
+                self.continue_reading_samples(now, it);
             }
-            _ => {}
+            not_due => self.sampling.state = not_due,
         }
     }
 
@@ -275,13 +278,7 @@ impl<M: Machine> Manager<M> {
             return self.open_when_ready(now);
         }
         let all = self.processes_in_window();
-        let observation = self.begin_observation(now, &all);
-        self.sampling.state = WindowState::Reading(SampleReading {
-            slices: SliceQueue::new(all, now),
-            observation,
-            purpose: ReadPurpose::CountTouches,
-        });
-        self.continue_reading_samples(now);
+        self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
     }
 
     /// The processes of the next window.
@@ -329,20 +326,15 @@ impl<M: Machine> Manager<M> {
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        self.sampling.state = WindowState::Opening(WindowOpening {
+        let opening = WindowOpening {
             slices: SliceQueue::new(processes, now),
             open: Vec::new(),
             cpu_before: self.machine.own_costs().cpu,
-        });
-        self.continue_opening(now);
+        };
+        self.continue_opening(now, opening);
     }
 
-    fn continue_opening(&mut self, now: Duration) {
-        let idle = WindowState::Idle { next: now };
-        let WindowState::Opening(mut opening) = std::mem::replace(&mut self.sampling.state, idle)
-        else {
-            return;
-        };
+    fn continue_opening(&mut self, now: Duration, mut opening: WindowOpening) {
         let until = self.slice_end();
         let needs = self.policy.sample_kinds();
         let start = |machine: &mut M, process| match needs.reads_access_bits() {
@@ -403,26 +395,23 @@ impl<M: Machine> Manager<M> {
         } else {
             Vec::new()
         };
-        self.sampling.state = WindowState::Window {
+        let opened = OpenWindow {
             until,
             cpu_before,
             open,
             probing,
         };
         if window.is_zero() {
-            self.close_window(now);
+            self.close_window(now, opened);
+        } else {
+            self.sampling.state = WindowState::Window(opened);
         }
     }
 
     /// Ends the window when it is over, or early where only probing was wanted.
-    fn continue_probing(&mut self, now: Duration) {
-        let WindowState::Window { until, probing, .. } = &mut self.sampling.state else {
-            return;
-        };
-        let until = *until;
-        let (mut due, mut later): (Vec<_>, Vec<_>) = std::mem::take(probing)
-            .into_iter()
-            .partition(|(_, at)| *at <= now);
+    fn continue_probing(&mut self, now: Duration, mut window: OpenWindow) {
+        let probing = window.probing.into_iter();
+        let (mut due, mut later): (Vec<_>, Vec<_>) = probing.partition(|(_, at)| *at <= now);
         // The longest wait comes first, otherwise the last of many processes would never be probed.
         due.sort_by_key(|(_, at)| *at);
         let probed = !due.is_empty();
@@ -440,52 +429,46 @@ impl<M: Machine> Manager<M> {
             }
         }
         let through = later.is_empty() && probed && !self.policy.sample_kinds().includes_coverage();
-        if let WindowState::Window { probing, .. } = &mut self.sampling.state {
-            *probing = later;
-        }
-        if now >= until || through {
-            self.close_window(self.machine.now());
+        window.probing = later;
+        if now >= window.until || through {
+            self.close_window(self.machine.now(), window);
+        } else {
+            self.sampling.state = WindowState::Window(window);
         }
     }
 
-    fn close_window(&mut self, now: Duration) {
-        let idle = WindowState::Idle { next: now };
-        let WindowState::Window {
-            cpu_before, open, ..
-        } = std::mem::replace(&mut self.sampling.state, idle)
-        else {
-            return;
+    fn close_window(&mut self, now: Duration, window: OpenWindow) {
+        let purpose = ReadPurpose::CloseWindow {
+            at: now,
+            cpu_before: window.cpu_before,
         };
-        let observation = self.begin_observation(now, &open);
-        self.sampling.state = WindowState::Reading(SampleReading {
-            slices: SliceQueue::new(open, now),
-            observation,
-            purpose: ReadPurpose::CloseWindow {
-                at: now,
-                cpu_before,
-            },
-        });
-        self.continue_reading_samples(now);
+        self.begin_reading_samples(now, window.open, purpose);
     }
 
-    fn begin_observation(&self, now: Duration, processes: &[ProcessId]) -> Observation {
+    fn begin_reading_samples(
+        &mut self,
+        now: Duration,
+        processes: Vec<ProcessId>,
+        purpose: ReadPurpose,
+    ) {
         let asked: HashSet<&ProcessId> = processes.iter().collect();
         let unread = self.processes.iter().filter(|p| !asked.contains(p));
-        Observation {
+        let observation = Observation {
             at: now,
             fmfi: self.memory.state.as_ref().and_then(|memory| memory.fmfi),
             machine: self.machine.shape(),
             unread: unread.copied().collect(),
             ..Observation::default()
-        }
+        };
+        let reading = SampleReading {
+            slices: SliceQueue::new(processes, now),
+            observation,
+            purpose,
+        };
+        self.continue_reading_samples(now, reading);
     }
 
-    fn continue_reading_samples(&mut self, now: Duration) {
-        let idle = WindowState::Idle { next: now };
-        let WindowState::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle)
-        else {
-            return;
-        };
+    fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReading) {
         let until = self.slice_end();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let read = |machine: &mut M, process| match there.contains(&process) {

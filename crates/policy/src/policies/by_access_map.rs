@@ -49,50 +49,38 @@ impl RankingCriterion {
     }
 
     fn reason(self, overhead: Option<Overhead>, candidate: &WaitingMapRegion) -> Option<Reason> {
-        let WaitingMapRegion {
-            bucket, coverage, ..
-        } = *candidate;
-        let reason = match self {
-            Self::Bucket => AccessReason::Bucket { bucket, coverage },
-            Self::Overhead => AccessReason::Overhead {
-                overhead: overhead?,
-                bucket,
-                coverage,
-            },
+        let (rule, overhead) = match self {
+            Self::Bucket => ("bucket", None),
+            Self::Overhead => ("measured-overhead", Some(overhead?)),
         };
-        Some(Reason::new(reason))
+        Some(Reason::new(AccessReason {
+            rule,
+            overhead,
+            bucket: candidate.bucket,
+            coverage: candidate.coverage,
+        }))
     }
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-#[serde(tag = "rule")]
-enum AccessReason {
-    #[serde(rename = "bucket")]
-    Bucket {
-        /// Bucket index in its process's access map, 0-9.
-        bucket: u8,
-        /// Averaged coverage, base pages.
-        coverage: u16,
-    },
-    /// The overhead of its process is among the highest, and this is the process's best region.
-    #[serde(rename = "measured-overhead")]
-    Overhead {
-        /// Cost of address translation to the process, as last measured.
-        overhead: Overhead,
-        bucket: u8,
-        coverage: u16,
-    },
+struct AccessReason {
+    rule: &'static str,
+    /// Cost of address translation to the process, as last measured. It is among the highest, and
+    /// this is the process's best region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead: Option<Overhead>,
+    /// Bucket index in its process's access map, 0-9.
+    bucket: u8,
+    /// Averaged coverage, base pages.
+    coverage: u16,
 }
 
 impl fmt::Display for AccessReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Overhead { overhead, .. } = self {
+        if let Some(overhead) = self.overhead {
             write!(f, "overhead {overhead}, ")?;
         }
-        let (Self::Bucket { bucket, coverage }
-        | Self::Overhead {
-            bucket, coverage, ..
-        }) = self;
+        let (bucket, coverage) = (self.bucket, self.coverage);
         write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
     }
 }

@@ -63,9 +63,15 @@ fn the_order_of_the_papers_example() {
 fn both_policies_give_a_reason_and_an_expectation() {
     let (bucket, coverage) = (6, 333);
     let overhead = Overhead::exact(12.5, OverheadSource::Counters);
-    let by_coverage = AccessReason::Bucket { bucket, coverage };
-    let by_both = AccessReason::Overhead {
-        overhead,
+    let by_coverage = AccessReason {
+        rule: "bucket",
+        overhead: None,
+        bucket,
+        coverage,
+    };
+    let by_both = AccessReason {
+        rule: "measured-overhead",
+        overhead: Some(overhead),
         bucket,
         coverage,
     };
@@ -102,7 +108,9 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
     let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
     policy.observe(&observation(&[(1, regions)]));
     let waits = WaitingRegion {
-        reason: Reason::new(AccessReason::Bucket {
+        reason: Reason::new(AccessReason {
+            rule: "bucket",
+            overhead: None,
             bucket: 6,
             coverage: 333,
         }),
@@ -241,10 +249,9 @@ proptest! {
         let promotions = drain(&mut policy);
         let buckets: Vec<_> = promotions
             .iter()
-            .filter_map(|p| match p.reason.data()? {
-                AccessReason::Bucket { bucket, .. } => Some(*bucket),
-                AccessReason::Overhead { .. } => None,
-            })
+            .filter_map(|p| p.reason.data::<AccessReason>())
+            .filter(|reason| reason.rule == "bucket")
+            .map(|reason| reason.bucket)
             .collect();
         prop_assert!(buckets.is_sorted_by(|a, b| a >= b), "{:?}", buckets);
         let accessed = coverage.iter().flatten().filter(|c| **c > 0).count();
