@@ -17,10 +17,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
+#[expect(
+    missing_docs,
+    reason = "processes, regions, reasons and errors need no words"
+)]
 pub enum Event {
     /// A process was sampled.
     Sampled {
-        /// The process.
         process: ProcessId,
         /// Source of the access figures.
         source: CoverageSource,
@@ -32,15 +35,10 @@ pub enum Event {
         accessed_pages: u64,
     },
     /// Sampling windows are further apart than the settings ask for.
-    Stretched {
-        /// The reason.
-        because: StretchReason,
-    },
+    Stretched { because: StretchReason },
     /// A region became huge.
     Promoted {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
         /// Size of the new pages.
         order: PageOrder,
@@ -55,11 +53,8 @@ pub enum Event {
     },
     /// The kernel refused a promotion. It is tried again, usually after a cool-down.
     Refused {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
-        /// The kernel's error number.
         errno: Errno,
         /// Whether it is tried again without a cool-down, because memory was short only briefly.
         #[serde(skip)]
@@ -67,44 +62,32 @@ pub enum Event {
     },
     /// A candidate was passed over because its process has freed some of it.
     Freed {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
     },
     /// A candidate was passed over because other processes also map too many of its pages.
     Shared {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
         /// Base pages that other processes map.
         pages: u16,
     },
     /// A huge page was searched for zero pages.
     Searched {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
         /// Zero-filled base pages found.
         zero_pages: u16,
     },
     /// The kernel refused to split a huge page.
     NotSplit {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
     },
     /// The kernel refused a call other than a promotion.
-    CallRefused {
-        /// The kernel's error number.
-        errno: Errno,
-    },
+    CallRefused { errno: Errno },
     /// The memory of a process was measured.
     Measured {
-        /// The process.
         process: ProcessId,
         /// Resident memory, in bytes.
         rss_bytes: u64,
@@ -113,11 +96,8 @@ pub enum Event {
     },
     /// A huge page was split and its zero pages given back.
     Recovered {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
-        /// The reason.
         reason: Reason,
         /// Memory given back, in bytes.
         bytes: u64,
@@ -130,7 +110,6 @@ pub enum Event {
     },
     /// From now on, memory that a process touches for the first time gets pages of other sizes.
     FaultSizes {
-        /// The process.
         process: ProcessId,
         /// The sizes; empty means base pages.
         orders: PageOrders,
@@ -139,20 +118,15 @@ pub enum Event {
         reason: Option<Reason>,
     },
     /// Promotion was held back, or goes on again (`None`).
-    Held {
-        /// The reason.
-        hold: Option<PromotionBlock>,
-    },
+    Held { hold: Option<PromotionBlock> },
     /// A call into a process has waited for one second. The process is left alone until it answers.
     NotAnswering {
-        /// The process.
         process: ProcessId,
         /// The call that was tried.
         call: &'static str,
     },
     /// A process that did not answer answers again, or has ended.
     Answering {
-        /// The process.
         process: ProcessId,
         /// How long the call had waited at the last check.
         #[serde(rename = "waited_s", serialize_with = "serialize_as_seconds")]
@@ -168,10 +142,7 @@ pub enum Event {
         refused: Option<String>,
     },
     /// An error that belongs to no region.
-    Trouble {
-        /// The error.
-        message: String,
-    },
+    Trouble { message: String },
 }
 
 /// What a promotion changed.

@@ -72,7 +72,7 @@ mod testing;
 pub mod walk_rate;
 pub mod watermarks;
 
-pub use access_map::{AccessMap, WaitingMapRegion};
+pub use access_map::AccessMap;
 pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
 pub use budget::{
     CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, SavingsBudget, SavingsDecision,
@@ -83,7 +83,6 @@ pub use coverage_average::CoverageAverage;
 pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
 pub use expected_gain::expected_gain_percent;
-pub use huge_limits::HugeLimits;
 pub use machine_shape::MachineShape;
 pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, OutsideRegions, ProcessId,
@@ -93,15 +92,12 @@ pub use overhead::{Overhead, OverheadSource};
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };
-pub use policies::{PolicySettings, UnknownPolicy};
-pub use policy::{Policy, SampleKinds, WaitingRegion};
+pub use policy::{Policy, SampleKinds};
 pub use process_identity::{Pod, ProcessIdentity, QosClass};
 pub use process_rules::ProcessRules;
 pub use process_selection::ProcessSelection;
 pub use profile::Profile;
 pub use reason::Reason;
-pub use recovered_regions::RecoveredRegions;
-pub use refusal_cooldown::RefusalCooldown;
 pub use region_promotion_limits::RegionPromotionLimits;
 pub use requests::{FaultSizes, Promotion, PromotionCost};
 pub use reserve::{
@@ -112,8 +108,6 @@ pub use rules::{
 };
 pub use sampling_pace::{SamplingPace, SamplingSlowdownBudget, StretchReason};
 pub use setting_error::SettingError;
-pub use shared_regions::{MAX_SHARED_PAGES, SharedRegions};
+pub use shared_regions::MAX_SHARED_PAGES;
 pub use slot_ranking::{CpuUse, SlotCandidate};
-pub use watermarks::{
-    MemoryGuard, MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks,
-};
+pub use watermarks::{MemoryGuard, MemoryScope, PromotionBlock, WatermarkTable, Watermarks};

@@ -23,11 +23,10 @@ const MAX_ALTERNATIVES: usize = 64;
 
 /// A pattern that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PatternError {
-    /// It is empty or too long.
     #[error("a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {0}")]
     Length(usize),
-    /// Its braces combine to too many patterns.
     #[error("alternatives in braces combine to more than {MAX_ALTERNATIVES} patterns")]
     TooManyAlternatives,
     /// A brace without its partner, or braces inside braces.
@@ -36,7 +35,6 @@ pub enum PatternError {
     /// A malformed wildcard or range.
     #[error("{message}, at byte {at} of `{pattern}`")]
     Wildcard {
-        /// What is wrong.
         message: &'static str,
         /// Where, in bytes from the start of `pattern`.
         at: usize,

@@ -111,20 +111,19 @@ pub enum MemoryScope {
 /// Why promotion waits.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
 #[serde(tag = "hold", rename_all = "kebab-case")]
+#[expect(
+    missing_docs,
+    reason = "the messages and the units in the names say it"
+)]
 pub enum PromotionBlock {
-    /// The state of memory is not known, or not known yet.
     #[error("the state of memory is not known")]
     Unknown,
-    /// Memory is over the high watermark.
     #[error(
         "{scope} uses {used_percent:.1} % of its memory, over the high watermark of {high_percent} %"
     )]
     AboveHigh {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The high watermark, in per cent.
         high_percent: f64,
     },
     /// Memory is under the high watermark, but would be full before recovery could finish.
@@ -133,13 +132,10 @@ pub enum PromotionBlock {
         growth_bytes_per_s / 1_000_000
     )]
     FillingUp {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
         /// The share at which recovery starts at this growth, in per cent.
         start_percent: f64,
-        /// Growth of use, in bytes per second.
         growth_bytes_per_s: u64,
     },
     /// The promotion would bring memory over the mark at which recovery starts.
@@ -148,9 +144,7 @@ pub enum PromotionBlock {
         bytes >> 10
     )]
     WouldCross {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
         /// Memory that the promotion takes, in bytes.
         bytes: u64,
@@ -162,19 +156,14 @@ pub enum PromotionBlock {
         "{scope} uses {used_percent:.1} % of its memory; recovery goes on until it uses less than {low_percent} %"
     )]
     Recovering {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The low watermark, in per cent.
         low_percent: f64,
     },
-    /// Tasks wait for memory.
     #[error(
         "tasks of {scope} waited for memory {pressure_percent:.1} % of the last 10 s, more than {limit_percent} %"
     )]
     Pressure {
-        /// The machine or the cgroup.
         scope: MemoryScope,
         /// Share of the last 10 s (PSI "some avg10"), in per cent.
         pressure_percent: f64,

@@ -9,35 +9,20 @@ pub(crate) type Result<T, E = RecordingError> = std::result::Result<T, E>;
 
 /// A file that cannot be written, cannot be read, or can be read only up to some row.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum RecordingError {
-    /// A file that cannot be opened.
     #[error("can't open {}: {error}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: io::Error,
-    },
+    Open { path: PathBuf, error: io::Error },
     /// A file or folder that cannot be created, moved or removed.
     #[error("can't write {}: {error}", path.display())]
-    Create {
-        /// The file or folder.
-        path: PathBuf,
-        /// The error.
-        error: io::Error,
-    },
-    /// An error in a part of a recording that was not ended.
+    Create { path: PathBuf, error: io::Error },
     #[error("{}: {error}", path.display())]
     Part {
-        /// The part.
         path: PathBuf,
-        /// The error.
         error: Box<RecordingError>,
     },
-    /// A recording that was not ended and has no finished part.
     #[error("{} is empty: the recording was killed within its first minute", .0.display())]
     NoParts(PathBuf),
-    /// A file that cannot be written any further.
     #[error("can't write the Parquet file: {0}")]
     Write(ParquetError),
     /// Not a Parquet file, or a truncated one: its directory is at its end.
@@ -50,29 +35,22 @@ pub enum RecordingError {
     OtherTable {
         /// What the file says that it holds.
         found: String,
-        /// The expected table.
         wanted: &'static str,
     },
-    /// A file from a newer version.
     #[error(
         "this file has version {found} of the table {table:?}, and this program knows version {known}: use a newer hawkeye"
     )]
     Newer {
-        /// The table.
         table: &'static str,
         /// Its version in the file.
         found: u32,
         /// The newest version that this program knows.
         known: u32,
     },
-    /// A column is missing or has another type.
     #[error("the column {column:?} of the table {table:?} {problem}")]
     Column {
-        /// The table.
         table: &'static str,
-        /// The column.
         column: &'static str,
-        /// The problem.
         problem: &'static str,
     },
     /// Data that cannot be decoded.
@@ -80,7 +58,6 @@ pub enum RecordingError {
     Read {
         /// The first such row of the file, from 0.
         row: u64,
-        /// The reason.
         message: String,
     },
     /// An invalid value. The rows after it can be read.
@@ -88,11 +65,8 @@ pub enum RecordingError {
     Value {
         /// The row of the file, from 0.
         row: u64,
-        /// The column.
         column: &'static str,
-        /// The allowed values.
         allowed: &'static str,
-        /// The value found.
         found: String,
     },
 }

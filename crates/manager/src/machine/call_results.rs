@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Why a call into a process failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum MachineError {
     /// The process has ended or replaced its address space. It will give no further results.
     #[error("process {0} has ended, or runs another program now")]
@@ -13,17 +14,12 @@ pub enum MachineError {
     /// A call into the process is still under way. No other call is made before that one ends.
     #[error("process {0} does not answer: an earlier call into it has not returned yet")]
     NotAnswering(ProcessId),
-    /// The kernel refused the call.
     #[error("{call} in process {process} failed: {errno}")]
     Refused {
-        /// Name of the call for users.
         call: &'static str,
-        /// The process.
         process: ProcessId,
-        /// The kernel's error number.
         errno: Errno,
     },
-    /// The machine has no pages of this size.
     #[error("this machine has no pages of {0}")]
     PageSize(PageOrder),
     /// An operation around the call failed (for example the read of a file in `/proc`).
