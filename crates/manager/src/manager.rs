@@ -132,10 +132,8 @@ impl<M: Machine> Manager<M> {
         if !hands_off && !self.sampling.in_window() {
             let recover_at = self.recover_batch();
             promote_at = self.promote_batch();
-            wake_at = [recover_at, Some(self.sampling.due_at())]
-                .into_iter()
-                .flatten()
-                .fold(wake_at, Duration::min);
+            wake_at = wake_at.min(self.sampling.due_at());
+            wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
         let now = self.machine.now();
         if self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds() {

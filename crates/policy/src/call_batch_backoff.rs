@@ -103,7 +103,7 @@ impl CallBatchBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::at;
+    use crate::test_support::at;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 

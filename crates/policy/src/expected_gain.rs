@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use crate::overhead::{Overhead, OverheadSource};
     use crate::page::PageOrder;
-    use crate::testing::{process, sample as region};
+    use crate::test_support::{process, sample as region};
 
     fn sample(walks: &[u32]) -> ProcessSample {
         let region = |(index, walks_per_s): (u64, &u32)| RegionSample {

@@ -60,17 +60,14 @@ impl HugeLimits {
 
     /// Whether the rule of the process stays within its limit after one more huge page.
     pub fn allows_another_huge_page(&self, process: ProcessId) -> bool {
-        let Some(holding) = self.processes.get(&process) else {
-            return true;
-        };
-        match (holding.rule, holding.limit_bytes) {
-            (Some(rule), Some(limit)) => {
-                self.huge_bytes_under_rule(rule)
-                    .saturating_add(HUGE_PAGE_BYTES)
-                    <= limit
-            }
-            _ => true,
-        }
+        let holding = self.processes.get(&process);
+        let limit = holding.and_then(|it| it.rule.zip(it.limit_bytes));
+        limit.is_none_or(|(rule, limit)| {
+            let more = self
+                .huge_bytes_under_rule(rule)
+                .saturating_add(HUGE_PAGE_BYTES);
+            more <= limit
+        })
     }
 
     /// Huge memory of all processes under this rule, in bytes.
@@ -89,7 +86,7 @@ impl HugeLimits {
 mod tests {
     use super::*;
     use crate::process_rules::ProcessRules;
-    use crate::testing::{huge, process, promoted, region, split};
+    use crate::test_support::{huge, process, promoted, region, split};
     use proptest::prelude::*;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {

@@ -68,7 +68,7 @@ pub mod shared_regions;
 pub mod size_choice;
 pub mod slot_ranking;
 #[cfg(test)]
-mod testing;
+mod test_support;
 pub mod walk_rate;
 pub mod watermarks;
 

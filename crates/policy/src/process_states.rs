@@ -60,7 +60,7 @@ impl<T> Default for ProcessStates<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{observation, process};
+    use crate::test_support::{observation, process};
 
     #[test]
     fn missing_members_are_dropped_and_unread_ones_kept() {

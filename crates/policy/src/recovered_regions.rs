@@ -43,11 +43,9 @@ impl RecoveredRegions {
         self.regions
             .retain(|process, _| there.contains(process) || unread.contains(process));
         for sampled in sampled {
-            let Some(regions) = self.regions.get_mut(&sampled.process) else {
-                continue;
-            };
-            for sample in &sampled.regions {
-                if sample.is_huge() || may_promote_again(self.threshold, sample) {
+            if let Some(regions) = self.regions.get_mut(&sampled.process) {
+                let again = |s: &&RegionSample| s.is_huge() || may_promote_again(self.threshold, s);
+                for sample in sampled.regions.iter().filter(again) {
                     regions.remove(&sample.region);
                 }
             }
@@ -74,7 +72,7 @@ fn may_promote_again(threshold: BloatThreshold, sample: &RegionSample) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{huge, observation, process, region, sample, split};
+    use crate::test_support::{huge, observation, process, region, sample, split};
 
     #[test]
     fn a_recovered_region_is_promoted_again_once_populated_and_used() {

@@ -111,7 +111,7 @@ impl Default for RefusalCooldown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{at, process, region};
+    use crate::test_support::{at, process, region};
 
     #[test]
     fn each_refusal_lasts_twice_as_long_up_to_sixteen_times() {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::page::PageOrder;
     use crate::reason::Reason;
-    use crate::testing::{process, region};
+    use crate::test_support::{process, region};
 
     fn added(order: PageOrder, present: u16) -> u16 {
         max_added_pages(&Promotion {

@@ -35,10 +35,16 @@ impl SharedRegions {
                 process,
                 region,
                 pages,
-            } => self.exclude_shared_region(process, region, pages, now),
+            } => {
+                self.cooldown.refuse(process, region, now);
+                self.found.insert((process, region), pages);
+            }
             Event::Promoted {
                 process, region, ..
-            } => self.forget_region(process, region),
+            } => {
+                self.cooldown.forget_refusals(process, region);
+                self.found.remove(&(process, region));
+            }
             _ => {}
         }
     }
@@ -65,18 +71,6 @@ impl SharedRegions {
         pages.unwrap_or(0).min(MAX_SHARED_PAGES)
     }
 
-    /// The region was found to have this many shared pages, more than [`MAX_SHARED_PAGES`].
-    fn exclude_shared_region(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        pages: u16,
-        now: Duration,
-    ) {
-        self.cooldown.refuse(process, region, now);
-        self.found.insert((process, region), pages);
-    }
-
     /// Whether the region may be tried.
     pub fn may_promote(&self, process: ProcessId, region: RegionAddr, now: Duration) -> bool {
         self.cooldown.allows(process, region, now)
@@ -91,11 +85,6 @@ impl SharedRegions {
     ) -> Option<(u16, Duration)> {
         let until = self.cooldown.cooling_until(process, region, now)?;
         Some((*self.found.get(&(process, region))?, until))
-    }
-
-    fn forget_region(&mut self, process: ProcessId, region: RegionAddr) {
-        self.cooldown.forget_refusals(process, region);
-        self.found.remove(&(process, region));
     }
 
     /// Forgets the processes for which `there` is false.
@@ -127,7 +116,7 @@ impl Default for SharedRegions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{at, huge, observation, process, region, sample};
+    use crate::test_support::{at, huge, observation, process, promoted, region, sample};
 
     fn shared(index: u64, maybe_shared: u16) -> RegionSample {
         RegionSample {
@@ -165,17 +154,22 @@ mod tests {
         let mut regions = SharedRegions::default();
         let (p, r) = (process(1), region(1));
         let mut now = at(100);
+        let shared = |pages| Event::Shared {
+            process: p,
+            region: r,
+            pages,
+        };
         for seconds in [10, 20, 40, 80, 160, 160] {
             assert!(regions.may_promote(p, r, now));
-            regions.exclude_shared_region(p, r, 400, now);
+            regions.apply_event(now, &shared(400));
             let before = now;
             now += at(seconds);
             assert_eq!(regions.excluded_until(p, r, before), Some((400, now)));
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
         }
         assert_eq!(regions.excluded_until(p, r, now), None);
-        regions.forget_region(p, r);
-        regions.exclude_shared_region(p, r, 6, now);
+        regions.apply_event(now, &promoted(p, r));
+        regions.apply_event(now, &shared(6));
         assert!(
             regions.may_promote(p, r, now + at(10)),
             "the pauses start over"
@@ -184,7 +178,7 @@ mod tests {
         assert_eq!(regions.found.len(), 1);
         regions.forget_expired(now + at(11));
         assert!(regions.found.is_empty());
-        regions.exclude_shared_region(p, r, 6, now);
+        regions.apply_event(now, &shared(6));
         regions.retain_processes(|process| process != p);
         assert!(regions.found.is_empty() && regions.may_promote(p, r, now));
     }

@@ -98,7 +98,7 @@ pub(crate) fn most_valuable_order(
 mod tests {
     use super::*;
     use crate::page::PageOrders;
-    use crate::testing::{in_runs, sample};
+    use crate::test_support::{in_runs, sample};
     use proptest::prelude::*;
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;

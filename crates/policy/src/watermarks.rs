@@ -76,12 +76,9 @@ impl WatermarkTable {
         let MemoryScope::Group(path) = scope else {
             return self.machine;
         };
-        let ancestors = std::path::Path::new(path).ancestors();
-        ancestors
-            .filter_map(|group| self.by_group.get(group.to_str()?))
-            .next()
-            .copied()
-            .unwrap_or(self.groups)
+        let mut ancestors = std::path::Path::new(path).ancestors();
+        let named = ancestors.find_map(|group| self.by_group.get(group.to_str()?));
+        named.copied().unwrap_or(self.groups)
     }
 }
 

@@ -42,11 +42,10 @@ impl RecordingRows {
         }
         let reader = RecordingReader::open(path)?;
         let about = reader.origin().clone();
-        let (path, later) = (path.to_owned(), Duration::ZERO);
         let open = OpenPart {
-            path,
+            path: path.to_owned(),
             reader,
-            later,
+            later: Duration::ZERO,
         };
         Ok(Self {
             unfinished: false,

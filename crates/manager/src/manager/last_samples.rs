@@ -6,12 +6,12 @@ use hawkeye_policy::{
     RegionSample,
 };
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// The last sample of each process, its size, and its known empty memory. The size is bounded.
 pub struct LastSamples {
-    footprints: HashMap<ProcessId, ProcessFootprint>,
+    footprints: BTreeMap<ProcessId, ProcessFootprint>,
     samples: HashMap<ProcessId, LastSample>,
     /// Base pages of huge pages that were empty at the last search.
     empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
@@ -56,7 +56,7 @@ impl LastSamples {
 
     fn with_capacity(most_regions: usize) -> Self {
         Self {
-            footprints: HashMap::new(),
+            footprints: BTreeMap::new(),
             samples: HashMap::new(),
             empty: HashMap::new(),
             most_regions,
@@ -138,9 +138,7 @@ impl LastSamples {
     /// Resident and huge memory of each process, at the last look, in order of process.
     pub fn footprints(&self) -> Vec<(ProcessId, ProcessFootprint)> {
         let seen = self.footprints.iter();
-        let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
-        seen.sort_by_key(|(process, _)| *process);
-        seen
+        seen.map(|(process, seen)| (*process, *seen)).collect()
     }
 
     /// The last sample of a process.

@@ -138,14 +138,10 @@ impl<M: Machine> Manager<M> {
             match self.promotion.budget.take_promotion(now) {
                 Ok(()) => {}
                 Err(PromotionBudgetExhausted::Total) => break None,
-                Err(PromotionBudgetExhausted::Rate { ready_at }) => {
+                Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
                     let budget = ExhaustedBudget::PromotionRate;
-                    let until = ready_at;
-                    break Some(
-                        self.promotion
-                            .waits
-                            .begin(now, BudgetWait { budget, until }),
-                    );
+                    let wait = BudgetWait { budget, until };
+                    break Some(self.promotion.waits.begin(now, wait));
                 }
             }
             let supply = self.next_huge_page_supply(now);
@@ -257,10 +253,8 @@ impl<M: Machine> Manager<M> {
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.
-            let key = (process, region);
-            self.unanswered
-                .promotions
-                .insert(key, (next.promotion, supply));
+            let under_way = &mut self.unanswered.promotions;
+            under_way.insert((process, region), (next.promotion, supply));
         } else if shortage && shortages < TRIES {
             self.promotion.budget.give_back_promotion();
             let event = Event::Refused {

@@ -102,11 +102,8 @@ impl<M: Machine> Manager<M> {
             zero_pages: scan.zero_pages,
         };
         self.dispatch_event(now, event);
-        match self
-            .recovery
-            .planner
-            .split_reason(scan.zero_pages, shortage)
-        {
+        let planner = &self.recovery.planner;
+        match planner.split_reason(scan.zero_pages, shortage) {
             Some(reason) => self.split_huge_page(target, reason, scan.took, now),
             None => self.recovery.backoff.after_call(scan.took),
         }
@@ -163,10 +160,8 @@ impl<M: Machine> Manager<M> {
             return;
         }
         if self.recovery.listing.is_none() {
-            let listed = self
-                .memory
-                .guard
-                .begin_huge_page_listing(now, &self.processes);
+            let guard = &mut self.memory.guard;
+            let listed = guard.begin_huge_page_listing(now, &self.processes);
             if listed.is_empty() {
                 return;
             }
@@ -176,11 +171,8 @@ impl<M: Machine> Manager<M> {
     }
 
     fn continue_listing(&mut self, now: Duration) {
-        let Some(mut listing) = self
-            .recovery
-            .listing
-            .take_if(|listing| listing.again_at <= now)
-        else {
+        let due = |listing: &mut SliceQueue| listing.again_at <= now;
+        let Some(mut listing) = self.recovery.listing.take_if(due) else {
             return;
         };
         let until = self.slice_end();

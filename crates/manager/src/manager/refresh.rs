@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Share of the CPU budget that early samples leave to other work.
-const KEPT_FROM_EARLY_LOOKS: f64 = 0.5;
+const KEPT_FROM_EARLY_SAMPLES: f64 = 0.5;
 /// The shortest interval of looks caused by processes that have just joined.
 const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long each kind of work goes on before memory is read again: looking, opening a window,
@@ -96,13 +96,9 @@ impl<M: Machine> Manager<M> {
     /// End of a slice that begins now: at the next read of memory, if that is due earlier.
     pub(super) fn slice_end(&self) -> Duration {
         let now = self.machine.now();
-        let due = self
-            .memory
-            .guard
-            .next_memory_read_at()
-            .unwrap_or(Duration::MAX);
-        let due = due.min(self.refresh.next).max(now + SHORTEST_SLICE);
-        due.min(now + SLICE)
+        let read_at = self.memory.guard.next_memory_read_at();
+        let due = read_at.map_or(self.refresh.next, |at| at.min(self.refresh.next));
+        due.max(now + SHORTEST_SLICE).min(now + SLICE)
     }
 
     fn begin_refresh(&mut self, now: Duration) {
@@ -178,7 +174,7 @@ impl<M: Machine> Manager<M> {
             // Coverage in growth shows what is being filled; probed page walks do not.
             let coverage = self.policy.sample_kinds().includes_coverage();
             let again = if self.settings.early_samples && !coverage {
-                let rested = !self.cpu.cpu_reserve_reached(now, KEPT_FROM_EARLY_LOOKS);
+                let rested = self.cpu.cpu_above_reserve_at(now, KEPT_FROM_EARLY_SAMPLES) <= now;
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
                 let next = self.sampling.early.next_size_check(now, cost);

@@ -168,9 +168,8 @@ impl SamplingSchedule {
     ) -> Option<Duration> {
         self.all_memory.record(now, rss_bytes);
         let (phase, grown) = (self.all_memory.phase, self.all_memory.has_grown());
-        let rested = self
-            .last_window
-            .is_none_or(|last| now >= last + settings.window * REST);
+        let rest = settings.window * REST;
+        let rested = self.last_window.is_none_or(|last| now >= last + rest);
         if let WindowState::Idle { next } = &mut self.state {
             if grown && phase == GrowthPhase::Settled && rested {
                 *next = (*next).min(now.max(self.not_before));
@@ -192,10 +191,8 @@ impl SamplingSchedule {
         };
         let programs = self.early.due_programs(now);
         if !programs.is_empty() && at < *next {
-            let regular = self
-                .early_window
-                .take()
-                .map_or(*next, |(_, regular)| regular);
+            let before = self.early_window.take();
+            let regular = before.map_or(*next, |(_, regular)| regular);
             self.early_window = Some((programs, regular));
             *next = at;
         }
@@ -232,26 +229,16 @@ impl SamplingSchedule {
             *next = soonest;
         }
     }
-
-    /// Drops a window that is open or about to open; the next one opens at `next`. Returns whether
-    /// there was one.
-    fn abandon_window(&mut self, next: Duration) -> bool {
-        let abandoned = !matches!(self.state, WindowState::Idle { .. });
-        if abandoned {
-            self.state = WindowState::Idle { next };
-        }
-        abandoned
-    }
 }
 
 impl<M: Machine> Manager<M> {
     pub(super) fn continue_sampling(&mut self, now: Duration) {
-        if self.memory.guard.is_full_within_seconds() && !self.settings.measure_only {
+        let idle = matches!(self.sampling.state, WindowState::Idle { .. });
+        if !idle && !self.settings.measure_only && self.memory.guard.is_full_within_seconds() {
             // The program may end before the window does.
             let next = now + self.settings.window;
-            if self.sampling.abandon_window(next) {
-                self.machine.abandon_window();
-            }
+            self.sampling.state = WindowState::Idle { next };
+            self.machine.abandon_window();
         }
         let idle = WindowState::Idle { next: now };
         match std::mem::replace(&mut self.sampling.state, idle) {
@@ -525,10 +512,8 @@ impl<M: Machine> Manager<M> {
             self.settings.period
         };
         let regular = self.sampling.early_window.take();
-        let own = self
-            .settings
-            .pace
-            .min_period_within_cpu_budget(cost, self.cpu.percent());
+        let pace = self.settings.pace;
+        let own = pace.min_period_within_cpu_budget(cost, self.cpu.percent());
         let delayed = (own > base).then_some(StretchReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {

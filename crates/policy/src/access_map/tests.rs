@@ -2,11 +2,11 @@
 //! region.
 
 use super::*;
-use crate::testing::{huge, region, sample};
+use crate::test_support::{huge, region, sample};
 use proptest::prelude::*;
 
 fn newest_window_only() -> AccessMap {
-    AccessMap::new(crate::testing::newest_window_only())
+    AccessMap::new(crate::test_support::newest_window_only())
 }
 
 fn waiting_in_all(map: &AccessMap) -> usize {

@@ -41,13 +41,11 @@ impl ZeroScanQueue {
                 (CoverageSource::Population, Some(page)) => page.accessed,
                 _ => sample.accessed > 0,
             };
-            owner.pages.insert(
-                sample.region,
-                QueuedHugePage {
-                    accessed,
-                    resting_since,
-                },
-            );
+            let page = QueuedHugePage {
+                accessed,
+                resting_since,
+            };
+            owner.pages.insert(sample.region, page);
             if resting_since.is_none() {
                 owner.waiting.insert((accessed, sample.region));
             }

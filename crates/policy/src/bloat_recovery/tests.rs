@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{
+use crate::test_support::{
     assert_reason_reads, at, huge, observation, process, promoted, region, sample, split,
 };
 use proptest::prelude::*;

@@ -52,7 +52,7 @@ impl CpuBudget {
 
     /// Whether the budget is used up.
     pub fn is_exhausted(&self, now: Duration) -> bool {
-        self.cpu_reserve_reached(now, 0.0)
+        self.ready_at(now) > now
     }
 
     /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
@@ -68,26 +68,17 @@ impl CpuBudget {
         self.cpu_above_reserve_at(now, 0.0)
     }
 
-    /// Whether at most the share `kept` (0-1) of the budget is left. For work that leaves this
-    /// share to more urgent work.
-    pub fn cpu_reserve_reached(&self, now: Duration, kept: f64) -> bool {
-        self.used_in_minute_before(now.as_secs()) >= self.limit_s() * (1.0 - kept)
-    }
-
-    /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
+    /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second. For
+    /// work that leaves this share to more urgent work.
     pub fn cpu_above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
-        if !self.cpu_reserve_reached(now, kept) {
+        let limit_s = self.percent / 100.0 * SECONDS as f64 * (1.0 - kept);
+        if self.used_in_minute_before(now.as_secs()) < limit_s {
             return now;
         }
-        let limit_s = self.limit_s() * (1.0 - kept);
         (now.as_secs() + 1..)
             .take(SECONDS)
             .find(|second| self.used_in_minute_before(*second) < limit_s)
             .map_or(now, Duration::from_secs)
-    }
-
-    fn limit_s(&self) -> f64 {
-        self.percent / 100.0 * SECONDS as f64
     }
 
     fn used_in_minute_before(&self, second: u64) -> f64 {
@@ -113,7 +104,7 @@ impl Default for CpuBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::at;
+    use crate::test_support::at;
     use proptest::prelude::*;
 
     #[test]
@@ -139,7 +130,7 @@ mod tests {
         budget.update(at(0), Duration::ZERO);
         // Two thirds of 6 s.
         budget.update(at(1), at(4));
-        assert!(budget.cpu_reserve_reached(at(1), 1.0 / 3.0));
+        assert!(budget.cpu_above_reserve_at(at(1), 1.0 / 3.0) > at(1));
         assert!(!budget.is_exhausted(at(1)));
         assert_eq!(budget.ready_at(at(1)), at(1));
         assert_eq!(budget.cpu_above_reserve_at(at(1), 1.0 / 3.0), at(61));

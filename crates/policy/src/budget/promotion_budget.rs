@@ -71,7 +71,7 @@ impl PromotionBudget {
 mod tests {
     use super::*;
     use crate::setting_error::SettingError;
-    use crate::testing::at;
+    use crate::test_support::at;
 
     #[test]
     fn promotions_end_at_the_total() {

@@ -208,7 +208,7 @@ impl SavingsBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{at, process};
+    use crate::test_support::{at, process};
     use proptest::prelude::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn the_length_of_a_call_is_not_what_it_costs() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
-        let mut event = crate::testing::promoted(process(1), crate::testing::region(0));
+        let mut event = crate::test_support::promoted(process(1), crate::test_support::region(0));
         if let Event::Promoted { took, .. } = &mut event {
             *took = Duration::from_secs(10);
         }

@@ -10,13 +10,8 @@ pub struct Rate(f64);
 impl Rate {
     /// A rate of `rate` per second (over 0, finite).
     pub fn per_second(rate: f64) -> Result<Self, SettingError> {
-        check_positive_up_to(
-            f64::MAX,
-            rate,
-            "rate (per second)",
-            "a finite number over 0",
-        )
-        .map(Self)
+        let allowed = "a finite number over 0";
+        check_positive_up_to(f64::MAX, rate, "rate (per second)", allowed).map(Self)
     }
 
     /// The rate, per second.
@@ -109,7 +104,7 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::at;
+    use crate::test_support::at;
     use proptest::prelude::*;
 
     #[test]

@@ -52,7 +52,7 @@ impl Policy for NoPromotion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{due, observation, sample};
+    use crate::test_support::{due, observation, sample};
 
     #[test]
     fn the_policy_none_promotes_nothing() {

@@ -79,12 +79,8 @@ impl FaultSizeInputs<'_> {
         let mapped: u64 = self.outside.mapped_bytes.iter().sum();
         let share = self.outside.resident_bytes as f64 / mapped.max(1) as f64;
         let share = share.clamp(0.0, 1.0);
-        for (fits, bytes) in self.outside.mapped_bytes.iter().enumerate() {
-            let fits = u8::try_from(fits)
-                .ok()
-                .and_then(PageOrder::new)
-                .unwrap_or_default();
-            let size = order.min(fits);
+        for (fits, bytes) in (0..).zip(&self.outside.mapped_bytes) {
+            let size = order.min(PageOrder::new(fits).unwrap_or_default());
             // Each page is equally likely to be present, which gives more blocks than pages that
             // lie together.
             let touched = 1.0 - (1.0 - share).powf(size.pages() as f64);
@@ -150,7 +146,7 @@ impl FaultSizeInputs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{in_runs, sample};
+    use crate::test_support::{in_runs, sample};
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
     const MINUTE: Duration = Duration::from_secs(60);

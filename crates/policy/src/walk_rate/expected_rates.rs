@@ -137,7 +137,7 @@ fn poisson_likelihoods(at: &EqualTouchCounts, rates: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Chance;
+    use crate::test_support::Chance;
     use proptest::prelude::*;
 
     /// Counts over this time in regions with these rates.

@@ -472,13 +472,8 @@ impl OverheadEstimator {
     fn unseen_percent(&self, reads: &ReadsOfRounds, at: &FootprintCosts, costs: &WalkCosts) -> f64 {
         let last = last_read(reads);
         let per_region_s = ratio_or_zero(3.0, last.exposed_s);
-        let unseen = WalkRates {
-            scattered_per_s: ratio_or_zero(
-                per_region_s * self.base_regions,
-                self.own_cpu_cores(last),
-            ),
-            ..WalkRates::default()
-        };
+        let unseen_per_s = per_region_s * self.base_regions;
+        let unseen = WalkRates::scattered(ratio_or_zero(unseen_per_s, self.own_cpu_cores(last)));
         CpuShareEstimate::sum(unseen.cpu_shares(at, costs)).percent
     }
 
@@ -541,10 +536,7 @@ impl OverheadEstimator {
                 ratio_or_zero(touched_per_s * total, self.own_cpu_cores(p))
             })
             .fold(0.0, f64::max);
-        WalkRates {
-            scattered_per_s: fastest * beyond_tlb,
-            ..WalkRates::default()
-        }
+        WalkRates::scattered(fastest * beyond_tlb)
     }
 
     fn region_walks(

@@ -176,7 +176,7 @@ pub(crate) fn xorshift(mut state: u64) -> impl FnMut() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::region;
+    use crate::test_support::region;
     use proptest::prelude::*;
     use std::collections::HashMap;
 

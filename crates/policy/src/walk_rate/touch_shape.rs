@@ -108,7 +108,7 @@ fn is_strided(runs: &[(u16, u16)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Chance, pages};
+    use crate::test_support::{Chance, pages};
     use proptest::prelude::*;
 
     #[test]

@@ -222,10 +222,7 @@ impl WalkCosts {
         /// Less than this share of the time is not noticeable.
         const NOTICEABLE: f64 = 0.03;
         let squares = loops.iter().filter_map(|(footprint_bytes, measured)| {
-            let rates = WalkRates {
-                scattered_per_s: 1e9 / measured.apart_ns,
-                ..WalkRates::default()
-            };
+            let rates = WalkRates::scattered(1e9 / measured.apart_ns);
             let walk_ns = rates.scattered_walk_ns(&self.at_footprint(*footprint_bytes), self);
             let higher_ns = walk_ns.max(measured.walk_ns);
             let noticed = higher_ns >= measured.apart_ns * NOTICEABLE;
@@ -259,6 +256,13 @@ pub(super) struct WalkRates {
 }
 
 impl WalkRates {
+    pub(super) fn scattered(scattered_per_s: f64) -> Self {
+        Self {
+            scattered_per_s,
+            ..Self::default()
+        }
+    }
+
     /// The shares of the process's time that the walks of each kind take. Their errors contain
     /// those of the costs, but not those of the rates.
     ///
@@ -347,11 +351,7 @@ mod tests {
     }
 
     fn scattered(per_s: f64) -> CpuShareEstimate {
-        let rates = WalkRates {
-            scattered_per_s: per_s,
-            ..WalkRates::default()
-        };
-        CpuShareEstimate::sum(shares(rates))
+        CpuShareEstimate::sum(shares(WalkRates::scattered(per_s)))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::observation::RegionSample;
 use crate::overhead::OverheadSource;
-use crate::testing::{
+use crate::test_support::{
     assert_reason_reads, drain, due, huge, newest_window_only, observation, process, region,
     sample, spread_of, with_overheads,
 };

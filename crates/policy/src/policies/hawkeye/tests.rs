@@ -3,7 +3,7 @@ use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, OutsideRegions, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::PageOrders;
-use crate::testing::{at, due, huge, process, region, sample, took, with_overheads};
+use crate::test_support::{at, due, huge, process, region, sample, took, with_overheads};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
 }
 
 fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
-    let all = crate::testing::drain(policy).into_iter();
+    let all = crate::test_support::drain(policy).into_iter();
     all.map(|p| (p.process.pid, p.region)).collect()
 }
 
@@ -315,7 +315,7 @@ fn arm() -> MachineShape {
 }
 
 fn sizes_of(policy: &mut Hawkeye) -> Vec<(RegionAddr, PageOrder)> {
-    let all = crate::testing::drain(policy).into_iter();
+    let all = crate::test_support::drain(policy).into_iter();
     all.map(|p| (p.region, p.order)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Ingens's order, in fixed and random cases.
 
 use super::*;
-use crate::testing::{
+use crate::test_support::{
     assert_reason_reads, due, huge, observation, process, region, sample, spread_of,
 };
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::setting_error::SettingError;
-use crate::testing::{
+use crate::test_support::{
     assert_reason_reads, at, drain, due, huge, observation, process, region, sample, took,
 };
 

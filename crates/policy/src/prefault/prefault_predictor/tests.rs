@@ -1,6 +1,6 @@
 use super::*;
 use crate::page::HUGE_PAGE_BYTES;
-use crate::testing::{process, region};
+use crate::test_support::{process, region};
 use std::collections::BTreeSet;
 use std::ops::Range;
 

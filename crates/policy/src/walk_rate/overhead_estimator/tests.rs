@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{pages, region};
+use crate::test_support::{pages, region};
 use crate::walk_rate::region_probe_plan::xorshift;
 use crate::walk_rate::walk_costs::{DistanceCost, FootprintCosts};
 use proptest::prelude::*;

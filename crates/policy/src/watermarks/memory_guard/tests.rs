@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::observation::{GroupMemory, MemoryUse};
-use crate::testing::{at, process};
+use crate::test_support::{at, process};
 use proptest::prelude::*;
 
 fn usage(percent: u64) -> MemoryUse {

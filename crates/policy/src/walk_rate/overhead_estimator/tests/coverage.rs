@@ -5,7 +5,7 @@
 //! only as well as a measurement at start does.
 
 use super::*;
-use crate::testing::Chance;
+use crate::test_support::Chance;
 use crate::walk_rate::RegionProbePlan;
 
 const RUNS: u64 = 10;
