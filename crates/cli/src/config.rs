@@ -353,7 +353,7 @@ fn ingens(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
 }
 
 fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
-    let usual = settings.linux();
+    let usual = settings.linux_policy_settings();
     let max_ptes_none = s.or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
         s.report_invalid("max_ptes_none", "at most 511");

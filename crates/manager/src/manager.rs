@@ -156,7 +156,7 @@ impl<M: Machine> Manager<M> {
         self.memory.apply_event(&event);
         self.limits.apply_event(now, &event);
         self.sampling.apply_event(&event);
-        self.promotion.returns.apply_event(now, &event);
+        self.promotion.savings.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);
         self.last_seen.apply_event(&event);
         self.journal.record(now, event);
@@ -241,12 +241,12 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The limits on promotions of single regions.
-    pub fn limits(&self) -> &RegionPromotionLimits {
+    pub fn promotion_limits(&self) -> &RegionPromotionLimits {
         &self.limits
     }
 
     /// The pace of promotion.
-    pub fn promotion_state(&self) -> &PromotionPacing {
+    pub fn promotion_pacing(&self) -> &PromotionPacing {
         &self.promotion
     }
 

@@ -92,13 +92,13 @@ impl Settings {
     pub fn policy_settings(&self) -> PolicySettings {
         PolicySettings {
             average: self.average,
-            linux: self.linux(),
+            linux: self.linux_policy_settings(),
             ..PolicySettings::default()
         }
     }
 
     /// Settings of khugepaged's order. A rate that the user sets replaces its own pace.
-    pub fn linux(&self) -> LinuxSettings {
+    pub fn linux_policy_settings(&self) -> LinuxSettings {
         let pace = self
             .rate
             .map_or(LinuxSettings::default().pace, PromotionPace::PerSecond);

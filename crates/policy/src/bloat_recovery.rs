@@ -1,6 +1,6 @@
 //! The order in which huge pages are searched for bloat, and what happens to them.
 
-mod scan_queue;
+mod zero_scan_queue;
 
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
@@ -9,10 +9,10 @@ use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::setting_error::SettingError;
 use crate::watermarks::MemoryShortage;
-use scan_queue::ZeroScanQueue;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use zero_scan_queue::ZeroScanQueue;
 
 /// Number of zero base pages at which a huge page is split (paper, section 3.2: "a threshold").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@ use crate::errno::Errno;
 use crate::observation::{CoverageSource, ProcessId};
 use crate::page::{PageOrder, PageOrders, RegionAddr};
 use crate::reason::Reason;
-use crate::sampling_pace::StretchReason;
+use crate::sampling_pace::SamplingDelayReason;
 use crate::watermarks::PromotionBlock;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -35,7 +35,7 @@ pub enum Event {
         accessed_pages: u64,
     },
     /// Sampling windows are further apart than the settings ask for.
-    Stretched { because: StretchReason },
+    Stretched { because: SamplingDelayReason },
     /// A region became huge.
     Promoted {
         process: ProcessId,

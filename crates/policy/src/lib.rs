@@ -14,10 +14,11 @@
 //!
 //! Read in this order:
 //!
-//! 1. [`page`], [`observation`], [`requests`] and [`reason`]: inputs and outputs.
+//! 1. [`page`], [`observation`], [`promotion`] and [`reason`]: inputs and outputs.
 //! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
 //! 3. [`budget`], [`refusal_cooldown`], [`call_batch_backoff`], [`huge_limits`], [`watermarks`],
-//!    [`shared_regions`], [`reserve`]: limits that the manager applies to every policy's proposals.
+//!    [`shared_regions`], [`reserve_planner`]: limits that the manager applies to every policy's
+//!    proposals.
 //! 4. [`bloat_recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
 //!    [`size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`walk_rate`]: overhead estimated from access bits.
@@ -54,12 +55,12 @@ pub mod process_rules;
 pub mod process_selection;
 mod process_states;
 pub mod profile;
+pub mod promotion;
 pub mod reason;
 pub mod recovered_regions;
 pub mod refusal_cooldown;
 pub mod region_promotion_limits;
-pub mod requests;
-pub mod reserve;
+pub mod reserve_planner;
 pub mod rules;
 pub mod sampling_pace;
 pub mod saturating_cast;
@@ -97,16 +98,16 @@ pub use process_identity::{Pod, ProcessIdentity, QosClass};
 pub use process_rules::ProcessRules;
 pub use process_selection::ProcessSelection;
 pub use profile::Profile;
+pub use promotion::{FaultSizes, Promotion, PromotionCost};
 pub use reason::Reason;
 pub use region_promotion_limits::RegionPromotionLimits;
-pub use requests::{FaultSizes, Promotion, PromotionCost};
-pub use reserve::{
+pub use reserve_planner::{
     HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState, ReserveTarget,
 };
 pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };
-pub use sampling_pace::{SamplingPace, SamplingSlowdownBudget, StretchReason};
+pub use sampling_pace::{SamplingDelayReason, SamplingPace, SamplingSlowdownBudget};
 pub use setting_error::SettingError;
 pub use shared_regions::MAX_SHARED_PAGES;
 pub use slot_ranking::{CpuUse, SlotCandidate};

@@ -2,9 +2,9 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
+use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{FaultSizes, Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// The kinds of samples that a policy needs, any number of them. Every sample of a region contains

@@ -37,8 +37,8 @@ impl<T> ProcessStates<T> {
     }
 
     pub(crate) fn get(&self, process: ProcessId) -> Option<&T> {
-        let found = self.all.iter().find(|(id, _)| *id == process);
-        found.map(|(_, member)| member)
+        let mut all = self.all.iter();
+        all.find_map(|(id, member)| (*id == process).then_some(member))
     }
 
     pub(crate) fn get_mut(&mut self, process: ProcessId) -> Option<&mut T> {

@@ -5,9 +5,9 @@ use crate::event::Event;
 use crate::huge_limits::HugeLimits;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
+use crate::promotion::Promotion;
 use crate::recovered_regions::RecoveredRegions;
 use crate::refusal_cooldown::RefusalCooldown;
-use crate::requests::Promotion;
 use crate::shared_regions::SharedRegions;
 use std::time::Duration;
 

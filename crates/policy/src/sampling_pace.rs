@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Why windows are further apart than the settings ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
-pub enum StretchReason {
+pub enum SamplingDelayReason {
     /// First touches after clearing access bits would slow the program down too much.
     #[strum(to_string = "sampling would slow the program down too much")]
     ProgramSlowdown,

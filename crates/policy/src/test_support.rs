@@ -6,9 +6,9 @@ use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, 
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::policy::Policy;
+use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use crate::walk_rate::PageBitmap;
 use crate::walk_rate::region_probe_plan::xorshift;
 use std::time::Duration;

@@ -17,10 +17,10 @@
 //! rows at a time. An error in a file is a [`RecordingError`] that gives its position.
 #![forbid(unsafe_code)]
 
-mod error;
-mod origin;
 mod part_files;
 mod recorder;
+mod recording_error;
+mod recording_origin;
 mod recording_reader;
 mod recording_rows;
 mod recording_writer;
@@ -30,9 +30,9 @@ mod schema;
 mod table_reader;
 mod table_writer;
 
-pub use error::RecordingError;
-pub use origin::RecordingOrigin;
 pub use recorder::Recorder;
+pub use recording_error::RecordingError;
+pub use recording_origin::RecordingOrigin;
 pub use recording_reader::RecordingReader;
 pub use recording_rows::RecordingRows;
 pub use recording_writer::RecordingWriter;

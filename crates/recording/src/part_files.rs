@@ -4,7 +4,7 @@
 //! go into a file of their own, in a folder beside the recording's path (`FILE.part`). A killed
 //! program then loses at most one minute. At the end the files become one file.
 
-use crate::error::RecordingError;
+use crate::recording_error::RecordingError;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

@@ -1,11 +1,11 @@
 //! Writes recordings to files and folders.
 
-use crate::error::RecordingError;
-use crate::origin::RecordingOrigin;
 use crate::part_files::{
     create_private_file, create_private_folder, finished_parts, is_own_folder, part_folder_of,
     set_damaged_aside, with_suffix,
 };
+use crate::recording_error::RecordingError;
+use crate::recording_origin::RecordingOrigin;
 use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
 use crate::row_types::RecordingRow;
@@ -102,7 +102,7 @@ impl Recorder {
     }
 
     /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept.
-    pub fn in_folder(
+    pub fn continue_in_folder(
         folder: &Path,
         most_bytes: u64,
         about: RecordingOrigin,

@@ -1,7 +1,7 @@
 //! Reads recordings from a file, row by row.
 
-use crate::error::{RecordingError, Result};
-use crate::origin::RecordingOrigin;
+use crate::recording_error::{RecordingError, Result};
+use crate::recording_origin::RecordingOrigin;
 use crate::row_types::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow,
 };

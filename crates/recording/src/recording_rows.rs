@@ -1,8 +1,8 @@
 //! Reads recordings in either form: a file, or the parts of a recording that was not ended.
 
-use crate::error::RecordingError;
-use crate::origin::RecordingOrigin;
 use crate::part_files::{finished_parts, part_folder_of};
+use crate::recording_error::RecordingError;
+use crate::recording_origin::RecordingOrigin;
 use crate::recording_reader::RecordingReader;
 use crate::row_types::RecordingRow;
 use std::fs::File;

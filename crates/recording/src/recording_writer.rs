@@ -1,7 +1,7 @@
 //! Writes recordings to a file, row by row.
 
-use crate::error::RecordingError;
-use crate::origin::RecordingOrigin;
+use crate::recording_error::RecordingError;
+use crate::recording_origin::RecordingOrigin;
 use crate::row_types::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
 use crate::table_writer::{CellValue, TableWriter};

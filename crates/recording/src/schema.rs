@@ -1,6 +1,6 @@
 //! The table that files contain.
 
-use crate::error::RecordingError;
+use crate::recording_error::RecordingError;
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{FileMetaData, KeyValue};
 

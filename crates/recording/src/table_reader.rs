@@ -1,6 +1,6 @@
 //! Reads rows of any table from a file, some thousand at a time.
 
-use crate::error::{RecordingError, Result};
+use crate::recording_error::{RecordingError, Result};
 use crate::schema::{ColumnType, TableSchema, metadata_value};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};

@@ -1,6 +1,6 @@
 //! Writes rows of any table to a file.
 
-use crate::error::RecordingError;
+use crate::recording_error::RecordingError;
 use crate::schema::{ColumnSchema, ColumnType, TableSchema};
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};

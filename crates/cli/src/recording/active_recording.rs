@@ -65,7 +65,7 @@ impl ActiveRecording {
         let recorder = match &place {
             RecordingTarget::File(path) => Recorder::begin(path, about),
             RecordingTarget::Folder { folder, most_bytes } => {
-                Recorder::in_folder(folder, *most_bytes, about)
+                Recorder::continue_in_folder(folder, *most_bytes, about)
             }
         };
         let recorder = recorder.context("can't start the recording")?;

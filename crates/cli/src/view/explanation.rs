@@ -83,7 +83,9 @@ impl ManagerView {
         let latest = latest_entries(journal, |entry| is_about(&entry.event, process, region));
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
-            (None, Some((seen, sample))) => state_of(manager.limits(), seen, &sample, now),
+            (None, Some((seen, sample))) => {
+                state_of(manager.promotion_limits(), seen, &sample, now)
+            }
             (None, None) => RegionState::NotSampled,
         };
         if let RegionState::CoolingDown { errno, .. } = &mut state {
@@ -150,16 +152,20 @@ fn promotion_obstacles(
         .map(|s| s.sample.terms);
     let terms = terms.unwrap_or_default();
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
-        if !manager.limits().huge.allows_another_huge_page(process) {
+        if !manager
+            .promotion_limits()
+            .huge
+            .allows_another_huge_page(process)
+        {
             kept_by.push(format!(
                 "its rule allows {} MiB of huge pages, and {} MiB are in use",
                 most >> 20,
-                manager.limits().huge.huge_bytes_under_rule(rule) >> 20
+                manager.promotion_limits().huge.huge_bytes_under_rule(rule) >> 20
             ));
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_state().budget().promotions_spent() >= max {
+        if manager.promotion_pacing().budget().promotions_spent() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
@@ -169,9 +175,9 @@ fn promotion_obstacles(
         .map(|it| BudgetWaitStatus::new(&it, now));
     let holds_it_up = |wait: &BudgetWaitStatus| wait.work == WaitingWork::Promotion || unsampled;
     kept_by.extend(waits.filter(holds_it_up).map(|wait| wait.to_string()));
-    if !manager.promotion_state().backoff().is_over(now) {
+    if !manager.promotion_pacing().backoff().is_over(now) {
         let left = manager
-            .promotion_state()
+            .promotion_pacing()
             .backoff()
             .ready_at()
             .saturating_sub(now);
@@ -229,7 +235,7 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match state_of(manager.limits(), seen, region, now) {
+        let count = match state_of(manager.promotion_limits(), seen, region, now) {
             RegionState::Huge => &mut status.huge,
             RegionState::Candidate => &mut status.candidates,
             RegionState::CoolingDown { .. } => &mut status.cooling_down,

@@ -127,7 +127,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            state_of(manager.limits(), seen, region, now) == RegionState::Candidate
+            state_of(manager.promotion_limits(), seen, region, now) == RegionState::Candidate
         };
         let gain = CachedPromotionGain {
             reckoned_at: now,

@@ -65,7 +65,8 @@ pub fn strip<M: Machine>(
         age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
         source: seen.map(|seen| seen.sample.source),
         columns: seen.map_or_else(Vec::new, |seen| {
-            let state = |region: &RegionSample| state_of(manager.limits(), seen, region, now);
+            let state =
+                |region: &RegionSample| state_of(manager.promotion_limits(), seen, region, now);
             columns(&seen.sample.regions, usize::from(most), state)
         }),
     })

@@ -1,6 +1,6 @@
 //! Work that a budget holds back, and when it continues.
 
-use hawkeye_policy::{SavingsBudget, StretchReason};
+use hawkeye_policy::{SamplingDelayReason, SavingsBudget};
 use std::fmt;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub enum ExhaustedBudget {
     /// Promotions per second.
     PromotionRate,
     /// What sampling may cost.
-    Sampling(StretchReason),
+    Sampling(SamplingDelayReason),
 }
 
 impl fmt::Display for ExhaustedBudget {

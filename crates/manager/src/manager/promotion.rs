@@ -21,7 +21,7 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// The pace of promotion.
 pub struct PromotionPacing {
     budget: PromotionBudget,
-    pub(super) returns: SavingsBudget,
+    pub(super) savings: SavingsBudget,
     waits: BudgetWaits,
     backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
@@ -39,7 +39,7 @@ impl PromotionPacing {
     pub(super) fn new(budget: PromotionBudget, share: SavingsShare) -> Self {
         Self {
             budget,
-            returns: SavingsBudget::new(share),
+            savings: SavingsBudget::new(share),
             waits: BudgetWaits::default(),
             backoff: CallBatchBackoff::default(),
             postponed: None,
@@ -53,7 +53,7 @@ impl PromotionPacing {
 
     /// CPU time of the promotions that savings paid for.
     pub fn paid_by_savings(&self) -> Duration {
-        self.returns.cpu_time_spent()
+        self.savings.cpu_time_spent()
     }
 
     /// How promotions wait for budgets.
@@ -63,7 +63,7 @@ impl PromotionPacing {
 
     pub(super) fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
-            self.returns
+            self.savings
                 .limit_to_cpu_use(observation.at, sample.process, sample.cpu_cores);
         }
     }
@@ -96,8 +96,8 @@ impl<M: Machine> Manager<M> {
         now: Duration,
         saved_us_per_s: Option<f64>,
     ) -> Result<PaidBy, BudgetWait> {
-        let returns = &mut self.promotion.returns;
-        match saved_us_per_s.map(|saved| returns.decide(now, saved)) {
+        let savings = &mut self.promotion.savings;
+        match saved_us_per_s.map(|saved| savings.decide(now, saved)) {
             Some(SavingsDecision::Pays) => return Ok(PaidBy::Savings),
             Some(SavingsDecision::Wait { until }) => {
                 let budget = ExhaustedBudget::PromotionCores;
@@ -240,12 +240,12 @@ impl<M: Machine> Manager<M> {
         };
         let served = self.machine.reserve().served > served_before;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
-        let returns = &mut self.promotion.returns;
+        let savings = &mut self.promotion.savings;
         if done {
-            returns.record_cost(cost);
+            savings.record_cost(cost);
         }
         if paid_by == PaidBy::Savings {
-            returns.charge(now, cost);
+            savings.charge(now, cost);
         }
         let supply = self.record_promotion_supply(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());

@@ -130,7 +130,7 @@ impl<M: Machine> Manager<M> {
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
         self.limits.retain_processes(now, is_there);
-        self.promotion.returns.retain_processes(now, is_there);
+        self.promotion.savings.retain_processes(now, is_there);
         self.sampling.early.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.last_seen.retain_processes(is_there);

@@ -7,7 +7,9 @@ use super::slice_queue::SliceQueue;
 use super::slowdown_budgets::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
-use hawkeye_policy::{Event, Observation, ProcessId, ProcessSample, SampleKinds, StretchReason};
+use hawkeye_policy::{
+    Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason,
+};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -26,9 +28,9 @@ pub(super) struct SamplingSchedule {
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
     saved: MeanSaving,
-    stretched: Option<StretchReason>,
+    stretched: Option<SamplingDelayReason>,
     /// Why the next window is later than the settings ask for, if it is.
-    delayed: Option<StretchReason>,
+    delayed: Option<SamplingDelayReason>,
     /// Windows opened so far.
     windows: usize,
 }
@@ -255,7 +257,7 @@ impl<M: Machine> Manager<M> {
     fn begin_window_opening(&mut self, now: Duration) {
         if self.cpu.is_exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
-            return self.postpone_window(now, until, StretchReason::ManagerCpu);
+            return self.postpone_window(now, until, SamplingDelayReason::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
         if !self.policy.sample_kinds().reads_access_bits() || each.is_zero() {
@@ -277,7 +279,7 @@ impl<M: Machine> Manager<M> {
         processes
     }
 
-    fn postpone_window(&mut self, now: Duration, until: Duration, because: StretchReason) {
+    fn postpone_window(&mut self, now: Duration, until: Duration, because: SamplingDelayReason) {
         self.record_stretched(now, because);
         self.sampling.delayed = Some(because);
         if let WindowState::Idle { next } = &mut self.sampling.state {
@@ -285,7 +287,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn record_stretched(&mut self, now: Duration, because: StretchReason) {
+    fn record_stretched(&mut self, now: Duration, because: SamplingDelayReason) {
         if self.sampling.stretched.replace(because) != Some(because) {
             self.dispatch_event(now, Event::Stretched { because });
         }
@@ -298,7 +300,7 @@ impl<M: Machine> Manager<M> {
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
                 let until = until.max(now + self.settings.window);
-                self.postpone_window(now, until, StretchReason::ProgramSlowdown);
+                self.postpone_window(now, until, SamplingDelayReason::ProgramSlowdown);
             }
             _ => self.open_window(now),
         }
@@ -514,7 +516,7 @@ impl<M: Machine> Manager<M> {
         let regular = self.sampling.early_window.take();
         let pace = self.settings.pace;
         let own = pace.min_period_within_cpu_budget(cost, self.cpu.percent());
-        let delayed = (own > base).then_some(StretchReason::ManagerCpu);
+        let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
             self.record_stretched(now, because);

@@ -68,8 +68,8 @@ impl CpuBudget {
         self.cpu_above_reserve_at(now, 0.0)
     }
 
-    /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second. For
-    /// work that leaves this share to more urgent work.
+    /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
+    /// For work that leaves this share to more urgent work.
     pub fn cpu_above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
         let limit_s = self.percent / 100.0 * SECONDS as f64 * (1.0 - kept);
         if self.used_in_minute_before(now.as_secs()) < limit_s {

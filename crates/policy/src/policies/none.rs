@@ -3,8 +3,8 @@
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{Policy, SampleKinds};
-use crate::requests::{Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::promotion::{Promotion, PromotionCost};
+use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// Never promotes anything.

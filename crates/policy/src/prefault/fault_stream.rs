@@ -216,7 +216,7 @@ impl FaultStream {
     }
 
     /// A region that was handed out is done; `filled` if it is present only because of this fill.
-    pub fn on_fill_result(&mut self, region: RegionAddr, filled: bool) {
+    pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
         let at = self.position_of(region);
         let Some(at) = at.filter(|at| self.under_way.remove(at)) else {
             return;

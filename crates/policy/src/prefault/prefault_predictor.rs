@@ -217,7 +217,7 @@ impl PrefaultPredictor {
             }
         }
         if let Some(stream) = self.stream_mut(task) {
-            stream.on_fill_result(task.region, what == PrefaultResult::Done);
+            stream.on_prefault_result(task.region, what == PrefaultResult::Done);
         }
         false
     }

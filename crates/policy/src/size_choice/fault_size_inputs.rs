@@ -6,8 +6,8 @@ use super::{
 use crate::machine_shape::MachineShape;
 use crate::observation::{OutsideRegions, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrders};
+use crate::promotion::FaultSizes;
 use crate::reason::Reason;
-use crate::requests::FaultSizes;
 use crate::saturating_cast::u64_of;
 use serde::Serialize;
 use std::fmt;

@@ -55,21 +55,6 @@ struct MemoryScopeState {
 }
 
 impl MemoryScopeState {
-    fn new(scope: MemoryScope, marks: Watermarks, usage: MemoryUse) -> Self {
-        Self {
-            scope,
-            marks,
-            usage,
-            pressure_percent: None,
-            members: Vec::new(),
-            growth: MemoryGrowth::default(),
-            start_percent: marks.high_percent(),
-            recovering: false,
-            read_at: Duration::ZERO,
-            listed: None,
-        }
-    }
-
     fn record_reading(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
         self.usage = usage;
         self.read_at = now;
@@ -106,20 +91,17 @@ impl MemoryScopeState {
     /// Why nothing in it is promoted, if so.
     fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlock> {
         let scope = self.scope.clone();
-        let Some(shortage) = self.shortage() else {
-            let pressure_percent = self.pressure_percent;
-            let pressure_percent = pressure_percent.filter(|p| *p > pressure_limit_percent)?;
+        if !self.recovering {
+            let pressure_percent = self
+                .pressure_percent
+                .filter(|p| *p > pressure_limit_percent)?;
             return Some(PromotionBlock::Pressure {
                 scope,
                 pressure_percent,
                 limit_percent: pressure_limit_percent,
             });
-        };
-        let MemoryShortage {
-            used_percent,
-            start_percent,
-            growth_bytes_per_s,
-        } = shortage;
+        }
+        let (used_percent, start_percent) = (self.usage.percent(), self.start_percent);
         let high_percent = self.marks.high_percent();
         Some(if used_percent > high_percent {
             PromotionBlock::AboveHigh {
@@ -132,7 +114,7 @@ impl MemoryScopeState {
                 scope,
                 used_percent,
                 start_percent,
-                growth_bytes_per_s,
+                growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
             }
         } else {
             PromotionBlock::Recovering {
@@ -242,15 +224,20 @@ impl MemoryGuard {
         self.groups.clear();
         let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
             let marks = self.table.for_scope(&scope);
-            let mut watched = known
-                .remove(&scope)
-                .unwrap_or_else(|| MemoryScopeState::new(scope, marks, usage));
-            watched.marks = marks;
-            watched.pressure_percent = pressure_percent;
-            if watched.members != members {
-                watched.members = members.to_vec();
-                watched.listed = None;
-            }
+            let before = known.remove(&scope);
+            let listed = before.as_ref().filter(|it| it.members == members);
+            let mut watched = MemoryScopeState {
+                scope,
+                marks,
+                usage,
+                pressure_percent,
+                members: members.to_vec(),
+                growth: before.as_ref().map(|it| it.growth).unwrap_or_default(),
+                start_percent: marks.high_percent(),
+                recovering: before.as_ref().is_some_and(|it| it.recovering),
+                read_at: now,
+                listed: listed.and_then(|it| it.listed),
+            };
             watched.record_reading(now, usage, self.speed);
             for member in members {
                 let place = self.watched.len();

@@ -3,7 +3,7 @@
 use crate::observation::ProcessId;
 use crate::page::{PageOrder, PageOrders, RegionAddr};
 use crate::reason::Reason;
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// Page sizes that a process's memory should get at first touches from now on.
