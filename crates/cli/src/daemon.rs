@@ -99,7 +99,7 @@ impl DaemonServices {
             if let Some(journal) = &mut self.journal {
                 journal.write_new_entries(manager);
             }
-            let seen = manager.journal().written_entries();
+            let seen = manager.journal().written_entries;
             self.journal = write_journal(new.journal.clone(), seen)?;
         }
         self.config = new;

@@ -59,9 +59,9 @@ impl ProgressLine {
             return;
         }
         self.next = now + Duration::from_secs(1);
-        let latest = manager.journal().latest_footprint();
+        let latest = manager.journal().latest_footprint;
         let totals = manager.journal().totals();
-        let wait = manager.promotion_pacing().waits().current(now);
+        let wait = manager.promotion_pacing().waits.current(now);
         let held = match (manager.promotion_held_by(), wait) {
             (Some(hold), _) => format!("; promotion held: {hold}"),
             (None, Some(wait)) => format!("; {}", BudgetWaitStatus::new(&wait, now)),

@@ -140,7 +140,7 @@ pub fn notes(journal: &Journal) -> Vec<String> {
 /// How long promotion waited for its budget, and when it would have continued.
 pub fn budget_waits(manager: &Manager<impl Machine>) -> Option<String> {
     let now = manager.machine().now();
-    let waits = manager.promotion_pacing().waits();
+    let waits = &manager.promotion_pacing().waits;
     let (waited, budget) = waits.total_wait(now)?;
     let waited = text_format::short_duration(waited.as_secs_f64());
     let mut note = format!("promotion waited {waited} in all for a budget: {budget}");

@@ -147,7 +147,7 @@ impl<M: Machine> Manager<M> {
 
     /// Takes in the manager's own CPU time. Promotions that savings paid for don't count.
     fn update_cpu(&mut self, now: Duration) {
-        let paid = self.promotion.paid_by_savings();
+        let paid = self.promotion.savings.cpu_time_spent();
         let own = self.machine.own_costs().cpu.saturating_sub(paid);
         self.cpu.update(now, own);
     }
@@ -253,12 +253,12 @@ impl<M: Machine> Manager<M> {
     /// Work that waits for a budget at the moment: promotion, sampling.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
-        let promotion = self.promotion.waits().current(now);
+        let promotion = self.promotion.waits.current(now);
         promotion.into_iter().chain(self.sampling.budget_wait(now))
     }
 
     /// Whether a reserve of huge pages pays here; `None` until that was measured.
-    pub fn reserve_pays(&self) -> Option<bool> {
+    pub fn is_reserve_worthwhile(&self) -> Option<bool> {
         self.reserve.is_worthwhile()
     }
 

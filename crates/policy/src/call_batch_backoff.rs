@@ -103,7 +103,7 @@ impl CallBatchBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::at;
+    use crate::test_support::at_second;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -112,8 +112,8 @@ mod tests {
             let stop = backoff.after_call(MS(*call)) == BatchDecision::StopBatch;
             assert_eq!(stop, *call > 30, "a call of {call} ms");
         }
-        backoff.end_batch(at(1));
-        backoff.ready_at() - at(1)
+        backoff.end_batch(at_second(1));
+        backoff.ready_at() - at_second(1)
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
         ];
         for (calls, pause) in calls {
             assert_eq!(batch(&mut backoff, calls), MS(pause), "{calls:?}");
-            assert_eq!(backoff.is_over(at(1)), pause == 0);
-            assert!(backoff.is_over(at(1) + MS(pause)));
+            assert_eq!(backoff.is_over(at_second(1)), pause == 0);
+            assert!(backoff.is_over(at_second(1) + MS(pause)));
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
                 let _: BatchDecision = backoff.after_call(MS(*call));
             }
             assert_eq!(backoff.after_shortage(), BatchDecision::StopBatch);
-            backoff.end_batch(at(1));
+            backoff.end_batch(at_second(1));
             backoff.pause_length()
         };
         for _ in 0..CallBatchBackoff::PATIENCE {

@@ -86,11 +86,11 @@ impl HugeLimits {
 mod tests {
     use super::*;
     use crate::process_rules::ProcessRules;
-    use crate::test_support::{huge, process, promoted, region, split};
+    use crate::test_support::{huge_sample, process, promoted_event, recovered_event, region};
     use proptest::prelude::*;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
-        let regions = (0..regions).map(|at| huge(at, true)).collect();
+        let regions = (0..regions).map(|at| huge_sample(at, true)).collect();
         ProcessSample {
             terms: ProcessRules {
                 max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),
@@ -108,7 +108,7 @@ mod tests {
         limits.observe(&sampled(2, 1, 0, Some(5)));
         limits.observe(&sampled(3, 9, 1, None));
         assert!(limits.allows_another_huge_page(process(1)));
-        limits.apply_event(&promoted(process(2), region(0)));
+        limits.apply_event(&promoted_event(process(2), region(0)));
         // 5 huge pages are the limit; the rule of 3 has none, and 4 is not known.
         let allowed = [1, 2, 3, 4].map(|pid| limits.allows_another_huge_page(process(pid)));
         assert_eq!(allowed, [false, false, true, true]);
@@ -120,9 +120,9 @@ mod tests {
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(2, 1, 0, Some(4)));
         assert!(!limits.allows_another_huge_page(process(1)));
-        limits.apply_event(&split(process(1), region(0)));
+        limits.apply_event(&recovered_event(process(1), region(0)));
         assert!(limits.allows_another_huge_page(process(1)));
-        limits.apply_event(&promoted(process(1), region(0)));
+        limits.apply_event(&promoted_event(process(1), region(0)));
         limits.retain_processes(|p| p == process(1));
         assert!(limits.allows_another_huge_page(process(1)));
         assert_eq!(limits.huge_bytes_under_rule(0), 3 * HUGE_PAGE_BYTES);
@@ -153,9 +153,9 @@ mod tests {
             for (pid, step) in steps {
                 let p = process(pid);
                 match step {
-                    0 => limits.apply_event(&split(p, region(0))),
+                    0 => limits.apply_event(&recovered_event(p, region(0))),
                     1 => limits.retain_processes(|other| other != p),
-                    _ if limits.allows_another_huge_page(p) => limits.apply_event(&promoted(p, region(0))),
+                    _ if limits.allows_another_huge_page(p) => limits.apply_event(&promoted_event(p, region(0))),
                     _ => {}
                 }
                 for rule in 0..2 {

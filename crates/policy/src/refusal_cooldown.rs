@@ -111,36 +111,36 @@ impl Default for RefusalCooldown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{at, process, region};
+    use crate::test_support::{at_second, process, region};
 
     #[test]
     fn each_refusal_lasts_twice_as_long_up_to_sixteen_times() {
         let mut cooldown = RefusalCooldown::default();
         let (p, r) = (process(1), region(1));
-        let mut now = at(100);
+        let mut now = at_second(100);
         for seconds in [30, 60, 120, 240, 480, 480, 480] {
             assert!(cooldown.allows(p, r, now));
             cooldown.refuse(p, r, now);
-            now += at(seconds);
+            now += at_second(seconds);
             assert!(!cooldown.allows(p, r, now - Duration::from_nanos(1)));
-            assert_eq!(cooldown.cooling_until(p, r, now - at(1)), Some(now));
+            assert_eq!(cooldown.cooling_until(p, r, now - at_second(1)), Some(now));
             assert_eq!(cooldown.cooling_until(p, r, now), None);
         }
         assert!(cooldown.allows(p, r, now));
-        let other = cooldown.allows(p, region(2), at(0));
+        let other = cooldown.allows(p, region(2), at_second(0));
         assert!(other, "other regions have no cool-down");
     }
 
     #[test]
     fn ended_processes_and_expired_entries_are_dropped() {
         let mut cooldown = RefusalCooldown::default();
-        cooldown.refuse(process(1), region(1), at(0));
-        cooldown.refuse(process(2), region(1), at(0));
+        cooldown.refuse(process(1), region(1), at_second(0));
+        cooldown.refuse(process(2), region(1), at_second(0));
         cooldown.retain_processes(|p| p == process(2));
         assert_eq!(cooldown.refused.len(), 1);
-        cooldown.forget_expired(at(509));
+        cooldown.forget_expired(at_second(509));
         assert_eq!(cooldown.refused.len(), 1);
-        cooldown.forget_expired(at(510));
+        cooldown.forget_expired(at_second(510));
         assert!(cooldown.refused.is_empty());
     }
 }

@@ -116,7 +116,9 @@ impl Default for SharedRegions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{at, huge, observation, process, promoted, region, sample};
+    use crate::test_support::{
+        at_second, huge_sample, observation, process, promoted_event, region, sample,
+    };
 
     fn shared(index: u64, maybe_shared: u16) -> RegionSample {
         RegionSample {
@@ -130,7 +132,7 @@ mod tests {
         let mut regions = SharedRegions::default();
         let whole_huge = RegionSample {
             maybe_shared: 512,
-            ..huge(4, true)
+            ..huge_sample(4, true)
         };
         let seen = vec![shared(1, 0), shared(2, 3), shared(3, 512), whole_huge];
         regions.observe(&observation(&[(1, seen)]));
@@ -153,7 +155,7 @@ mod tests {
     fn shared_regions_are_checked_ever_less_often() {
         let mut regions = SharedRegions::default();
         let (p, r) = (process(1), region(1));
-        let mut now = at(100);
+        let mut now = at_second(100);
         let shared = |pages| Event::Shared {
             process: p,
             region: r,
@@ -163,20 +165,20 @@ mod tests {
             assert!(regions.may_promote(p, r, now));
             regions.apply_event(now, &shared(400));
             let before = now;
-            now += at(seconds);
+            now += at_second(seconds);
             assert_eq!(regions.excluded_until(p, r, before), Some((400, now)));
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
         }
         assert_eq!(regions.excluded_until(p, r, now), None);
-        regions.apply_event(now, &promoted(p, r));
+        regions.apply_event(now, &promoted_event(p, r));
         regions.apply_event(now, &shared(6));
         assert!(
-            regions.may_promote(p, r, now + at(10)),
+            regions.may_promote(p, r, now + at_second(10)),
             "the pauses start over"
         );
-        regions.forget_expired(now + at(1));
+        regions.forget_expired(now + at_second(1));
         assert_eq!(regions.found.len(), 1);
-        regions.forget_expired(now + at(11));
+        regions.forget_expired(now + at_second(11));
         assert!(regions.found.is_empty());
         regions.apply_event(now, &shared(6));
         regions.retain_processes(|process| process != p);

@@ -98,7 +98,7 @@ pub(crate) fn most_valuable_order(
 mod tests {
     use super::*;
     use crate::page::PageOrders;
-    use crate::test_support::{in_runs, sample};
+    use crate::test_support::{sample, sample_in_runs};
     use proptest::prelude::*;
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
@@ -116,7 +116,7 @@ mod tests {
 
     /// 64 pages of a region in use, in `runs` runs.
     fn in_use(runs: u16) -> RegionSample {
-        in_runs(64, runs)
+        sample_in_runs(64, runs)
     }
 
     #[test]

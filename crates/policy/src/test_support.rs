@@ -29,7 +29,7 @@ pub fn sample(index: u64, accessed: u16) -> RegionSample {
 }
 
 /// `pages` base pages of a region, all accessed, in `runs` runs; nothing else is present.
-pub fn in_runs(pages: u16, runs: u16) -> RegionSample {
+pub fn sample_in_runs(pages: u16, runs: u16) -> RegionSample {
     RegionSample {
         present: pages,
         runs,
@@ -38,7 +38,7 @@ pub fn in_runs(pages: u16, runs: u16) -> RegionSample {
 }
 
 /// A huge region, accessed or not.
-pub fn huge(index: u64, accessed: bool) -> RegionSample {
+pub fn huge_sample(index: u64, accessed: bool) -> RegionSample {
     RegionSample {
         order: PageOrder::HUGE,
         ..sample(index, if accessed { 512 } else { 0 })
@@ -66,7 +66,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
 }
 
 /// One round of processes, numbered from 1, with their overheads in per cent.
-pub fn with_overheads(
+pub fn observation_with_overheads(
     processes: &[(Option<f64>, Vec<RegionSample>)],
     source: OverheadSource,
 ) -> Observation {
@@ -87,28 +87,28 @@ pub fn newest_window_only() -> CoverageAverage {
 }
 
 /// The next promotion of a policy, where a huge page is ready.
-pub fn due(policy: &mut impl Policy) -> Option<Promotion> {
-    policy.next_promotion(at(0), HugePageSupply::Ready)
+pub fn next_proposal(policy: &mut impl Policy) -> Option<Promotion> {
+    policy.next_promotion(at_second(0), HugePageSupply::Ready)
 }
 
 /// All current proposals of a policy.
-pub fn drain(policy: &mut impl Policy) -> Vec<Promotion> {
-    std::iter::from_fn(|| due(policy)).collect()
+pub fn all_proposals(policy: &mut impl Policy) -> Vec<Promotion> {
+    std::iter::from_fn(|| next_proposal(policy)).collect()
 }
 
 /// A promotion with a huge page that was ready took this long.
-pub fn took(took: Duration) -> Option<PromotionCost> {
+pub fn cost_with_ready_page(took: Duration) -> Option<PromotionCost> {
     let supply = HugePageSupply::Ready;
     Some(PromotionCost { took, supply })
 }
 
 /// Seconds since the clock began.
-pub fn at(seconds: u64) -> Duration {
+pub fn at_second(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// A region that became huge.
-pub fn promoted(process: ProcessId, region: RegionAddr) -> Event {
+pub fn promoted_event(process: ProcessId, region: RegionAddr) -> Event {
     Event::Promoted {
         process,
         region,
@@ -120,7 +120,7 @@ pub fn promoted(process: ProcessId, region: RegionAddr) -> Event {
 }
 
 /// A huge page that was split and gave nothing back.
-pub fn split(process: ProcessId, region: RegionAddr) -> Event {
+pub fn recovered_event(process: ProcessId, region: RegionAddr) -> Event {
     Event::Recovered {
         process,
         region,
@@ -183,7 +183,7 @@ impl Chance {
 }
 
 /// A bitmap with these pages of a region.
-pub fn pages(pages: impl IntoIterator<Item = u16>) -> PageBitmap {
+pub fn bitmap_of(pages: impl IntoIterator<Item = u16>) -> PageBitmap {
     let mut bits = PageBitmap::default();
     pages.into_iter().for_each(|page| bits.insert(page));
     bits

@@ -83,7 +83,7 @@ impl RowExtractor {
             .filter(|entry| !has_own_row(&entry.event, manager.settings().measure_only))
             .cloned()
             .collect();
-        self.entries_seen = journal.written_entries();
+        self.entries_seen = journal.written_entries;
         for entry in new {
             let process = entry.event.process();
             let process = process.map(|process| {

@@ -241,7 +241,7 @@ impl PreparedSession {
             );
         }
         let prefaulted = machine.prefault_statistics().unwrap_or_default();
-        let latest = journal.latest_footprint();
+        let latest = journal.latest_footprint;
         let totals = journal.totals().clone();
         let summary = Summary {
             subject: String::new(),
@@ -251,7 +251,7 @@ impl PreparedSession {
             wall_s: machine.now().as_secs_f64(),
             exit_status: None,
             promoted: totals.promoted,
-            first_promotion_s: journal.first_promotion().map(|at| at.as_secs_f64()),
+            first_promotion_s: journal.first_promotion.map(|at| at.as_secs_f64()),
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
             first_touch: FirstTouchPlan::default(),
@@ -272,12 +272,12 @@ impl PreparedSession {
                 .as_secs_f64(),
             longest_call_ms: machine.own_costs().longest_call.as_secs_f64() * 1e3,
             program: ProgramUse {
-                rss_peak_bytes: journal.peak_rss_bytes(),
+                rss_peak_bytes: journal.peak_rss_bytes,
                 rss_end_bytes: latest.rss_bytes,
                 huge_end_bytes: latest.huge_bytes,
                 ..ProgramUse::default()
             },
-            footprints: journal.footprints().to_vec(),
+            footprints: journal.footprints,
             notes,
         };
         Ok(FinishedSession {

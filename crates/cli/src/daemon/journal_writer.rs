@@ -76,7 +76,7 @@ impl JournalWriter {
     pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
         self.report_failures(manager);
         let journal = manager.journal();
-        let written = journal.written_entries();
+        let written = journal.written_entries;
         if written == self.seen {
             return;
         }

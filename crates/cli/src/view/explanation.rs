@@ -165,7 +165,7 @@ fn promotion_obstacles(
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_pacing().budget().promotions_spent() >= max {
+        if manager.promotion_pacing().budget.promotions_spent() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
@@ -175,10 +175,10 @@ fn promotion_obstacles(
         .map(|it| BudgetWaitStatus::new(&it, now));
     let holds_it_up = |wait: &BudgetWaitStatus| wait.work == WaitingWork::Promotion || unsampled;
     kept_by.extend(waits.filter(holds_it_up).map(|wait| wait.to_string()));
-    if !manager.promotion_pacing().backoff().is_over(now) {
+    if !manager.promotion_pacing().backoff.is_over(now) {
         let left = manager
             .promotion_pacing()
-            .backoff()
+            .backoff
             .ready_at()
             .saturating_sub(now);
         kept_by.push(format!(
@@ -285,7 +285,7 @@ fn last_refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Op
 fn journal_start_s(journal: &Journal) -> f64 {
     let kept = journal.entries().len() as u64;
     let oldest = journal.entries().next();
-    let oldest = oldest.filter(|_| kept < journal.written_entries());
+    let oldest = oldest.filter(|_| kept < journal.written_entries);
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 

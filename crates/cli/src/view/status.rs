@@ -141,14 +141,14 @@ impl ManagerView {
 }
 
 fn reserve<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
-    let state = manager.machine().reserve();
+    let state = manager.machine().reserve_state();
     ReserveStatus {
         held_bytes: u64::from(state.held) * HUGE_PAGE_BYTES,
         filled: state.filled,
         failed: state.failed,
         served: state.served,
         fill_cpu_s: state.fill_cpu.as_secs_f64(),
-        pays: manager.reserve_pays(),
+        pays: manager.is_reserve_worthwhile(),
     }
 }
 

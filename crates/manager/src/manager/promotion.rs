@@ -20,10 +20,14 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 
 /// The pace of promotion.
 pub struct PromotionPacing {
-    budget: PromotionBudget,
-    pub(super) savings: SavingsBudget,
-    waits: BudgetWaits,
-    backoff: CallBatchBackoff,
+    /// Counts the promotions taken.
+    pub budget: PromotionBudget,
+    /// CPU time that promotions save and may use.
+    pub savings: SavingsBudget,
+    /// How promotions wait for budgets.
+    pub waits: BudgetWaits,
+    /// The pause after calls that took long, or for which no huge page was available.
+    pub backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
 }
 
@@ -46,31 +50,11 @@ impl PromotionPacing {
         }
     }
 
-    /// The budget, which counts the promotions taken.
-    pub fn budget(&self) -> &PromotionBudget {
-        &self.budget
-    }
-
-    /// CPU time of the promotions that savings paid for.
-    pub fn paid_by_savings(&self) -> Duration {
-        self.savings.cpu_time_spent()
-    }
-
-    /// How promotions wait for budgets.
-    pub fn waits(&self) -> &BudgetWaits {
-        &self.waits
-    }
-
     pub(super) fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
             self.savings
                 .limit_to_cpu_use(observation.at, sample.process, sample.cpu_cores);
         }
-    }
-
-    /// The pause after calls that took long, or for which no huge page was available.
-    pub fn backoff(&self) -> &CallBatchBackoff {
-        &self.backoff
     }
 
     /// A promotion has ended outside any batch.
@@ -230,7 +214,7 @@ impl<M: Machine> Manager<M> {
         let (order, present) = (promotion.order, promotion.expected_present);
         let before = self.machine.now();
         let cpu_before = self.machine.own_costs().cpu;
-        let served_before = self.machine.reserve().served;
+        let served_before = self.machine.reserve_state().served;
         let outcome = self.machine.promote(process, region, order, present);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
@@ -238,7 +222,7 @@ impl<M: Machine> Manager<M> {
             // A refused call may have waited for memory too.
             _ => self.machine.now().saturating_sub(before),
         };
-        let served = self.machine.reserve().served > served_before;
+        let served = self.machine.reserve_state().served > served_before;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
         let savings = &mut self.promotion.savings;
         if done {

@@ -15,13 +15,13 @@ impl<M: Machine> Manager<M> {
         let total_bytes = memory.map_or(0, |memory| memory.machine.total_bytes);
         let target = self.reserve.decide_target(&ReserveInput {
             now,
-            state: self.machine.reserve(),
+            state: self.machine.reserve_state(),
             total_bytes,
             room_bytes: self.memory.guard.machine_room_bytes(),
             blocked: self.paused || self.memory.held.is_some(),
         });
         let most = self.settings.reserve.max_huge_pages(total_bytes);
-        if let Err(error) = self.machine.set_reserve(target, most) {
+        if let Err(error) = self.machine.set_reserve_target(target, most) {
             self.reserve.keep_empty(now);
             self.record_error(now, &error);
         }
@@ -37,10 +37,10 @@ impl<M: Machine> Manager<M> {
     /// How the kernel will get the huge page of the next promotion.
     pub(super) fn next_huge_page_supply(&mut self, now: Duration) -> HugePageSupply {
         // The page that was to show what a fill costs is there: fill all, or stop.
-        if self.reserve.is_worthwhile() != Some(true) && self.machine.reserve().held > 0 {
+        if self.reserve.is_worthwhile() != Some(true) && self.machine.reserve_state().held > 0 {
             self.plan_reserve(now);
         }
-        self.supply_if_reserve_holds(self.machine.reserve().held)
+        self.supply_if_reserve_holds(self.machine.reserve_state().held)
     }
 
     /// A promotion was tried, and took this long if it was made. Returns how its page was got.

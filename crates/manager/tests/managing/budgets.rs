@@ -102,7 +102,7 @@ fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
     run_watching(&mut manager, s(60.0), |manager| {
         assert!(!manager.cpu_budget().is_exhausted(manager.machine().now()));
     });
-    let paid = manager.promotion_pacing().paid_by_savings();
+    let paid = manager.promotion_pacing().savings.cpu_time_spent();
     assert!(paid > s(1.2), "{paid:?}");
     assert!(manager.journal().totals().samples > 3);
 }
@@ -113,7 +113,7 @@ fn promotions_without_a_known_saving_are_not_paid_from_savings() {
     for policy in ["hawkeye-g", "ingens", "linux"] {
         let machine = running(16 * GIB, &[base(0, 4000, 1.0)]);
         let manager = managed(machine, policy, frequent_sampling(), s(60.0));
-        let paid = manager.promotion_pacing().paid_by_savings();
+        let paid = manager.promotion_pacing().savings.cpu_time_spent();
         assert_eq!(paid, Duration::ZERO, "{policy}");
         assert!(!promoted(&manager).is_empty());
     }

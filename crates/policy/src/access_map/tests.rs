@@ -2,7 +2,7 @@
 //! region.
 
 use super::*;
-use crate::test_support::{huge, region, sample};
+use crate::test_support::{huge_sample, region, sample};
 use proptest::prelude::*;
 
 fn newest_window_only() -> AccessMap {
@@ -80,7 +80,7 @@ fn unsorted_and_duplicate_samples_do_no_harm() {
 
 fn region_of(index: u64, accessed: u16, is_huge: bool) -> RegionSample {
     if is_huge {
-        huge(index, accessed > 0)
+        huge_sample(index, accessed > 0)
     } else {
         sample(index, accessed)
     }

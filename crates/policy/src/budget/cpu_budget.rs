@@ -104,36 +104,39 @@ impl Default for CpuBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::at;
+    use crate::test_support::at_second;
     use proptest::prelude::*;
 
     #[test]
     fn cpu_beyond_the_budget_waits_until_the_minute_is_over() {
         let mut cpu = CpuBudget::default();
         let start_up = Duration::from_secs(5);
-        cpu.update(at(10), start_up);
-        assert!(!cpu.is_exhausted(at(10)));
+        cpu.update(at_second(10), start_up);
+        assert!(!cpu.is_exhausted(at_second(10)));
         // The budget of a minute is 1.2 s.
-        cpu.update(at(10), start_up + Duration::from_millis(700));
-        assert!(!cpu.is_exhausted(at(10)));
-        cpu.update(at(30), start_up + Duration::from_millis(1300));
-        assert!(cpu.is_exhausted(at(30)));
-        assert!(cpu.is_exhausted(at(69)));
-        assert_eq!(cpu.ready_at(at(30)), at(70));
-        assert!(!cpu.is_exhausted(at(70)));
-        assert_eq!(cpu.ready_at(at(75)), at(75));
+        cpu.update(at_second(10), start_up + Duration::from_millis(700));
+        assert!(!cpu.is_exhausted(at_second(10)));
+        cpu.update(at_second(30), start_up + Duration::from_millis(1300));
+        assert!(cpu.is_exhausted(at_second(30)));
+        assert!(cpu.is_exhausted(at_second(69)));
+        assert_eq!(cpu.ready_at(at_second(30)), at_second(70));
+        assert!(!cpu.is_exhausted(at_second(70)));
+        assert_eq!(cpu.ready_at(at_second(75)), at_second(75));
     }
 
     #[test]
     fn a_share_of_the_cpu_budget_can_be_reserved() -> Result<(), SettingError> {
         let mut budget = CpuBudget::new(10.0)?;
-        budget.update(at(0), Duration::ZERO);
+        budget.update(at_second(0), Duration::ZERO);
         // Two thirds of 6 s.
-        budget.update(at(1), at(4));
-        assert!(budget.cpu_above_reserve_at(at(1), 1.0 / 3.0) > at(1));
-        assert!(!budget.is_exhausted(at(1)));
-        assert_eq!(budget.ready_at(at(1)), at(1));
-        assert_eq!(budget.cpu_above_reserve_at(at(1), 1.0 / 3.0), at(61));
+        budget.update(at_second(1), at_second(4));
+        assert!(budget.cpu_above_reserve_at(at_second(1), 1.0 / 3.0) > at_second(1));
+        assert!(!budget.is_exhausted(at_second(1)));
+        assert_eq!(budget.ready_at(at_second(1)), at_second(1));
+        assert_eq!(
+            budget.cpu_above_reserve_at(at_second(1), 1.0 / 3.0),
+            at_second(61)
+        );
         Ok(())
     }
 

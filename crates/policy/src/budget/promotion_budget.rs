@@ -71,24 +71,24 @@ impl PromotionBudget {
 mod tests {
     use super::*;
     use crate::setting_error::SettingError;
-    use crate::test_support::at;
+    use crate::test_support::at_second;
 
     #[test]
     fn promotions_end_at_the_total() {
         let mut budget = PromotionBudget::new(Some(2), None);
-        assert_eq!(budget.take_promotion(at(0)), Ok(()));
+        assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         budget.give_back_promotion();
         budget.give_back_promotion();
-        assert_eq!(budget.take_promotion(at(0)), Ok(()));
-        assert_eq!(budget.take_promotion(at(0)), Ok(()));
+        assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
+        assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         assert_eq!(
-            budget.take_promotion(at(1000)),
+            budget.take_promotion(at_second(1000)),
             Err(PromotionBudgetExhausted::Total)
         );
         assert_eq!(budget.promotions_spent(), 2);
         let mut none = PromotionBudget::new(Some(0), None);
         assert_eq!(
-            none.take_promotion(at(0)),
+            none.take_promotion(at_second(0)),
             Err(PromotionBudgetExhausted::Total)
         );
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn promotions_keep_to_the_rate() -> Result<(), SettingError> {
         let mut budget = PromotionBudget::new(None, Some(Rate::per_second(4.0)?));
-        let now = at(1);
+        let now = at_second(1);
         for _ in 0..4 {
             assert_eq!(budget.take_promotion(now), Ok(()));
         }

@@ -208,7 +208,7 @@ impl SavingsBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{at, process};
+    use crate::test_support::{at_second, process};
     use proptest::prelude::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -228,10 +228,10 @@ mod tests {
     fn a_promotion_that_pays_back_within_a_quarter_of_the_horizon_is_made_at_once() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         for n in 0..100 {
-            promoted(&mut budget, at(n), process(1), 0.0, MS(5));
+            promoted(&mut budget, at_second(n), process(1), 0.0, MS(5));
         }
         // 5 ms at 100 us/s have paid back after 50 s, at 60 us/s after 83 s.
-        let now = at(200);
+        let now = at_second(200);
         assert_eq!(budget.decide(now, 100.0), SavingsDecision::Pays);
         assert_eq!(budget.decide(now, 60.0), SavingsDecision::TooLittle);
         assert_eq!(budget.decide(now, f64::NAN), SavingsDecision::TooLittle);
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn promotions_use_half_of_a_core_at_most() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
-        let (mut now, mut used) = (at(10), Duration::ZERO);
-        while now < at(20) {
+        let (mut now, mut used) = (at_second(10), Duration::ZERO);
+        while now < at_second(20) {
             match budget.decide(now, 1e4) {
                 SavingsDecision::Pays => {
                     promoted(&mut budget, now, process(1), 1e4, MS(5));
@@ -260,22 +260,28 @@ mod tests {
     fn what_a_process_did_not_save_before_its_end_must_be_paid_by_others() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         for n in 0..100 {
-            assert_eq!(budget.decide(at(n), 100.0), SavingsDecision::Pays);
-            promoted(&mut budget, at(n), process(1), 100.0, MS(5));
-            budget.charge(at(n), MS(5));
+            assert_eq!(budget.decide(at_second(n), 100.0), SavingsDecision::Pays);
+            promoted(&mut budget, at_second(n), process(1), 100.0, MS(5));
+            budget.charge(at_second(n), MS(5));
         }
-        budget.retain_processes(at(100), |_| false);
+        budget.retain_processes(at_second(100), |_| false);
         // 100 promotions cost 0.5 s and saved 100 us/s for 50 s on average.
-        assert_eq!(budget.decide(at(100), 1000.0), SavingsDecision::TooLittle);
-        assert_eq!(budget.decide(at(100), 10_000.0), SavingsDecision::Pays);
+        assert_eq!(
+            budget.decide(at_second(100), 1000.0),
+            SavingsDecision::TooLittle
+        );
+        assert_eq!(
+            budget.decide(at_second(100), 10_000.0),
+            SavingsDecision::Pays
+        );
     }
 
     #[test]
     fn a_process_saves_no_more_than_it_uses() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
-        promoted(&mut budget, at(0), process(1), 500_000.0, MS(5));
-        assert_eq!(budget.decide(at(1), 0.0), SavingsDecision::Pays);
-        budget.limit_to_cpu_use(at(1), process(1), 0.0);
+        promoted(&mut budget, at_second(0), process(1), 500_000.0, MS(5));
+        assert_eq!(budget.decide(at_second(1), 0.0), SavingsDecision::Pays);
+        budget.limit_to_cpu_use(at_second(1), process(1), 0.0);
         let Some(left) = budget.saving.get(&process(1)) else {
             panic!("the process is known");
         };
@@ -286,14 +292,14 @@ mod tests {
     fn a_recovered_region_saves_nothing_any_more() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         for _ in 0..4 {
-            promoted(&mut budget, at(0), process(1), 1000.0, MS(5));
+            promoted(&mut budget, at_second(0), process(1), 1000.0, MS(5));
         }
         let cores = |budget: &SavingsBudget| budget.saving[&process(1)].cores;
         assert!((cores(&budget) - 0.004).abs() < 1e-9);
-        budget.record_recovery(at(0), process(1));
+        budget.record_recovery(at_second(0), process(1));
         assert!((cores(&budget) - 0.003).abs() < 1e-9);
         for _ in 0..5 {
-            budget.record_recovery(at(0), process(1));
+            budget.record_recovery(at_second(0), process(1));
         }
         assert!(cores(&budget) == 0.0);
     }
@@ -302,14 +308,15 @@ mod tests {
     #[test]
     fn the_length_of_a_call_is_not_what_it_costs() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
-        let mut event = crate::test_support::promoted(process(1), crate::test_support::region(0));
+        let mut event =
+            crate::test_support::promoted_event(process(1), crate::test_support::region(0));
         if let Event::Promoted { took, .. } = &mut event {
             *took = Duration::from_secs(10);
         }
         for _ in 0..100 {
-            budget.apply_event(at(0), &event);
+            budget.apply_event(at_second(0), &event);
         }
-        assert_eq!(budget.decide(at(1), 100.0), SavingsDecision::Pays);
+        assert_eq!(budget.decide(at_second(1), 100.0), SavingsDecision::Pays);
     }
 
     proptest! {

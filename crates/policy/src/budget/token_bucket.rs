@@ -104,7 +104,7 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::at;
+    use crate::test_support::at_second;
     use proptest::prelude::*;
 
     #[test]
@@ -124,17 +124,17 @@ mod tests {
         let rate = Rate::per_second(0.5)?;
         assert!(TokenBucket::new(rate, 0.5).is_err());
         let mut bucket = TokenBucket::new(rate, 2.0)?;
-        assert!(!bucket.take_tokens_now(at(5), 3));
-        assert!(bucket.take_tokens_now(at(5), 2));
-        assert!(!bucket.take_tokens_now(at(5), 1));
-        assert!(bucket.ready_at(at(5)) >= at(7));
-        assert!(bucket.take_tokens_now(bucket.ready_at(at(5)), 1));
+        assert!(!bucket.take_tokens_now(at_second(5), 3));
+        assert!(bucket.take_tokens_now(at_second(5), 2));
+        assert!(!bucket.take_tokens_now(at_second(5), 1));
+        assert!(bucket.ready_at(at_second(5)) >= at_second(7));
+        assert!(bucket.take_tokens_now(bucket.ready_at(at_second(5)), 1));
         bucket.give_back_tokens(9);
         assert!(
-            !bucket.take_tokens_now(at(8), 3),
+            !bucket.take_tokens_now(at_second(8), 3),
             "at most the burst is available"
         );
-        assert!(bucket.take_tokens_now(at(8), 2));
+        assert!(bucket.take_tokens_now(at_second(8), 2));
         Ok(())
     }
 

@@ -52,13 +52,13 @@ impl Policy for NoPromotion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{due, observation, sample};
+    use crate::test_support::{next_proposal, observation, sample};
 
     #[test]
     fn the_policy_none_promotes_nothing() {
         for mut policy in [NoPromotion::BLIND, NoPromotion::WATCHING] {
             policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
-            assert_eq!(due(&mut policy), None);
+            assert_eq!(next_proposal(&mut policy), None);
         }
         let needs = NoPromotion::WATCHING.sample_kinds();
         assert!(needs.includes_coverage() && needs.includes_overhead());

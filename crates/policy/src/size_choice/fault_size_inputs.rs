@@ -146,7 +146,7 @@ impl FaultSizeInputs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{in_runs, sample};
+    use crate::test_support::{sample, sample_in_runs};
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
     const MINUTE: Duration = Duration::from_secs(60);
@@ -201,12 +201,12 @@ mod tests {
 
     #[test]
     fn scattered_pages_of_large_mappings_stay_base_pages() {
-        let alone = in_runs(40, 40);
+        let alone = sample_in_runs(40, 40);
         let outside = OutsideRegions::default();
         let orders = chosen(&outside, &[alone; 50], 1000.0);
         assert_eq!(orders, Some(PageOrders::NONE));
         // The same in runs of 16 pages: 64 KiB or less.
-        let runs = in_runs(160, 10);
+        let runs = sample_in_runs(160, 10);
         let orders = chosen(&outside, &[runs; 50], 50_000.0).unwrap_or_default();
         assert!(
             !orders.is_empty() && orders.largest() <= Some(K64),
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn walks_count_where_the_tlb_holds_the_size() {
-        let sparse = in_runs(96, 16);
+        let sparse = sample_in_runs(96, 16);
         let outside = OutsideRegions::default();
         let evidence = FaultSizeInputs {
             regions: &[(sparse, 0.01); 20],

@@ -108,20 +108,20 @@ fn is_strided(runs: &[(u16, u16)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{Chance, pages};
+    use crate::test_support::{Chance, bitmap_of};
     use proptest::prelude::*;
 
     #[test]
     fn neighbours_are_a_stream_and_equal_distances_a_stride() {
-        let shape = TouchShape::of(&pages(100..300));
+        let shape = TouchShape::of(&bitmap_of(100..300));
         assert_eq!((shape.streamed, shape.touched()), (200, 200));
-        let shape = TouchShape::of(&pages((3..512).step_by(16)));
+        let shape = TouchShape::of(&bitmap_of((3..512).step_by(16)));
         assert_eq!((shape.strided, shape.touched()), (32, 32));
         // A few gaps are missing where the window ended.
-        let cut = pages((3..512).step_by(16).filter(|page| *page != 51));
+        let cut = bitmap_of((3..512).step_by(16).filter(|page| *page != 51));
         assert_eq!(TouchShape::of(&cut).strided, 31);
         assert_eq!(
-            TouchShape::of(&pages([0, 16, 32, 48])).scattered,
+            TouchShape::of(&bitmap_of([0, 16, 32, 48])).scattered,
             4,
             "too few"
         );
@@ -132,7 +132,7 @@ mod tests {
         let mut chance = Chance::default();
         // At any density: of 1,000 touches, most fall into long runs by chance.
         for touches in [5, 20, 60, 300, 1000] {
-            let touched = pages((0..touches).map(|_| chance.below(512) as u16));
+            let touched = bitmap_of((0..touches).map(|_| chance.below(512) as u16));
             let shape = TouchShape::of(&touched);
             assert!(shape.scattered >= touched.count() - 4, "{shape:?}");
         }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_stream_among_random_pages_is_found() {
-        let shape = TouchShape::of(&pages((100..300).chain((310..512).step_by(11))));
+        let shape = TouchShape::of(&bitmap_of((100..300).chain((310..512).step_by(11))));
         assert_eq!(shape.streamed, 200);
         assert_eq!(shape.touched() - shape.streamed, 19);
     }

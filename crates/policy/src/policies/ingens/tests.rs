@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::test_support::{
-    assert_reason_reads, due, huge, observation, process, region, sample, spread_of,
+    assert_reason_reads, huge_sample, next_proposal, observation, process, region, sample,
+    spread_of,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -30,7 +31,9 @@ fn policy() -> Ingens {
 }
 
 fn take(policy: &mut Ingens, n: usize) -> Vec<Promotion> {
-    std::iter::from_fn(|| due(policy)).take(n).collect()
+    std::iter::from_fn(|| next_proposal(policy))
+        .take(n)
+        .collect()
 }
 
 fn indices(policy: &mut Ingens) -> Vec<u64> {
@@ -76,7 +79,7 @@ fn fragmentation_decides_how_much_must_be_present() -> Result<(), SettingError> 
         present(2, 256),
         present(3, 460),
         present(4, 461),
-        huge(5, true),
+        huge_sample(5, true),
     ];
     let strict = IngensSettings::default();
     let half = IngensSettings::new(50.0, 0.0)?;
@@ -129,7 +132,7 @@ fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
 #[test]
 fn a_scan_goes_on_where_it_was() {
     let mut policy = policy();
-    let all_huge: Vec<_> = (1..6).map(|i| huge(i, true)).collect();
+    let all_huge: Vec<_> = (1..6).map(|i| huge_sample(i, true)).collect();
     policy.observe(&observation(&[(1, all_huge)]));
     let split: Vec<_> = (1..6).map(|i| present(i, 480)).collect();
     policy.observe(&observation(&[(1, split.clone())]));
@@ -169,7 +172,7 @@ fn weight_is_a_claim_to_more() {
 #[test]
 fn idle_huge_pages_cost_four_times_as_much() {
     let with = |accessed| {
-        let mut samples: Vec<_> = (0..10).map(|i| huge(i, accessed)).collect();
+        let mut samples: Vec<_> = (0..10).map(|i| huge_sample(i, accessed)).collect();
         samples.extend(full(10..100));
         samples
     };
@@ -249,7 +252,7 @@ proptest! {
         for (number, regions) in rounds.iter().enumerate() {
             let samples: Vec<_> = (0u64..)
                 .zip(regions)
-                .map(|(i, (pages, is_huge))| if *is_huge { huge(i, true) } else { present(i, *pages) })
+                .map(|(i, (pages, is_huge))| if *is_huge { huge_sample(i, true) } else { present(i, *pages) })
                 .collect();
             let fits = |s: &RegionSample| !s.is_huge() && s.present >= enough;
             let now = (0u64..)
@@ -293,14 +296,14 @@ proptest! {
                 let samples = (1..=processes).map(|pid| {
                     let regions = (0..40).map(|i| {
                         let done = promoted.contains(&(pid, region(i)));
-                        if done { huge(i, true) } else { present(i, 512) }
+                        if done { huge_sample(i, true) } else { present(i, 512) }
                     });
                     (pid, regions.collect())
                 });
                 let samples: Vec<_> = samples.collect();
                 policy.observe(&unfragmented(&samples));
             }
-            let Some(promotion) = due(&mut policy) else { break };
+            let Some(promotion) = next_proposal(&mut policy) else { break };
             let pid = promotion.process.pid;
             prop_assert!(promoted.insert((pid, promotion.region)), "proposed twice");
             turns_of[pid as usize - 1] += 1;
@@ -315,8 +318,8 @@ proptest! {
         let mut round = unfragmented(&[]);
         for (pid, (base, used, idle, weight)) in (1u32..).zip(&sizes) {
             let mut samples = full(0..*base);
-            samples.extend((*base..base + used).map(|i| huge(i, true)));
-            samples.extend((base + used..base + used + idle).map(|i| huge(i, false)));
+            samples.extend((*base..base + used).map(|i| huge_sample(i, true)));
+            samples.extend((base + used..base + used + idle).map(|i| huge_sample(i, false)));
             let mut one = observation(&[(pid, samples)]);
             one.processes.iter_mut().for_each(|p| p.terms.weight = *weight);
             round.processes.append(&mut one.processes);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::test_support::{pages, region};
+use crate::test_support::{bitmap_of, region};
 use crate::walk_rate::region_probe_plan::xorshift;
 use crate::walk_rate::walk_costs::{DistanceCost, FootprintCosts};
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ fn overhead(estimate: &OverheadEstimate) -> Overhead {
 /// The first `count` pages of an order that is different in each region.
 fn scattered(region: u64, count: f64) -> PageBitmap {
     let mut random = xorshift(region.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    pages((0..count as u64).map(|_| (random() % 512) as u16))
+    bitmap_of((0..count as u64).map(|_| (random() % 512) as u16))
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, touched): &(f64, f64)| {
         let touched = (0..*touched as u16).map(|n| n * 37 % 512);
         RegionProbeRead {
-            shape: TouchShape::of(&pages(touched)),
+            shape: TouchShape::of(&bitmap_of(touched)),
             cpu_s: us * 1e-6,
         }
     };
@@ -285,7 +285,7 @@ fn a_stream_costs_little() {
     // The program goes through a region in 2 ms, at changing places.
     let estimator = estimator_after(16, 1.0, Duration::ZERO, |r, t| {
         let touched = if r % 16 == 3 { t * 256_000.0 } else { 0.0 };
-        pages(0..(touched as u16).min(512))
+        bitmap_of(0..(touched as u16).min(512))
     });
     let rates = rates(&estimator);
     assert!(rates.scattered_per_s < 0.1 * rates.streamed_per_s);
@@ -376,7 +376,7 @@ fn loop_over_all(step: u64, apart_s: f64) -> OverheadEstimate {
         let start = r / ROUND * 7919 * 512 / step;
         let touched = (t / apart_s) as u64;
         let reached = |n: &u64| (before + n + all - start % all) % all < touched;
-        pages((0..512 / step).filter(reached).map(|n| (n * step) as u16))
+        bitmap_of((0..512 / step).filter(reached).map(|n| (n * step) as u16))
     })
 }
 
@@ -409,7 +409,7 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
     for round in 0..8 {
         let clear = Duration::from_millis(2);
         let cpu = |time| time;
-        let touched = |_, _| pages((0..512).step_by(16));
+        let touched = |_, _| bitmap_of((0..512).step_by(16));
         probe_round(&mut estimator, of_round(round), clear, cpu, touched);
     }
     let found = overhead(&estimator.finish(&costs()));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::observation::{GroupMemory, MemoryUse};
-use crate::test_support::{at, process};
+use crate::test_support::{at_second, process};
 use proptest::prelude::*;
 
 fn usage(percent: u64) -> MemoryUse {
@@ -70,7 +70,7 @@ fn guard() -> MemoryGuard {
 fn nothing_is_promoted_before_memory_was_looked_at() {
     let mut guard = guard();
     assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
-    assert_eq!(guard.assess(at(0), &machine(50)), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &machine(50)), Ok(()));
     assert_eq!(held(&guard), Ok(()));
     guard.mark_memory_unknown();
     assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
@@ -81,7 +81,7 @@ fn a_group_holds_and_gives_back_only_its_own() {
     let mut guard = guard();
     let mut state = machine(50);
     state.groups = vec![group("/db", 90, &[1, 2]), group("/web", 80, &[3])];
-    assert_eq!(guard.assess(at(0), &state), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
     let shortage = MemoryShortage {
         used_percent: 90.0,
         start_percent: 85.0,
@@ -96,7 +96,7 @@ fn a_group_holds_and_gives_back_only_its_own() {
     assert_eq!(guard.shortage(process(3)), None);
 
     state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
-    assert_eq!(guard.assess(at(0), &state), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
     assert!(matches!(
         held(&guard),
         Err(PromotionBlock::Recovering { .. })
@@ -104,10 +104,10 @@ fn a_group_holds_and_gives_back_only_its_own() {
 
     // After it was gone and came back, it starts anew.
     state.groups.remove(0);
-    let _ = guard.assess(at(0), &state);
+    let _ = guard.assess(at_second(0), &state);
     assert!(!guard.is_recovering());
     state.groups = vec![group("/db", 75, &[1, 2])];
-    let _ = guard.assess(at(0), &state);
+    let _ = guard.assess(at_second(0), &state);
     assert!(!guard.is_recovering());
     assert_eq!(held(&guard), Ok(()));
 }
@@ -117,7 +117,7 @@ fn a_full_machine_holds_every_promotion() {
     let mut guard = guard();
     let mut state = machine(95);
     state.groups = vec![group("/", 96, &[1]), group("/db", 99, &[1])];
-    let _ = guard.assess(at(0), &state);
+    let _ = guard.assess(at_second(0), &state);
     assert!(guard.watched.iter().all(|watched| watched.recovering));
     let percent = |p| guard.shortage(process(p)).map(|s| s.used_percent);
     assert_eq!(percent(1), Some(99.0));
@@ -131,13 +131,13 @@ fn pressure_holds_promotion_but_recovers_nothing() {
         pressure_percent: percent,
         ..machine(50)
     };
-    assert_eq!(guard.assess(at(0), &pressed(Some(10.0))), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &pressed(Some(10.0))), Ok(()));
     assert_held(
-        guard.assess(at(0), &pressed(Some(12.34))),
+        guard.assess(at_second(0), &pressed(Some(12.34))),
         "tasks of the machine waited for memory 12.3 % of the last 10 s, more than 10 %",
     );
     assert!(!guard.is_recovering());
-    assert_eq!(guard.assess(at(0), &pressed(None)), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &pressed(None)), Ok(()));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn pressure_in_a_cgroup_holds_its_promotions() {
     let mut state = machine(50);
     state.groups = vec![group("/a", 50, &[1]), group("/b", 60, &[1, 2])];
     state.groups[0].pressure_percent = Some(20.0);
-    assert_eq!(guard.assess(at(0), &state), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
     assert!(matches!(held(&guard), Err(PromotionBlock::Pressure { .. })));
     assert_eq!(guard.may_promote(process(2), 0), Ok(()));
 }
@@ -156,7 +156,7 @@ fn a_promotion_does_not_cross_the_mark_itself() {
     let mut guard = guard();
     let mut state = machine(84);
     state.groups = vec![group("/a", 80, &[1])];
-    assert_eq!(guard.assess(at(0), &state), Ok(()));
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
     assert_eq!(guard.may_promote(process(1), 10), Ok(()));
     let crosses = PromotionBlock::WouldCross {
         scope: MemoryScope::Machine,
@@ -167,7 +167,7 @@ fn a_promotion_does_not_cross_the_mark_itself() {
     assert_eq!(guard.may_promote(process(1), 11), Err(crosses));
     // Memory taken counts at once, in the group too.
     state.machine = usage(10);
-    let _ = guard.assess(at(0), &state);
+    let _ = guard.assess(at_second(0), &state);
     guard.add_used_bytes(process(1), 50);
     assert!(guard.may_promote(process(1), 1).is_err());
     assert_eq!(guard.may_promote(process(2), 1), Ok(()));
@@ -308,7 +308,7 @@ proptest! {
             let mut state = machine(m);
             state.groups = vec![group("/g", g, &[1])];
             let (machine, group) = (expected(&on_machine), expected(&in_group));
-            prop_assert_eq!(guard.assess(at(0), &state).is_err(), machine);
+            prop_assert_eq!(guard.assess(at_second(0), &state).is_err(), machine);
             prop_assert_eq!(guard.is_recovering(), machine || group);
             prop_assert_eq!(guard.may_promote(process(1), 0).is_err(), machine || group);
             prop_assert_eq!(guard.may_promote(process(2), 0).is_err(), machine);
