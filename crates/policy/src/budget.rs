@@ -1,7 +1,7 @@
 //! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotions` and `returns` use the token buckets of `rate`; `cpu` counts seconds of CPU time by
-//! itself.
+//! `promotion_budget` and `savings_budget` use the token buckets of `token_bucket`; `cpu_budget`
+//! counts seconds of CPU time by itself.
 
 mod cpu_budget;
 mod promotion_budget;

@@ -9,7 +9,7 @@
 //!                                         |                                        |
 //!                                         |       budget, refusal_cooldown, huge_limits, watermarks
 //!                                         v                                        v
-//!                                  watermarks: Shortage --> recovery        the manager applies it
+//!                                  watermarks: MemoryShortage --> recovery  the manager applies it
 //! ```
 //!
 //! Read in this order:

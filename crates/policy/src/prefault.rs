@@ -10,11 +10,11 @@
 //! works alike, where a marked page reports it.
 //!
 //! ```text
-//!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> PrefaultTask
-//!                                       ^                                        |
-//!                                       `----------- PrefaultResult -------------'
+//!  first touches --StreamAdvance--> PrefaultPredictor --> FaultStream (one a run) --> PrefaultTask
+//!                                           ^                                            |
+//!                                           `-------------- PrefaultResult --------------'
 //! ```
-//! Read `stream` first. `predictor` holds the streams of all processes.
+//! Read `fault_stream` first. `prefault_predictor` holds the streams of all processes.
 
 mod fault_stream;
 mod prefault_predictor;

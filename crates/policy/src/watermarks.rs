@@ -1,9 +1,9 @@
 //! When memory is too full to promote, and from which cgroup memory is recovered.
 //!
 //! ```text
-//!  memory of the machine and its cgroups --> guard: MemoryGuard --> PromotionBlock
-//!                                                     ^         `-> recover (Shortage)
-//!         growth: start earlier when memory grows fast, and when to read again
+//!  memory of the machine and its cgroups --> MemoryGuard --> PromotionBlock
+//!                                                ^       `-> recover (MemoryShortage)
+//!    memory_growth: start earlier when memory grows fast, and when to read again
 //! ```
 
 mod memory_growth;
