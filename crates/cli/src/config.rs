@@ -203,7 +203,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         true => Profile::Balanced,
         false => Profile::Guard,
     };
-    let policy = policy.unwrap_or_else(|| most.policy().to_owned());
+    let policy = policy.unwrap_or_else(|| most.policy_name().to_owned());
     fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {
         true => PrefaultMode::Auto,
         false => PrefaultMode::Off,
@@ -294,7 +294,7 @@ fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
 }
 
 fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
-    let usual = settings.linux();
+    let usual = settings.linux_policy_settings();
     let max_ptes_none = s.or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
         s.report_invalid("max_ptes_none", "at most 511");
@@ -320,7 +320,8 @@ fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> Linu
 fn read_selection(s: &mut ConfigTable<'_, '_>) -> (UnmatchedAction, ProcessSelection) {
     let usual = ProcessSelection::default();
     let unmatched = s.or_default("unmatched", UnmatchedAction::default());
-    let MemorySize(min_resident) = s.or_default("min_resident", MemorySize(usual.joins_at_bytes()));
+    let MemorySize(min_resident) =
+        s.or_default("min_resident", MemorySize(usual.min_bytes_to_join()));
     let made = ProcessSelection::new(
         min_resident,
         s.or_default("look_every", usual.scan_interval()),

@@ -96,7 +96,7 @@ impl DaemonServices {
             if let Some(journal) = &mut self.journal {
                 journal.write_new_entries(manager);
             }
-            let seen = manager.journal().written_entries();
+            let seen = manager.journal().written_entries;
             self.journal = start_journal(new.journal.clone(), seen)?;
         }
         self.config = new;

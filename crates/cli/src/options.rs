@@ -9,7 +9,7 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, Profile, Rate, ReturnShare, SettingError,
+    BloatThreshold, CoverageAverage, CpuBudget, Profile, Rate, SavingsShare, SettingError,
     Watermarks,
 };
 use std::path::PathBuf;
@@ -74,8 +74,8 @@ pub struct ManageOptions {
     ///
     /// Counts what promotions have saved and, by the estimate, will save in 5 minutes. They use at
     /// most half of a core.
-    #[arg(long, value_name = "PERCENT", default_value = "25", hide_short_help = true, value_parser = checked_number_parser(ReturnShare::new))]
-    promotion_return: ReturnShare,
+    #[arg(long, value_name = "PERCENT", default_value = "25", hide_short_help = true, value_parser = checked_number_parser(SavingsShare::new))]
+    promotion_return: SavingsShare,
 
     /// Recover bloat over HIGH %, to LOW %.
     ///
@@ -155,7 +155,7 @@ pub struct ManageOptions {
 
 impl ManageOptions {
     pub fn policy_name(&self, profile: Profile) -> String {
-        let implied = || profile.policy().to_owned();
+        let implied = || profile.policy_name().to_owned();
         self.policy.clone().unwrap_or_else(implied)
     }
 

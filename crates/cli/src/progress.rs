@@ -31,8 +31,11 @@ impl ManagerProgress {
             return;
         }
         self.next = now + Duration::from_secs(1);
-        let (latest, totals) = (manager.journal().latest(), manager.journal().totals());
-        let wait = manager.promotion_state().waits().current(now);
+        let (latest, totals) = (
+            manager.journal().latest_footprint,
+            manager.journal().totals(),
+        );
+        let wait = manager.promotion_pacing().waits.current(now);
         let held = match (manager.promotion_held_by(), wait) {
             (Some(hold), _) => format!("; promotion held: {hold}"),
             (None, Some(wait)) => format!("; {}", BudgetWaitStatus::new(&wait, now)),

@@ -183,8 +183,8 @@ pub fn journal_notes(journal: &Journal) -> Vec<String> {
 
 pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {
     let now = manager.machine().now();
-    let waits = manager.promotion_state().waits();
-    let (waited, budget) = waits.so_far(now)?;
+    let waits = &manager.promotion_pacing().waits;
+    let (waited, budget) = waits.total_wait(now)?;
     let waited = format_short_duration(waited.as_secs_f64());
     let mut note = format!("promotion waited {waited} in all for a budget: {budget}");
     if let Some(wait) = waits.current(now) {

@@ -411,7 +411,7 @@ impl Machine for LinuxMachine {
             Err(error) => {
                 let error = error.into_machine_error(process);
                 // The kernel returns the errors of a memory shortage for a hole as well.
-                if error.is_shortage()
+                if error.is_huge_page_shortage()
                     && matches!(self.sampler.read_region(member, region), Ok(None))
                 {
                     return Ok(PromotionResult::Freed);
@@ -576,14 +576,14 @@ impl Sampling for LinuxMachine {
 }
 
 impl HugePageReserve for LinuxMachine {
-    fn reserve(&self) -> ReserveState {
+    fn reserve_state(&self) -> ReserveState {
         let state = RESERVE.state();
         let filled = u32_of(state.filled as f64);
         let fill_cpu = test_costs::fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
         ReserveState { fill_cpu, ..state }
     }
 
-    fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
         let pages = match self.groups.own_remaining_bytes() {
             // The reserve is charged to the manager's own cgroup: at most a quarter of what would be
             // left there without it.

@@ -130,7 +130,7 @@ impl Prefaulter {
         threads: Option<PrefaultThreads>,
     ) -> Result<StartingPrefaulter> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = threads.unwrap_or_else(|| PrefaultThreads::beside_a_program(cores));
+        let threads = threads.unwrap_or_else(|| PrefaultThreads::default_for_cores(cores));
         let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);

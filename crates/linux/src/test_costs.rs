@@ -4,7 +4,7 @@
 use crate::error::{LinuxError, Result};
 use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::process::thread_cpu_time;
-use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_policy::walk_rate::WalkCosts;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -132,7 +132,7 @@ fn at_most_max_processes_are_managed() {
     machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
     assert!(managed_processes(&mut machine).is_empty());
     let usual = ProcessSelection::default();
-    let one = ProcessSelection::new(usual.joins_at_bytes(), usual.scan_interval(), 1).unwrap();
+    let one = ProcessSelection::new(usual.min_bytes_to_join(), usual.scan_interval(), 1).unwrap();
     machine.set_rules(workloads(RuleAction::Include(ProcessRules::default())), one);
     assert_eq!(managed_processes(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];

@@ -1,7 +1,7 @@
 //! The journal: what was done, why, at what cost and with what result. Everything that users see is
 //! a view of it.
 
-use hawkeye_policy::event::as_seconds;
+use hawkeye_policy::event::serialize_as_seconds;
 use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{Errno, Event, ProcessId, Reason};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JournalEntry {
     /// Time since management began.
-    #[serde(rename = "at_s", serialize_with = "as_seconds")]
+    #[serde(rename = "at_s", serialize_with = "serialize_as_seconds")]
     pub at: Duration,
     /// The event.
     #[serde(flatten)]
@@ -71,8 +71,10 @@ pub struct ProcessTotals {
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     entries: VecDeque<JournalEntry>,
-    written: u64,
-    footprints: Vec<FootprintPoint>,
+    /// Number of entries ever written.
+    pub written_entries: u64,
+    /// Footprints over time, oldest first.
+    pub footprints: Vec<FootprintPoint>,
     /// Only every n-th footprint is kept; this is n.
     thinning: u64,
     footprints_seen: u64,
@@ -81,9 +83,12 @@ pub struct Journal {
     totals: JournalTotals,
     by_process: HashMap<ProcessId, ProcessTotals>,
     last_trouble: Option<(Duration, String)>,
-    first_promotion: Option<Duration>,
-    latest: FootprintPoint,
-    peak_rss_bytes: u64,
+    /// When the first region was promoted, on the machine's clock.
+    pub first_promotion: Option<Duration>,
+    /// The latest footprint, whether it was kept or not.
+    pub latest_footprint: FootprintPoint,
+    /// The largest resident memory so far, in bytes.
+    pub peak_rss_bytes: u64,
 }
 
 /// A repeated error is written down once in this time.
@@ -131,19 +136,19 @@ impl Journal {
             | Event::Reloaded { .. }
             | Event::Trouble { .. } => {}
         }
-        if !event.is_kept() {
+        if !event.is_kept_in_journal() {
             return;
         }
         tracing::debug!(at_s = at.as_secs_f64(), ?event);
-        self.count(&event);
+        self.count_for_process(&event);
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
         self.entries.push_back(JournalEntry { at, event });
-        self.written += 1;
+        self.written_entries += 1;
     }
 
-    fn count(&mut self, event: &Event) {
+    fn count_for_process(&mut self, event: &Event) {
         let Some(process) = event.process() else {
             return;
         };
@@ -168,15 +173,10 @@ impl Journal {
         self.by_process.retain(|process, _| there(*process));
     }
 
-    /// When the first region was promoted, on the machine's clock.
-    pub fn first_promotion(&self) -> Option<Duration> {
-        self.first_promotion
-    }
-
     /// Adds a footprint. Of those within a second only the first is kept, so that the row is even.
     pub fn add_footprint(&mut self, point: FootprintPoint) {
         const APART_S: f64 = 0.9;
-        self.latest = point;
+        self.latest_footprint = point;
         self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
         if self
             .footprint_at_s
@@ -204,15 +204,10 @@ impl Journal {
         self.entries.iter()
     }
 
-    /// Number of entries ever written.
-    pub fn written_entries(&self) -> u64 {
-        self.written
-    }
-
     /// The entries after the first `seen` ever written, oldest first, as far as they are still
     /// kept.
     pub fn entries_after(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
-        let new = usize_of(self.written.saturating_sub(seen));
+        let new = usize_of(self.written_entries.saturating_sub(seen));
         self.entries
             .iter()
             .skip(self.entries.len().saturating_sub(new))
@@ -220,27 +215,26 @@ impl Journal {
 
     /// Promotion and recovery rates over the last [`RecentRates::OVER`], in total and by process.
     pub fn recent_rates(&self, now: Duration) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
-        rates(self.entries.iter().rev(), now)
+        let then = now.saturating_sub(RecentRates::OVER);
+        let mut all = RecentRates::default();
+        let mut each: HashMap<ProcessId, RecentRates> = HashMap::new();
+        let newest_first = self.entries.iter().rev();
+        for JournalEntry { event, .. } in newest_first.take_while(|entry| entry.at >= then) {
+            all.count_event(event);
+            if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
+                each.entry(*process).or_default().count_event(event);
+            }
+        }
+        let seconds = (now - then).as_secs_f64().max(1.0);
+        for rates in std::iter::once(&mut all).chain(each.values_mut()) {
+            rates.divide_by_seconds(seconds);
+        }
+        (all, each)
     }
 
     /// Sums over one process that still exists.
-    pub fn process(&self, process: ProcessId) -> Option<&ProcessTotals> {
+    pub fn process_totals(&self, process: ProcessId) -> Option<&ProcessTotals> {
         self.by_process.get(&process)
-    }
-
-    /// Footprints over time, oldest first.
-    pub fn footprints(&self) -> &[FootprintPoint] {
-        &self.footprints
-    }
-
-    /// The latest footprint.
-    pub fn latest(&self) -> FootprintPoint {
-        self.latest
-    }
-
-    /// The largest resident memory so far, in bytes.
-    pub fn peak_rss_bytes(&self) -> u64 {
-        self.peak_rss_bytes
     }
 
     /// Sums over all events.
@@ -264,7 +258,7 @@ impl RecentRates {
     /// The time over which events are counted.
     pub const OVER: Duration = Duration::from_secs(10);
 
-    fn count(&mut self, event: &Event) {
+    fn count_event(&mut self, event: &Event) {
         match event {
             Event::Promoted { .. } => self.promoted_per_s += 1.0,
             Event::Recovered { bytes, .. } => {
@@ -275,31 +269,11 @@ impl RecentRates {
         }
     }
 
-    fn divide(&mut self, seconds: f64) {
+    fn divide_by_seconds(&mut self, seconds: f64) {
         self.promoted_per_s /= seconds;
         self.split_per_s /= seconds;
         self.recovered_bytes_per_s /= seconds;
     }
-}
-
-/// Total rates and rates by process, from entries that come newest first.
-fn rates<'a>(
-    newest_first: impl Iterator<Item = &'a JournalEntry>,
-    now: Duration,
-) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
-    let then = now.saturating_sub(RecentRates::OVER);
-    let mut all = RecentRates::default();
-    let mut each: HashMap<ProcessId, RecentRates> = HashMap::new();
-    for JournalEntry { event, .. } in newest_first.take_while(|entry| entry.at >= then) {
-        all.count(event);
-        if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
-            each.entry(*process).or_default().count(event);
-        }
-    }
-    let seconds = (now - then).as_secs_f64().max(1.0);
-    all.divide(seconds);
-    each.values_mut().for_each(|pace| pace.divide(seconds));
-    (all, each)
 }
 
 #[cfg(test)]
@@ -316,7 +290,7 @@ mod tests {
                 ..Default::default()
             });
         }
-        let kept = journal.footprints();
+        let kept = &journal.footprints;
         assert!(kept.len() <= MAX_FOOTPRINTS);
         assert_eq!(kept[0].at_s, 0.0);
         assert!(kept.last().is_some_and(|p| p.at_s > 99_000.0));
@@ -332,9 +306,9 @@ mod tests {
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         let oldest = journal.entries().next().map(|entry| entry.at);
         assert_eq!(oldest, Some(Duration::from_secs(10)));
-        assert_eq!(journal.entries_after(journal.written_entries()).count(), 0);
+        assert_eq!(journal.entries_after(journal.written_entries).count(), 0);
         let last: Vec<_> = journal
-            .entries_after(journal.written_entries() - 2)
+            .entries_after(journal.written_entries - 2)
             .map(|e| e.at)
             .collect();
         let end = MAX_ENTRIES as u64 + 10;
@@ -353,12 +327,15 @@ mod tests {
             let at = Duration::from_secs(second);
             journal.record(at, promoted(process(pid), region(0), 0));
         }
-        assert_eq!(journal.first_promotion(), Some(Duration::from_secs(5)));
-        let one = journal.process(process(1)).cloned().unwrap_or_default();
+        assert_eq!(journal.first_promotion, Some(Duration::from_secs(5)));
+        let one = journal
+            .process_totals(process(1))
+            .cloned()
+            .unwrap_or_default();
         assert_eq!(one.promoted, 2);
         assert_eq!(one.last_reason, Some(Reason::new("a test")));
         journal.retain_processes(|it| it == process(2));
-        assert_eq!(journal.process(process(1)), None);
+        assert_eq!(journal.process_totals(process(1)), None);
         assert_eq!(journal.totals().promoted, 3);
     }
 
@@ -382,13 +359,20 @@ mod tests {
         };
         let promoted = |second, pid| at(second, events::promoted(process(pid), region(0), 0));
         let recovered = at(99, split(process(2), region(0), 1000));
-        let entries = [promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];
-        let (all, each) = rates(entries.iter().rev(), Duration::from_secs(100));
+        let rates = |entries: Vec<JournalEntry>, second| {
+            let journal = Journal {
+                entries: entries.into(),
+                ..Journal::default()
+            };
+            journal.recent_rates(Duration::from_secs(second))
+        };
+        let entries = vec![promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];
+        let (all, each) = rates(entries, 100);
         assert_eq!((all.promoted_per_s, all.split_per_s), (0.2, 0.1));
         assert_eq!(all.recovered_bytes_per_s, 100.0);
         assert_eq!(each[&process(1)].promoted_per_s, 0.1);
         // Soon after the start, less time has passed.
-        let (all, _) = rates([promoted(1, 1)].iter(), Duration::from_secs(2));
+        let (all, _) = rates(vec![promoted(1, 1)], 2);
         assert_eq!(all.promoted_per_s, 0.5);
     }
 }

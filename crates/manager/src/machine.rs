@@ -4,9 +4,9 @@
 //! that a machine may lack have traits of their own, with defaults that do nothing:
 //! [`FaultPageSizes`], [`Prefault`], [`HugePageReserve`] and [`Explain`].
 
-mod outcome;
+mod call_results;
 
-pub use outcome::{
+pub use call_results::{
     LearnedSizes, LoopWakeReason, MachineError, ManagementCosts, ProcessDescription,
     ProcessFootprint, PromotionResult, RecoveryResult, SliceProgress, TimedOutCallResults,
     TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,
@@ -142,13 +142,13 @@ pub trait Prefault {
 /// Huge pages that are held ready for promotions and prefault.
 pub trait HugePageReserve {
     /// What the reserve holds and has done.
-    fn reserve(&self) -> ReserveState {
+    fn reserve_state(&self) -> ReserveState {
         ReserveState::default()
     }
 
     /// Sets how many huge pages it holds, without waiting for that. `most` is the limit of all
     /// targets.
-    fn set_reserve(&mut self, _target: ReserveTarget, _most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, _target: ReserveTarget, _most: u32) -> Called<()> {
         Ok(())
     }
 }

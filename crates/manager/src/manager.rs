@@ -1,21 +1,21 @@
 //! The manager's loop: observe, plan, apply, record.
 //!
 //! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
-//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered_calls.rs`.
+//! `promotion.rs`. The state is in `memory_watch.rs`, `last_samples.rs`, `unanswered_calls.rs`.
 //! `Manager::dispatch` sends events to all parts.
 
 mod budget_wait;
-mod early_looks;
+mod early_samples;
 mod fault_sizes;
 mod last_samples;
-mod memory;
+mod memory_watch;
 mod promotion;
 mod recovery;
 mod refresh;
 mod reserve;
 mod sampling;
 mod slice_queue;
-mod slowdown;
+mod slowdown_budgets;
 mod unanswered_calls;
 
 pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
@@ -30,7 +30,7 @@ use hawkeye_policy::{
     CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
     PromotionBudget, RegionPromotionLimits, ReservePlanner, SettingError, WatermarkTable,
 };
-use memory::MemoryWatch;
+use memory_watch::MemoryWatch;
 use recovery::RecoveryPacing;
 use refresh::RefreshSchedule;
 use sampling::SamplingSchedule;
@@ -115,11 +115,11 @@ impl<M: Machine> Manager<M> {
         self.update_cpu(now);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.refresh.due());
+            return self.wait_until(self.refresh.due_at());
         }
-        self.sample(now);
+        self.continue_sampling(now);
         self.list_for_recovery(now);
-        let mut wake_at = self.refresh.due().min(self.sampling.due());
+        let mut wake_at = self.refresh.due_at().min(self.sampling.due_at());
         // Listing must not disturb a window, so it waits until the window is closed.
         if self.recovery.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
@@ -132,16 +132,14 @@ impl<M: Machine> Manager<M> {
         if !hands_off && !self.sampling.in_window() {
             let recover_at = self.recover_batch();
             promote_at = self.promote_batch();
-            wake_at = [recover_at, Some(self.sampling.due())]
-                .into_iter()
-                .flatten()
-                .fold(wake_at, Duration::min);
+            wake_at = wake_at.min(self.sampling.due_at());
+            wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
         let now = self.machine.now();
-        if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
+        if self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds() {
             let looks = self.memory.guard.next_memory_read_at();
             let looks = looks.unwrap_or(self.refresh.next);
-            wake_at = self.refresh.due().min(looks).max(now);
+            wake_at = self.refresh.due_at().min(looks).max(now);
         }
         // Savings may pay for promotions although the budget is used up.
         self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
@@ -149,18 +147,18 @@ impl<M: Machine> Manager<M> {
 
     /// Takes in the manager's own CPU time. Promotions that savings paid for don't count.
     fn update_cpu(&mut self, now: Duration) {
-        let paid = self.promotion.paid_by_savings();
+        let paid = self.promotion.savings.cpu_time_spent();
         let own = self.machine.own_costs().cpu.saturating_sub(paid);
         self.cpu.update(now, own);
     }
 
-    fn dispatch(&mut self, now: Duration, event: Event) {
-        self.memory.apply(&event);
-        self.limits.apply(now, &event);
-        self.sampling.apply(&event);
-        self.promotion.apply(now, &event);
-        self.recovery.planner.apply(&event);
-        self.last_seen.apply(&event);
+    fn dispatch_event(&mut self, now: Duration, event: Event) {
+        self.memory.apply_event(&event);
+        self.limits.apply_event(now, &event);
+        self.sampling.apply_event(&event);
+        self.promotion.savings.apply_event(now, &event);
+        self.recovery.planner.apply_event(&event);
+        self.last_seen.apply_event(&event);
         self.journal.record(now, event);
     }
 
@@ -169,12 +167,12 @@ impl<M: Machine> Manager<M> {
             // Processes normally end. One that does not answer is reported after a second.
             MachineError::Gone(_) | MachineError::NotAnswering(_) => return,
             MachineError::Refused { errno, .. } => {
-                return self.dispatch(now, Event::CallRefused { errno: *errno });
+                return self.dispatch_event(now, Event::CallRefused { errno: *errno });
             }
             MachineError::PageSize(_) => error.to_string(),
             MachineError::Other(message) => message.clone(),
         };
-        self.dispatch(now, Event::Trouble { message });
+        self.dispatch_event(now, Event::Trouble { message });
     }
 
     /// Leaves every process alone until [`resume`](Self::resume): nothing is sampled, promoted or
@@ -199,7 +197,7 @@ impl<M: Machine> Manager<M> {
 
     /// Writes down an event around the manager, at the current time.
     pub fn record_event(&mut self, event: Event) {
-        self.dispatch(self.machine.now(), event);
+        self.dispatch_event(self.machine.now(), event);
     }
 
     /// The journal of all events so far.
@@ -223,7 +221,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// State of memory as last read, plus the changes since; `None` where it could not be read.
-    pub fn memory(&self) -> Option<&MemoryState> {
+    pub fn memory_state(&self) -> Option<&MemoryState> {
         self.memory.state.as_ref()
     }
 
@@ -243,25 +241,25 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The limits on promotions of single regions.
-    pub fn limits(&self) -> &RegionPromotionLimits {
+    pub fn promotion_limits(&self) -> &RegionPromotionLimits {
         &self.limits
     }
 
     /// The pace of promotion.
-    pub fn promotion_state(&self) -> &PromotionPacing {
+    pub fn promotion_pacing(&self) -> &PromotionPacing {
         &self.promotion
     }
 
     /// Work that waits for a budget at the moment: promotion, sampling.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
-        let promotion = self.promotion.waits().current(now);
+        let promotion = self.promotion.waits.current(now);
         promotion.into_iter().chain(self.sampling.budget_wait(now))
     }
 
     /// Whether a reserve of huge pages pays here; `None` until that was measured.
-    pub fn reserve_pays(&self) -> Option<bool> {
-        self.reserve.pays()
+    pub fn is_reserve_worthwhile(&self) -> Option<bool> {
+        self.reserve.is_worthwhile()
     }
 
     /// The last sample of each process.
@@ -275,7 +273,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The budget of the manager's own CPU time.
-    pub fn cpu(&self) -> &CpuBudget {
+    pub fn cpu_budget(&self) -> &CpuBudget {
         &self.cpu
     }
 
@@ -285,7 +283,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Ends management and returns the machine and the journal.
-    pub fn finish(self) -> (M, Journal) {
+    pub fn into_machine_and_journal(self) -> (M, Journal) {
         (self.machine, self.journal)
     }
 }

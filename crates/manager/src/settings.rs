@@ -2,8 +2,8 @@
 
 use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReserveLimit, ReturnShare,
-    SamplingPace, SettingError, Watermarks,
+    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReserveLimit, SamplingPace,
+    SavingsShare, SettingError, Watermarks,
 };
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Settings {
     /// The budget of the manager's own CPU time.
     pub cpu: CpuBudget,
     /// What promotions may use of the CPU time that they save, beyond that budget.
-    pub promotion_return: ReturnShare,
+    pub promotion_return: SavingsShare,
     /// Shares of memory in use between which bloat is recovered.
     pub watermarks: Watermarks,
     /// Whether short memory also holds back promotion of regions that are fully present. Such a
@@ -41,7 +41,7 @@ pub struct Settings {
     /// Whether a program that grows is sampled before its turn, also while it grows. The
     /// papers' kernels sample by the clock; for those a program is only sampled early when the
     /// memory of all programs has settled.
-    pub early_looks: bool,
+    pub early_samples: bool,
     /// Only accesses are measured: no promotion, no recovery, no choice of page sizes.
     pub measure_only: bool,
 }
@@ -56,14 +56,14 @@ impl Default for Settings {
             max_promotions: None,
             rate: None,
             cpu: CpuBudget::default(),
-            promotion_return: ReturnShare::default(),
+            promotion_return: SavingsShare::default(),
             watermarks: Watermarks::default(),
             hold_full: true,
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
             reserve: ReserveLimit::default(),
             pace: SamplingPace::default(),
-            early_looks: true,
+            early_samples: true,
             measure_only: false,
         }
     }
@@ -92,13 +92,13 @@ impl Settings {
     pub fn policy_settings(&self) -> PolicySettings {
         PolicySettings {
             average: self.average,
-            linux: self.linux(),
+            linux: self.linux_policy_settings(),
             ..PolicySettings::default()
         }
     }
 
     /// Settings of khugepaged's order. A rate that the user sets replaces its own pace.
-    pub fn linux(&self) -> LinuxSettings {
+    pub fn linux_policy_settings(&self) -> LinuxSettings {
         let pace = self
             .rate
             .map_or(LinuxSettings::default().pace, PromotionPace::PerSecond);

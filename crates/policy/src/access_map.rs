@@ -1,10 +1,11 @@
 //! Which regions of one process to promote first: HawkEye's `access_map`.
 
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::observation::RegionSample;
 use crate::page::RegionAddr;
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 /// Buckets in an access map (paper, section 3.3).
 pub const BUCKETS: u8 = 10;
@@ -32,15 +33,13 @@ pub struct WaitingMapRegion {
 
 #[derive(Clone, Copy, Debug)]
 struct MapEntry {
-    region: RegionAddr,
-    /// `None` after it was removed.
-    average: Option<f64>,
+    average: f64,
     present: u16,
     /// Its bucket, or `None` while its averaged coverage rounds to 0.
     bucket: Option<u8>,
     /// Its position in the bucket: the smallest is the head. Kept while the region is taken out, so
     /// that it returns to the same position if its promotion failed.
-    place: i64,
+    position: i64,
     waiting: bool,
 }
 
@@ -61,8 +60,7 @@ struct MapEntry {
 #[derive(Clone, Debug, Default)]
 pub struct AccessMap {
     average: CoverageAverage,
-    /// Ascending by region, so that a sample is merged in one pass and a region found by bisection.
-    entries: Vec<MapEntry>,
+    entries: HashMap<RegionAddr, MapEntry>,
     buckets: [BTreeMap<i64, RegionAddr>; BUCKETS as usize],
     /// The last position given out at a head (descending) and at a tail (ascending).
     head: i64,
@@ -79,67 +77,56 @@ impl AccessMap {
     }
 
     /// Takes in one sample of the whole process. Regions that are huge or missing from it are
-    /// forgotten. `samples` is sorted where needed; of several with one address the first counts.
+    /// forgotten. Of several samples with one address the first counts.
     pub fn observe(&mut self, samples: &[RegionSample]) {
-        let mut known = std::mem::take(&mut self.entries).into_iter().peekable();
-        let mut entries: Vec<MapEntry> = Vec::with_capacity(samples.len());
+        let mut known = std::mem::take(&mut self.entries);
+        let mut entries = HashMap::with_capacity(samples.len());
         let mut risen = Vec::new();
-        for sample in samples_by_address(samples).iter() {
-            while let Some(gone) = known.next_if(|e| e.region < sample.region) {
-                self.unlink(&gone);
-            }
-            if entries.last().is_some_and(|e| e.region == sample.region) {
+        for sample in samples.iter().filter(|s| !s.is_huge()) {
+            let region = sample.region;
+            let Entry::Vacant(vacant) = entries.entry(region) else {
                 continue;
-            }
-            let before = known.next_if(|e| e.region == sample.region);
-            if sample.is_huge() {
-                if let Some(before) = before {
-                    self.unlink(&before);
-                }
-                continue;
-            }
+            };
+            let before = known.remove(&region);
             let average = self
                 .average
-                .average_after_window(before.and_then(|e| e.average), sample.accessed);
-            let coverage = CoverageAverage::whole_pages(average);
+                .average_after_window(before.map(|e| e.average), sample.accessed);
+            let coverage = CoverageAverage::round_to_pages(average);
             let bucket = (coverage > 0).then(|| bucket_of(coverage));
             let mut entry = MapEntry {
-                region: sample.region,
-                average: Some(average),
+                average,
                 present: sample.present,
                 bucket,
-                place: before.map_or(0, |e| e.place),
+                position: before.map_or(0, |e| e.position),
                 waiting: bucket.is_some(),
             };
             match before {
-                Some(before) if before.bucket == bucket => {
-                    if !before.waiting {
-                        self.link(&entry);
-                    }
-                }
-                before => {
-                    if let Some(before) = &before {
-                        self.unlink(before);
-                    }
-                    if before.is_some_and(|before| bucket < before.bucket) {
+                Some(before) if before.bucket == bucket => self.add_to_bucket(region, &entry),
+                Some(before) => {
+                    self.remove_from_bucket(&before);
+                    if bucket < before.bucket {
                         self.tail += 1;
-                        entry.place = self.tail;
-                        self.link(&entry);
+                        entry.position = self.tail;
+                        self.add_to_bucket(region, &entry);
                     } else {
-                        risen.push(entries.len());
+                        risen.push(region);
                     }
                 }
+                None => risen.push(region),
             }
-            entries.push(entry);
+            vacant.insert(entry);
         }
-        for gone in known {
-            self.unlink(&gone);
+        for gone in known.values() {
+            self.remove_from_bucket(gone);
         }
         // Each goes to the head, the lowest address last: it ends up first.
-        for index in risen.into_iter().rev() {
-            self.head -= 1;
-            entries[index].place = self.head;
-            self.link(&entries[index]);
+        risen.sort_unstable_by_key(|region| Reverse(*region));
+        for region in risen {
+            if let Some(entry) = entries.get_mut(&region) {
+                self.head -= 1;
+                entry.position = self.head;
+                self.add_to_bucket(region, entry);
+            }
         }
         self.entries = entries;
     }
@@ -154,44 +141,33 @@ impl AccessMap {
     /// Takes the head of the highest bucket in which a region waits. The region waits again only
     /// after a sample that still shows it.
     pub fn pop_highest(&mut self) -> Option<WaitingMapRegion> {
-        let candidate = self.bucket(self.highest_bucket()?).next()?;
-        let index = self.find(candidate.region)?;
-        let taken = self.entries[index];
-        self.entries[index].waiting = false;
-        self.unlink(&taken);
-        Some(candidate)
+        let taken = self.regions_in_bucket(self.highest_bucket()?).next()?;
+        let entry = self.entries.get_mut(&taken.region)?;
+        entry.waiting = false;
+        self.buckets[usize::from(taken.bucket)].remove(&entry.position);
+        Some(taken)
     }
 
     /// Forgets a region that is huge now, and its average.
     pub fn remove(&mut self, region: RegionAddr) {
-        // Left in the list, because closing the gap would cost O(n); the next sample drops it.
-        if let Some(index) = self.find(region) {
-            let entry = &mut self.entries[index];
-            let removed = *entry;
-            // As if it was never there: if it is sampled as not huge after all, it rises.
-            entry.bucket = None;
-            entry.average = None;
-            entry.waiting = false;
-            self.unlink(&removed);
+        if let Some(removed) = self.entries.remove(&region) {
+            self.remove_from_bucket(&removed);
         }
     }
 
     /// The regions that wait in a bucket (0-9), head to tail.
-    fn bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
+    fn regions_in_bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
         let waiting = self.buckets[usize::from(bucket)].values();
-        waiting.filter_map(|region| self.candidate(*region))
+        waiting.filter_map(|region| self.waiting_region(*region))
     }
 
     /// The region as a candidate; `None` where it doesn't wait.
-    pub fn candidate(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
-        let entry = self.entries.get(self.find(region)?)?;
-        if !entry.waiting {
-            return None;
-        }
+    pub fn waiting_region(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
+        let entry = self.entries.get(&region).filter(|e| e.waiting)?;
         Some(WaitingMapRegion {
             region,
             bucket: entry.bucket?,
-            coverage: CoverageAverage::whole_pages(entry.average?),
+            coverage: CoverageAverage::round_to_pages(entry.average),
             present: entry.present,
         })
     }
@@ -210,32 +186,17 @@ impl AccessMap {
         (higher.sum::<usize>() + here) as u64
     }
 
-    fn find(&self, region: RegionAddr) -> Option<usize> {
-        self.entries
-            .binary_search_by_key(&region, |e| e.region)
-            .ok()
-    }
-
-    fn link(&mut self, entry: &MapEntry) {
+    fn add_to_bucket(&mut self, region: RegionAddr, entry: &MapEntry) {
         if let Some(bucket) = entry.bucket {
-            self.buckets[usize::from(bucket)].insert(entry.place, entry.region);
+            self.buckets[usize::from(bucket)].insert(entry.position, region);
         }
     }
 
-    fn unlink(&mut self, entry: &MapEntry) {
+    fn remove_from_bucket(&mut self, entry: &MapEntry) {
         if let Some(bucket) = entry.bucket.filter(|_| entry.waiting) {
-            self.buckets[usize::from(bucket)].remove(&entry.place);
+            self.buckets[usize::from(bucket)].remove(&entry.position);
         }
     }
-}
-
-fn samples_by_address(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
-    if samples.is_sorted_by_key(|s| s.region) {
-        return Cow::Borrowed(samples);
-    }
-    let mut sorted = samples.to_vec();
-    sorted.sort_by_key(|s| s.region);
-    Cow::Owned(sorted)
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! The order in which huge pages are searched for bloat, and what happens to them.
 
-mod scan_queue;
+mod zero_scan_queue;
 
-use crate::error::SettingError;
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
+use crate::setting_error::SettingError;
 use crate::watermarks::MemoryShortage;
-use scan_queue::ZeroScanQueue;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use zero_scan_queue::ZeroScanQueue;
 
 /// Number of zero base pages at which a huge page is split (paper, section 3.2: "a threshold").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,7 +113,7 @@ impl RecoveryPlanner {
     }
 
     /// Takes in what happened since the last observation.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply_event(&mut self, event: &Event) {
         match *event {
             // Smaller pages are no bloat to split, and larger ones were huge before.
             Event::Promoted {
@@ -147,7 +147,7 @@ impl RecoveryPlanner {
 
     /// The next huge page to scan among the processes for which `allowed` is true. From `now` on it
     /// rests for a minute, whatever the scan finds.
-    pub fn next(
+    pub fn next_page_to_scan(
         &mut self,
         now: Duration,
         allowed: impl Fn(ProcessId) -> bool,

@@ -1,14 +1,14 @@
 //! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotions` and `returns` use the token buckets of `rate`; `cpu` counts seconds of CPU time by
-//! itself.
+//! `promotion_budget` and `savings_budget` use the token buckets of `token_bucket`; `cpu_budget`
+//! counts seconds of CPU time by itself.
 
-mod cpu;
-mod promotions;
-mod rate;
-mod returns;
+mod cpu_budget;
+mod promotion_budget;
+mod savings_budget;
+mod token_bucket;
 
-pub use cpu::CpuBudget;
-pub use promotions::{PromotionBudget, PromotionBudgetExhausted};
-pub use rate::{Rate, TokenBucket};
-pub use returns::{ReturnBudget, ReturnDecision, ReturnShare};
+pub use cpu_budget::CpuBudget;
+pub use promotion_budget::{PromotionBudget, PromotionBudgetExhausted};
+pub use savings_budget::{SavingsBudget, SavingsDecision, SavingsShare};
+pub use token_bucket::{Rate, TokenBucket};

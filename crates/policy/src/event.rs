@@ -4,7 +4,7 @@ use crate::errno::Errno;
 use crate::observation::{CoverageSource, ProcessId};
 use crate::page::{PageOrder, PageOrders, RegionAddr};
 use crate::reason::Reason;
-use crate::sampling_pace::StretchReason;
+use crate::sampling_pace::SamplingDelayReason;
 use crate::watermarks::PromotionBlock;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -13,14 +13,17 @@ use std::time::Duration;
 /// Something that happened.
 ///
 /// Fields that are skipped in JSON are for code that keeps totals. So are the kinds of events that
-/// the journal only counts ([`Event::is_kept`]).
+/// the journal only counts ([`Event::is_kept_in_journal`]).
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
+#[expect(
+    missing_docs,
+    reason = "processes, regions, reasons and errors need no words"
+)]
 pub enum Event {
     /// A process was sampled.
     Sampled {
-        /// The process.
         process: ProcessId,
         /// Source of the access figures.
         source: CoverageSource,
@@ -32,22 +35,17 @@ pub enum Event {
         accessed_pages: u64,
     },
     /// Sampling windows are further apart than the settings ask for.
-    Stretched {
-        /// The reason.
-        because: StretchReason,
-    },
+    Stretched { because: SamplingDelayReason },
     /// A region became huge.
     Promoted {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
         /// Size of the new pages.
         order: PageOrder,
         /// Why the policy chose this region.
         reason: Reason,
         /// How long the call took.
-        #[serde(rename = "took_s", serialize_with = "as_seconds")]
+        #[serde(rename = "took_s", serialize_with = "serialize_as_seconds")]
         took: Duration,
         /// What it changed.
         #[serde(skip)]
@@ -55,11 +53,8 @@ pub enum Event {
     },
     /// The kernel refused a promotion. It is tried again, usually after a cool-down.
     Refused {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
-        /// The kernel's error number.
         errno: Errno,
         /// Whether it is tried again without a cool-down, because memory was short only briefly.
         #[serde(skip)]
@@ -67,44 +62,32 @@ pub enum Event {
     },
     /// A candidate was passed over because its process has freed some of it.
     Freed {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
     },
     /// A candidate was passed over because other processes also map too many of its pages.
     Shared {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
         /// Base pages that other processes map.
         pages: u16,
     },
     /// A huge page was searched for zero pages.
     Searched {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
         /// Zero-filled base pages found.
         zero_pages: u16,
     },
     /// The kernel refused to split a huge page.
     NotSplit {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
     },
     /// The kernel refused a call other than a promotion.
-    CallRefused {
-        /// The kernel's error number.
-        errno: Errno,
-    },
+    CallRefused { errno: Errno },
     /// The memory of a process was measured.
     Measured {
-        /// The process.
         process: ProcessId,
         /// Resident memory, in bytes.
         rss_bytes: u64,
@@ -113,16 +96,13 @@ pub enum Event {
     },
     /// A huge page was split and its zero pages given back.
     Recovered {
-        /// The process.
         process: ProcessId,
-        /// The region.
         region: RegionAddr,
-        /// The reason.
         reason: Reason,
         /// Memory given back, in bytes.
         bytes: u64,
         /// Total duration of the calls.
-        #[serde(rename = "took_s", serialize_with = "as_seconds")]
+        #[serde(rename = "took_s", serialize_with = "serialize_as_seconds")]
         took: Duration,
         /// Duration of the search before them.
         #[serde(skip)]
@@ -130,7 +110,6 @@ pub enum Event {
     },
     /// From now on, memory that a process touches for the first time gets pages of other sizes.
     FaultSizes {
-        /// The process.
         process: ProcessId,
         /// The sizes; empty means base pages.
         orders: PageOrders,
@@ -139,23 +118,18 @@ pub enum Event {
         reason: Option<Reason>,
     },
     /// Promotion was held back, or goes on again (`None`).
-    Held {
-        /// The reason.
-        hold: Option<PromotionBlock>,
-    },
+    Held { hold: Option<PromotionBlock> },
     /// A call into a process has waited for one second. The process is left alone until it answers.
     NotAnswering {
-        /// The process.
         process: ProcessId,
         /// The call that was tried.
         call: &'static str,
     },
     /// A process that did not answer answers again, or has ended.
     Answering {
-        /// The process.
         process: ProcessId,
         /// How long the call had waited at the last check.
-        #[serde(rename = "waited_s", serialize_with = "as_seconds")]
+        #[serde(rename = "waited_s", serialize_with = "serialize_as_seconds")]
         waited: Duration,
     },
     /// A user paused the management of all processes.
@@ -168,10 +142,7 @@ pub enum Event {
         refused: Option<String>,
     },
     /// An error that belongs to no region.
-    Trouble {
-        /// The error.
-        message: String,
-    },
+    Trouble { message: String },
 }
 
 /// What a promotion changed.
@@ -187,7 +158,7 @@ pub struct PromotionEffect {
 
 impl Event {
     /// Whether the journal keeps the event. It only counts events that come by the thousand.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_kept_in_journal(&self) -> bool {
         !matches!(
             self,
             Self::Searched { .. }
@@ -314,6 +285,9 @@ impl fmt::Display for Event {
 }
 
 /// A time as a number of seconds.
-pub fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize_as_seconds<S: Serializer>(
+    time: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }

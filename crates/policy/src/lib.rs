@@ -5,23 +5,24 @@
 //! that is the same in every call.
 //!
 //! ```text
-//!  samples --> run_rate: Overhead --> Observation --> Policy (policies::*) --> Promotion, Reason
+//!  samples --> walk_rate: Overhead --> Observation --> Policy (policies::*) --> Promotion, Reason
 //!                                         |                                        |
-//!                                         |               budget, cooldown, huge_limit, watermarks
+//!                                         |       budget, refusal_cooldown, huge_limits, watermarks
 //!                                         v                                        v
-//!                                  watermarks: Shortage --> recovery        the manager applies it
+//!                                  watermarks: MemoryShortage --> recovery  the manager applies it
 //! ```
 //!
 //! Read in this order:
 //!
-//! 1. [`page`], [`observation`], [`requests`] and [`reason`]: inputs and outputs.
+//! 1. [`page`], [`observation`], [`promotion`] and [`reason`]: inputs and outputs.
 //! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
-//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared_regions`],
-//!    [`reserve`]: limits that the manager applies to every policy's proposals.
+//! 3. [`budget`], [`refusal_cooldown`], [`call_batch_backoff`], [`huge_limits`], [`watermarks`],
+//!    [`shared_regions`], [`reserve_planner`]: limits that the manager applies to every policy's
+//!    proposals.
 //! 4. [`bloat_recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
 //!    [`size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
-//! 5. [`run_rate`]: overhead estimated from access bits.
-//! 6. [`rules`], [`process_rules`], [`selection`]: which processes are managed, and how.
+//! 5. [`walk_rate`]: overhead estimated from access bits.
+//! 6. [`rules`], [`process_rules`], [`process_selection`]: which processes are managed, and how.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -33,18 +34,14 @@
 )]
 
 pub mod access_map;
-pub mod average;
-pub mod backoff;
 pub mod bloat_recovery;
 pub mod budget;
-pub mod cooldown;
+pub mod call_batch_backoff;
+pub mod coverage_average;
 pub mod errno;
-pub mod error;
 pub mod event;
-pub mod gain;
-pub mod huge_limit;
-pub mod identity;
-pub mod limits;
+pub mod expected_gain;
+pub mod huge_limits;
 pub mod machine_shape;
 pub mod observation;
 pub mod overhead;
@@ -53,41 +50,40 @@ pub mod policies;
 pub mod policy;
 pub mod prefault;
 pub mod prezeroing;
+pub mod process_identity;
 pub mod process_rules;
+pub mod process_selection;
 mod process_states;
 pub mod profile;
-pub mod ranking;
+pub mod promotion;
 pub mod reason;
 pub mod recovered_regions;
-pub mod requests;
-pub mod reserve;
+pub mod refusal_cooldown;
+pub mod region_promotion_limits;
+pub mod reserve_planner;
 pub mod rules;
-pub mod run_rate;
 pub mod sampling_pace;
 pub mod saturating_cast;
-pub mod selection;
+pub mod setting_error;
 pub mod shared_regions;
 pub mod size_choice;
+pub mod slot_ranking;
 #[cfg(test)]
-mod testing;
+mod test_support;
+pub mod walk_rate;
 pub mod watermarks;
 
-pub use access_map::{AccessMap, WaitingMapRegion};
-pub use average::CoverageAverage;
-pub use backoff::{BatchDecision, CallBatchBackoff};
+pub use access_map::AccessMap;
 pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
 pub use budget::{
-    CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, ReturnBudget, ReturnDecision,
-    ReturnShare, TokenBucket,
+    CpuBudget, PromotionBudget, PromotionBudgetExhausted, Rate, SavingsBudget, SavingsDecision,
+    SavingsShare, TokenBucket,
 };
-pub use cooldown::RefusalCooldown;
+pub use call_batch_backoff::{BatchDecision, CallBatchBackoff};
+pub use coverage_average::CoverageAverage;
 pub use errno::Errno;
-pub use error::SettingError;
 pub use event::{Event, PromotionEffect};
-pub use gain::expected_gain_percent;
-pub use huge_limit::HugeLimits;
-pub use identity::{Pod, ProcessIdentity, QosClass};
-pub use limits::RegionPromotionLimits;
+pub use expected_gain::expected_gain_percent;
 pub use machine_shape::MachineShape;
 pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, OutsideRegions, ProcessId,
@@ -97,23 +93,22 @@ pub use overhead::{Overhead, OverheadSource};
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };
-pub use policies::{PolicySettings, UnknownPolicy};
-pub use policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+pub use policy::{Policy, SampleKinds};
+pub use process_identity::{Pod, ProcessIdentity, QosClass};
 pub use process_rules::ProcessRules;
+pub use process_selection::ProcessSelection;
 pub use profile::Profile;
-pub use ranking::{CpuUse, SlotCandidate};
+pub use promotion::{FaultSizes, Promotion, PromotionCost};
 pub use reason::Reason;
-pub use recovered_regions::RecoveredRegions;
-pub use requests::{FaultSizes, Promotion, PromotionCost};
-pub use reserve::{
+pub use region_promotion_limits::RegionPromotionLimits;
+pub use reserve_planner::{
     HugePageSupply, ReserveInput, ReserveLimit, ReservePlanner, ReserveState, ReserveTarget,
 };
 pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };
-pub use sampling_pace::{SamplingPace, SamplingSlowdownBudget, StretchReason};
-pub use selection::ProcessSelection;
-pub use shared_regions::{MAX_SHARED_PAGES, SharedRegions};
-pub use watermarks::{
-    MemoryGuard, MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks,
-};
+pub use sampling_pace::{SamplingDelayReason, SamplingPace, SamplingSlowdownBudget};
+pub use setting_error::SettingError;
+pub use shared_regions::MAX_SHARED_PAGES;
+pub use slot_ranking::{CpuUse, SlotCandidate};
+pub use watermarks::{MemoryGuard, MemoryScope, PromotionBlock, WatermarkTable, Watermarks};

@@ -155,19 +155,14 @@ impl ProcessSample {
         /// Less than 1, because programs grow and shrink meanwhile.
         const NEARLY_ALL: f64 = 0.95;
         let least = self.terms.least_gain_percent();
-        let worth = self
-            .overhead
-            .is_some_and(|it| it.savable_percent() >= least);
-        worth && self.walks_seen < NEARLY_ALL
+        let savable = self.overhead.map(|overhead| overhead.savable_percent());
+        savable.is_some_and(|percent| percent >= least) && self.walks_seen < NEARLY_ALL
     }
 
     /// Memory in the sampled regions, in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        self.regions
-            .iter()
-            .map(|r| u64::from(r.present))
-            .sum::<u64>()
-            * BASE_PAGE_BYTES
+        let pages: u64 = self.regions.iter().map(|r| u64::from(r.present)).sum();
+        pages * BASE_PAGE_BYTES
     }
 
     /// Memory under huge pages, in bytes.

@@ -11,7 +11,8 @@ pub enum OverheadSource {
     Counters,
     /// Walk-rate sampling: the pages touched in short windows, weighted with the cost of their
     /// walks on this machine.
-    RunRate,
+    #[serde(rename = "run-rate")]
+    WalkRate,
     /// Not measured: an assumed figure where no measurement is possible.
     Assumed,
 }

@@ -55,7 +55,7 @@ impl PageOrder {
     }
 
     /// The power of two (0-18).
-    pub const fn number(self) -> u32 {
+    pub const fn log2_pages(self) -> u32 {
         self.0 as u32
     }
 
@@ -70,7 +70,7 @@ impl PageOrder {
     }
 
     /// Regions that a page of this size maps: one for sizes up to 2 MiB.
-    pub const fn regions(self) -> u64 {
+    pub const fn regions_per_page(self) -> u64 {
         if self.0 > Self::HUGE.0 {
             1 << (self.0 - Self::HUGE.0)
         } else {
@@ -122,7 +122,7 @@ impl PageOrders {
 
     /// Sizes that are in both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
@@ -166,11 +166,8 @@ impl fmt::Display for PageOrders {
         if self.is_empty() {
             return f.write_str("none");
         }
-        for (i, order) in self.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            write!(f, "{comma}{order}")?;
-        }
-        Ok(())
+        let names: Vec<String> = self.iter().map(|order| order.to_string()).collect();
+        f.write_str(&names.join(", "))
     }
 }
 

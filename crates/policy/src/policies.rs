@@ -24,7 +24,7 @@ pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
 pub use none::NoPromotion;
 
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::policy::Policy;
 use thiserror::Error;
 
@@ -53,7 +53,7 @@ const POLICIES: &[PolicyConstructor] = &[
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy {name:?}; the policies are {}", known_names())]
+#[error("there is no policy {name:?}; the policies are {}", names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownPolicy {
     /// The requested name.
     pub name: String,
@@ -75,10 +75,6 @@ pub fn by_name(name: &str, settings: &PolicySettings) -> Result<Box<dyn Policy>,
         .ok_or_else(|| UnknownPolicy {
             name: name.to_owned(),
         })
-}
-
-fn known_names() -> String {
-    names().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
+use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{FaultSizes, Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// The kinds of samples that a policy needs, any number of them. Every sample of a region contains
@@ -23,27 +23,27 @@ impl SampleKinds {
     pub const OVERHEAD: Self = Self(1 << 2);
 
     /// These kinds and those.
-    pub const fn with(self, others: Self) -> Self {
+    pub const fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    const fn any_of(self, kinds: Self) -> bool {
+    const fn intersects(self, kinds: Self) -> bool {
         self.0 & kinds.0 != 0
     }
 
     /// Whether access bits are cleared and read for it.
-    pub const fn accesses(self) -> bool {
-        self.any_of(Self::COVERAGE.with(Self::OVERHEAD))
+    pub const fn reads_access_bits(self) -> bool {
+        self.intersects(Self::COVERAGE.union(Self::OVERHEAD))
     }
 
     /// Whether the access bits of the whole process are cleared, for its coverage.
-    pub const fn coverage(self) -> bool {
-        self.any_of(Self::COVERAGE)
+    pub const fn includes_coverage(self) -> bool {
+        self.intersects(Self::COVERAGE)
     }
 
     /// Whether the overhead of each process is measured. Page walks by region come with it.
-    pub const fn overhead(self) -> bool {
-        self.any_of(Self::OVERHEAD)
+    pub const fn includes_overhead(self) -> bool {
+        self.intersects(Self::OVERHEAD)
     }
 }
 
@@ -64,7 +64,7 @@ pub struct WaitingRegion {
 /// The manager applies the limits that hold for every policy (budgets, watermarks, cool-downs). It
 /// drops a proposal that they forbid. A dropped or refused region comes back through a later
 /// observation.
-pub trait Policy: ExplainPolicy + Send {
+pub trait Policy: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
@@ -100,10 +100,7 @@ pub trait Policy: ExplainPolicy + Send {
         region: RegionAddr,
         cost: Option<PromotionCost>,
     );
-}
 
-/// Explains what a policy has not proposed. A policy without explanations implements it empty.
-pub trait ExplainPolicy {
     /// How this region waits for its turn. `None` where it does not wait, or the policy keeps no
     /// such list.
     fn explain_region(&self, _process: ProcessId, _region: RegionAddr) -> Option<WaitingRegion> {

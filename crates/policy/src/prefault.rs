@@ -10,20 +10,19 @@
 //! works alike, where a marked page reports it.
 //!
 //! ```text
-//!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> PrefaultTask
-//!                                       ^                                        |
-//!                                       `- PrefaultResult (prefaults_under_way) -'
+//!  first touches --StreamAdvance--> PrefaultPredictor --> FaultStream (one a run) --> PrefaultTask
+//!                                           ^                                            |
+//!                                           `-------------- PrefaultResult --------------'
 //! ```
-//! Read `stream` first. `predictor` holds the streams of all processes.
+//! Read `fault_stream` first. `prefault_predictor` holds the streams of all processes.
 
-mod predictor;
-mod prefaults_under_way;
-mod stream;
-mod threads;
+mod fault_stream;
+mod prefault_predictor;
+mod prefault_threads;
 
-pub use predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};
-use stream::FaultStream;
-pub use threads::PrefaultThreads;
+use fault_stream::FaultStream;
+pub use prefault_predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};
+pub use prefault_threads::PrefaultThreads;
 
 use crate::page::RegionAddr;
 use std::ops::Range;

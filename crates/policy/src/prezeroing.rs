@@ -2,8 +2,8 @@
 //! zero nothing while memory is short, and little while no processor is idle or most of it is
 //! already zeroed.
 
-use crate::error::SettingError;
 use crate::saturating_cast::u32_of;
+use crate::setting_error::SettingError;
 use serde::Serialize;
 
 /// All unzeroed memory should be zeroed within this many seconds, as far as the bounds allow.
@@ -52,7 +52,7 @@ impl ZeroingBounds {
         self.most
     }
 
-    fn allowed(self, idle: f64) -> Option<u32> {
+    fn max_rate_at_idle(self, idle: f64) -> Option<u32> {
         if idle < BUSY {
             return None;
         }
@@ -133,7 +133,7 @@ impl ZeroingRateControl {
         if seen.short {
             return ZeroingRate::Short;
         }
-        let Some(allowed) = self.bounds.allowed(seen.idle.unwrap_or(CALM)) else {
+        let Some(allowed) = self.bounds.max_rate_at_idle(seen.idle.unwrap_or(CALM)) else {
             return ZeroingRate::Busy;
         };
         let dirty = seen.free.saturating_sub(seen.zeroed);

@@ -1,8 +1,8 @@
 //! Settings that a machine's rules give one process.
 
-use crate::error::{SettingError, positive_percent, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
 use crate::profile::Profile;
+use crate::setting_error::{SettingError, check_positive_percent, check_positive_up_to};
 use serde::{Deserialize, Serialize};
 
 /// What the rules set for a process that is managed.
@@ -20,10 +20,10 @@ pub struct ProcessRules {
     /// it is not known to touch all of its memory.
     pub warm_bytes: Option<u64>,
     /// Whether its memory is promoted. If not, only its bloat is recovered.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub promotes: bool,
     /// Whether its memory is prefaulted, where prefault runs.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub prefaults: bool,
     /// The rule that it falls under, by its index.
     pub rule: Option<usize>,
@@ -53,9 +53,9 @@ impl ProcessRules {
     /// Checks values that a user gave: the weight is at most 1000, a limit at least a huge page.
     pub fn check(self) -> Result<Self, SettingError> {
         let weight = "over 0 and at most 1000";
-        positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
+        check_positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
         if let Some(percent) = self.min_gain_percent {
-            positive_percent(percent, Self::MIN_GAIN)?;
+            check_positive_percent(percent, Self::MIN_GAIN)?;
         }
         let sizes = [
             (Self::MAX_HUGE, self.max_huge_bytes),
@@ -81,7 +81,7 @@ impl ProcessRules {
 }
 
 /// What daemons older than these fields did.
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

@@ -37,8 +37,8 @@ impl<T> ProcessStates<T> {
     }
 
     pub(crate) fn get(&self, process: ProcessId) -> Option<&T> {
-        let found = self.all.iter().find(|(id, _)| *id == process);
-        found.map(|(_, member)| member)
+        let mut all = self.all.iter();
+        all.find_map(|(id, member)| (*id == process).then_some(member))
     }
 
     pub(crate) fn get_mut(&mut self, process: ProcessId) -> Option<&mut T> {
@@ -60,7 +60,7 @@ impl<T> Default for ProcessStates<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{observation, process};
+    use crate::test_support::{observation, process};
 
     #[test]
     fn missing_members_are_dropped_and_unread_ones_kept() {

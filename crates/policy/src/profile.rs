@@ -22,7 +22,7 @@ impl Profile {
     pub const ALL: [Self; 3] = [Self::Guard, Self::Balanced, Self::Speed];
 
     /// Name of the policy that the profile implies.
-    pub fn policy(self) -> &'static str {
+    pub fn policy_name(self) -> &'static str {
         match self {
             Self::Guard => "none",
             Self::Balanced | Self::Speed => "hawkeye",
@@ -49,9 +49,9 @@ mod tests {
     #[test]
     fn a_profile_implies_an_existing_policy_that_promotes_if_the_profile_does() {
         for profile in Profile::ALL {
-            let policy = policies::by_name(profile.policy(), &PolicySettings::default());
+            let policy = policies::by_name(profile.policy_name(), &PolicySettings::default());
             let kinds = policy.expect("an existing policy").sample_kinds();
-            assert_eq!(kinds.overhead(), profile.promotes(), "{profile}");
+            assert_eq!(kinds.includes_overhead(), profile.promotes(), "{profile}");
             assert!(
                 profile.promotes() || !profile.huge_first_touch(),
                 "{profile}"

@@ -25,7 +25,7 @@ impl RecoveredRegions {
     }
 
     /// Takes in what happened.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply_event(&mut self, event: &Event) {
         if let Event::Recovered {
             process, region, ..
         } = *event
@@ -43,11 +43,9 @@ impl RecoveredRegions {
         self.regions
             .retain(|process, _| there.contains(process) || unread.contains(process));
         for sampled in sampled {
-            let Some(regions) = self.regions.get_mut(&sampled.process) else {
-                continue;
-            };
-            for sample in &sampled.regions {
-                if sample.is_huge() || may_promote_again(self.threshold, sample) {
+            if let Some(regions) = self.regions.get_mut(&sampled.process) {
+                let again = |s: &&RegionSample| s.is_huge() || may_promote_again(self.threshold, s);
+                for sample in sampled.regions.iter().filter(again) {
                     regions.remove(&sample.region);
                 }
             }
@@ -74,12 +72,12 @@ fn may_promote_again(threshold: BloatThreshold, sample: &RegionSample) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{huge, observation, process, region, sample, split};
+    use crate::test_support::{huge_sample, observation, process, recovered_event, region, sample};
 
     #[test]
     fn a_recovered_region_is_promoted_again_once_populated_and_used() {
         let mut recovered = RecoveredRegions::default();
-        recovered.apply(&split(process(1), region(1)));
+        recovered.apply_event(&recovered_event(process(1), region(1)));
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(recovered.may_promote(process(1), region(2)));
         assert!(recovered.may_promote(process(2), region(1)));
@@ -105,10 +103,10 @@ mod tests {
     #[test]
     fn recovered_regions_are_kept_without_a_sample_and_dropped_with_the_process() {
         let mut recovered = RecoveredRegions::default();
-        recovered.apply(&split(process(1), region(1)));
-        recovered.apply(&split(process(1), region(2)));
-        recovered.apply(&split(process(2), region(1)));
-        recovered.observe(&observation(&[(1, vec![huge(2, false)])]));
+        recovered.apply_event(&recovered_event(process(1), region(1)));
+        recovered.apply_event(&recovered_event(process(1), region(2)));
+        recovered.apply_event(&recovered_event(process(2), region(1)));
+        recovered.observe(&observation(&[(1, vec![huge_sample(2, false)])]));
         assert_eq!(recovered.regions[&process(1)].len(), 1);
         assert_eq!(recovered.regions.len(), 1);
         assert!(!recovered.may_promote(process(1), region(1)));

@@ -1,18 +1,16 @@
 //! Which processes are managed, and with which settings.
 
-use crate::identity::{ProcessIdentity, QosClass};
+use crate::process_identity::{ProcessIdentity, QosClass};
 use crate::process_rules::ProcessRules;
 use serde::Serialize;
-use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
 /// A shell-like pattern: `*` and `?` stop at a `/`; `**`, alone between slashes, does not. `[a-z]`,
 /// `[!a-z]` and `{one,other}` work too. A backslash stands for itself, because systemd's names
 /// contain backslashes.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GlobPattern {
-    text: String,
     /// One for each combination of the alternatives in braces.
     alternatives: Vec<glob::Pattern>,
 }
@@ -25,11 +23,10 @@ const MAX_ALTERNATIVES: usize = 64;
 
 /// A pattern that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PatternError {
-    /// It is empty or too long.
     #[error("a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {0}")]
     Length(usize),
-    /// Its braces combine to too many patterns.
     #[error("alternatives in braces combine to more than {MAX_ALTERNATIVES} patterns")]
     TooManyAlternatives,
     /// A brace without its partner, or braces inside braces.
@@ -38,7 +35,6 @@ pub enum PatternError {
     /// A malformed wildcard or range.
     #[error("{message}, at byte {at} of `{pattern}`")]
     Wildcard {
-        /// What is wrong.
         message: &'static str,
         /// Where, in bytes from the start of `pattern`.
         at: usize,
@@ -64,7 +60,6 @@ impl FromStr for GlobPattern {
         let alternatives = expand_braces(text)?.into_iter().map(parse);
         Ok(Self {
             alternatives: alternatives.collect::<Result<_, _>>()?,
-            text: text.to_owned(),
         })
     }
 }
@@ -110,18 +105,6 @@ impl GlobPattern {
         };
         let mut alternatives = self.alternatives.iter();
         alternatives.any(|pattern| pattern.matches_with(text, options))
-    }
-}
-
-impl PartialEq for GlobPattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl fmt::Debug for GlobPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.text)
     }
 }
 
@@ -318,7 +301,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Pod;
+    use crate::process_identity::Pod;
     use crate::profile::Profile;
     use proptest::prelude::*;
 

@@ -1,15 +1,15 @@
 //! How often to sample, so that the cost to programs and manager stays limited.
 
 use crate::budget::TokenBucket;
-use crate::error::{SettingError, positive_percent};
-use crate::run_rate::WORTH_CORES;
+use crate::setting_error::{SettingError, check_positive_percent};
+use crate::walk_rate::WORTH_CORES;
 use serde::Serialize;
 use std::time::Duration;
 
 /// Why windows are further apart than the settings ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
-pub enum StretchReason {
+pub enum SamplingDelayReason {
     /// First touches after clearing access bits would slow the program down too much.
     #[strum(to_string = "sampling would slow the program down too much")]
     ProgramSlowdown,
@@ -34,8 +34,8 @@ impl SamplingPace {
     pub fn new(slowdown_percent: f64, cpu_share_percent: f64) -> Result<Self, SettingError> {
         let share = "sampling's share of the CPU budget (%)";
         Ok(Self {
-            slowdown_percent: positive_percent(slowdown_percent, "slowdown by sampling (%)")?,
-            cpu_share_percent: positive_percent(cpu_share_percent, share)?,
+            slowdown_percent: check_positive_percent(slowdown_percent, "slowdown by sampling (%)")?,
+            cpu_share_percent: check_positive_percent(cpu_share_percent, share)?,
         })
     }
 
@@ -51,7 +51,11 @@ impl SamplingPace {
 
     /// The shortest period between windows that each cost the manager `manager_cost`, with a budget
     /// of `cpu_percent` of one core.
-    pub fn period_for_manager(&self, manager_cost: Duration, cpu_percent: f64) -> Duration {
+    pub fn min_period_within_cpu_budget(
+        &self,
+        manager_cost: Duration,
+        cpu_percent: f64,
+    ) -> Duration {
         let share = cpu_percent.max(0.0) / 100.0 * self.cpu_share_percent / 100.0;
         if manager_cost.is_zero() {
             return Duration::ZERO;
@@ -175,10 +179,13 @@ mod tests {
     fn the_managers_cpu_share_spaces_windows_too() {
         // 0.5 s is half of 2 % of 50 s.
         let pace = SamplingPace::default();
-        let period = pace.period_for_manager(Duration::from_millis(500), 2.0);
+        let period = pace.min_period_within_cpu_budget(Duration::from_millis(500), 2.0);
         assert!((period.as_secs_f64() - 50.0).abs() < 1e-6);
-        assert_eq!(pace.period_for_manager(EACH, 0.0), Duration::MAX);
-        assert_eq!(pace.period_for_manager(Duration::ZERO, 0.0), Duration::ZERO);
+        assert_eq!(pace.min_period_within_cpu_budget(EACH, 0.0), Duration::MAX);
+        assert_eq!(
+            pace.min_period_within_cpu_budget(Duration::ZERO, 0.0),
+            Duration::ZERO
+        );
         assert!(SamplingPace::new(0.0, 50.0).is_err());
         assert!(SamplingPace::new(1.0, 101.0).is_err());
     }

@@ -1,9 +1,9 @@
 //! Memory that a promotion would copy: pages that other processes also map.
 
-use crate::cooldown::RefusalCooldown;
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
+use crate::refusal_cooldown::RefusalCooldown;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -29,16 +29,22 @@ impl SharedRegions {
     pub const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
     /// Takes in what happened.
-    pub fn apply(&mut self, now: Duration, event: &Event) {
+    pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
             Event::Shared {
                 process,
                 region,
                 pages,
-            } => self.exclude_shared_region(process, region, pages, now),
+            } => {
+                self.cooldown.refuse(process, region, now);
+                self.found.insert((process, region), pages);
+            }
             Event::Promoted {
                 process, region, ..
-            } => self.forget(process, region),
+            } => {
+                self.cooldown.forget_refusals(process, region);
+                self.found.remove(&(process, region));
+            }
             _ => {}
         }
     }
@@ -59,22 +65,10 @@ impl SharedRegions {
     }
 
     /// Base pages that a promotion of the region may copy, and so allocate.
-    pub fn copied_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
+    pub fn max_copied_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
         let regions = self.maybe_shared.get(&process);
         let pages = regions.and_then(|regions| regions.get(&region)).copied();
         pages.unwrap_or(0).min(MAX_SHARED_PAGES)
-    }
-
-    /// The region was found to have this many shared pages, more than [`MAX_SHARED_PAGES`].
-    fn exclude_shared_region(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        pages: u16,
-        now: Duration,
-    ) {
-        self.cooldown.refuse(process, region, now);
-        self.found.insert((process, region), pages);
     }
 
     /// Whether the region may be tried.
@@ -93,11 +87,6 @@ impl SharedRegions {
         Some((*self.found.get(&(process, region))?, until))
     }
 
-    fn forget(&mut self, process: ProcessId, region: RegionAddr) {
-        self.cooldown.succeed(process, region);
-        self.found.remove(&(process, region));
-    }
-
     /// Forgets the processes for which `there` is false.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.maybe_shared.retain(|process, _| there(*process));
@@ -106,8 +95,8 @@ impl SharedRegions {
     }
 
     /// Forgets old findings.
-    pub fn expire(&mut self, now: Duration) {
-        self.cooldown.expire(now);
+    pub fn forget_expired(&mut self, now: Duration) {
+        self.cooldown.forget_expired(now);
         let cooldown = &self.cooldown;
         self.found
             .retain(|(process, region), _| !cooldown.allows(*process, *region, now));
@@ -127,7 +116,9 @@ impl Default for SharedRegions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{at, huge, observation, process, region, sample};
+    use crate::test_support::{
+        at_second, huge_sample, observation, process, promoted_event, region, sample,
+    };
 
     fn shared(index: u64, maybe_shared: u16) -> RegionSample {
         RegionSample {
@@ -141,12 +132,12 @@ mod tests {
         let mut regions = SharedRegions::default();
         let whole_huge = RegionSample {
             maybe_shared: 512,
-            ..huge(4, true)
+            ..huge_sample(4, true)
         };
         let seen = vec![shared(1, 0), shared(2, 3), shared(3, 512), whole_huge];
         regions.observe(&observation(&[(1, seen)]));
         let copied =
-            |regions: &SharedRegions, index| regions.copied_pages(process(1), region(index));
+            |regions: &SharedRegions, index| regions.max_copied_pages(process(1), region(index));
         let pages = [1, 2, 3, 4].map(|index| copied(&regions, index));
         assert_eq!(pages, [0, 3, MAX_SHARED_PAGES, 0]);
         // Not read: as before. Read again: the new state. Gone: nothing.
@@ -164,27 +155,32 @@ mod tests {
     fn shared_regions_are_checked_ever_less_often() {
         let mut regions = SharedRegions::default();
         let (p, r) = (process(1), region(1));
-        let mut now = at(100);
+        let mut now = at_second(100);
+        let shared = |pages| Event::Shared {
+            process: p,
+            region: r,
+            pages,
+        };
         for seconds in [10, 20, 40, 80, 160, 160] {
             assert!(regions.may_promote(p, r, now));
-            regions.exclude_shared_region(p, r, 400, now);
+            regions.apply_event(now, &shared(400));
             let before = now;
-            now += at(seconds);
+            now += at_second(seconds);
             assert_eq!(regions.excluded_until(p, r, before), Some((400, now)));
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
         }
         assert_eq!(regions.excluded_until(p, r, now), None);
-        regions.forget(p, r);
-        regions.exclude_shared_region(p, r, 6, now);
+        regions.apply_event(now, &promoted_event(p, r));
+        regions.apply_event(now, &shared(6));
         assert!(
-            regions.may_promote(p, r, now + at(10)),
+            regions.may_promote(p, r, now + at_second(10)),
             "the pauses start over"
         );
-        regions.expire(now + at(1));
+        regions.forget_expired(now + at_second(1));
         assert_eq!(regions.found.len(), 1);
-        regions.expire(now + at(11));
+        regions.forget_expired(now + at_second(11));
         assert!(regions.found.is_empty());
-        regions.exclude_shared_region(p, r, 6, now);
+        regions.apply_event(now, &shared(6));
         regions.retain_processes(|process| process != p);
         assert!(regions.found.is_empty() && regions.may_promote(p, r, now));
     }

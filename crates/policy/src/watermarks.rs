@@ -1,17 +1,17 @@
 //! When memory is too full to promote, and from which cgroup memory is recovered.
 //!
 //! ```text
-//!  memory of the machine and its cgroups --> guard: MemoryGuard --> PromotionBlock
-//!                                                     ^         `-> recover (Shortage)
-//!         growth: start earlier when memory grows fast, and when to read again
+//!  memory of the machine and its cgroups --> MemoryGuard --> PromotionBlock
+//!                                                ^       `-> recover (MemoryShortage)
+//!    memory_growth: start earlier when memory grows fast, and when to read again
 //! ```
 
-mod growth;
-mod guard;
+mod memory_growth;
+mod memory_guard;
 
-pub use guard::MemoryGuard;
+pub use memory_guard::MemoryGuard;
 
-use crate::error::{SettingError, positive_percent};
+use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;
 use std::collections::HashMap;
 use thiserror::Error;
@@ -27,7 +27,7 @@ impl Watermarks {
     /// Recovery starts above `high_percent` and goes on until use is under `low_percent` (0 < low <
     /// high <= 100).
     pub fn new(high_percent: f64, low_percent: f64) -> Result<Self, SettingError> {
-        positive_percent(high_percent, "high watermark (%)")?;
+        check_positive_percent(high_percent, "high watermark (%)")?;
         let fits = low_percent > 0.0 && low_percent < high_percent;
         let allowed = "over 0 and under the high watermark";
         SettingError::unless(fits, "low watermark (%)", low_percent, allowed)?;
@@ -72,16 +72,13 @@ pub struct WatermarkTable {
 
 impl WatermarkTable {
     /// The watermarks of the machine or of a cgroup.
-    pub fn of(&self, scope: &MemoryScope) -> Watermarks {
+    pub fn for_scope(&self, scope: &MemoryScope) -> Watermarks {
         let MemoryScope::Group(path) = scope else {
             return self.machine;
         };
-        let ancestors = std::path::Path::new(path).ancestors();
-        ancestors
-            .filter_map(|group| self.by_group.get(group.to_str()?))
-            .next()
-            .copied()
-            .unwrap_or(self.groups)
+        let mut ancestors = std::path::Path::new(path).ancestors();
+        let named = ancestors.find_map(|group| self.by_group.get(group.to_str()?));
+        named.copied().unwrap_or(self.groups)
     }
 }
 
@@ -111,20 +108,19 @@ pub enum MemoryScope {
 /// Why promotion waits.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
 #[serde(tag = "hold", rename_all = "kebab-case")]
+#[expect(
+    missing_docs,
+    reason = "the messages and the units in the names say it"
+)]
 pub enum PromotionBlock {
-    /// The state of memory is not known, or not known yet.
     #[error("the state of memory is not known")]
     Unknown,
-    /// Memory is over the high watermark.
     #[error(
         "{scope} uses {used_percent:.1} % of its memory, over the high watermark of {high_percent} %"
     )]
     AboveHigh {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The high watermark, in per cent.
         high_percent: f64,
     },
     /// Memory is under the high watermark, but would be full before recovery could finish.
@@ -133,13 +129,10 @@ pub enum PromotionBlock {
         growth_bytes_per_s / 1_000_000
     )]
     FillingUp {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
         /// The share at which recovery starts at this growth, in per cent.
         start_percent: f64,
-        /// Growth of use, in bytes per second.
         growth_bytes_per_s: u64,
     },
     /// The promotion would bring memory over the mark at which recovery starts.
@@ -148,9 +141,7 @@ pub enum PromotionBlock {
         bytes >> 10
     )]
     WouldCross {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
         /// Memory that the promotion takes, in bytes.
         bytes: u64,
@@ -162,19 +153,14 @@ pub enum PromotionBlock {
         "{scope} uses {used_percent:.1} % of its memory; recovery goes on until it uses less than {low_percent} %"
     )]
     Recovering {
-        /// The machine or the cgroup.
         scope: MemoryScope,
-        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The low watermark, in per cent.
         low_percent: f64,
     },
-    /// Tasks wait for memory.
     #[error(
         "tasks of {scope} waited for memory {pressure_percent:.1} % of the last 10 s, more than {limit_percent} %"
     )]
     Pressure {
-        /// The machine or the cgroup.
         scope: MemoryScope,
         /// Share of the last 10 s (PSI "some avg10"), in per cent.
         pressure_percent: f64,
@@ -225,10 +211,10 @@ mod tests {
         };
         let high = |path: &str| {
             table
-                .of(&MemoryScope::Group(path.to_owned()))
+                .for_scope(&MemoryScope::Group(path.to_owned()))
                 .high_percent()
         };
-        assert_eq!(table.of(&MemoryScope::Machine).high_percent(), 85.0);
+        assert_eq!(table.for_scope(&MemoryScope::Machine).high_percent(), 85.0);
         assert_eq!(high("/web"), 80.0);
         assert_eq!(high("/dbx"), 80.0);
         assert_eq!(high("/db"), 95.0);

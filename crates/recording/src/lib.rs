@@ -17,26 +17,26 @@
 //! rows at a time. An error in a file is a [`RecordingError`] that gives its position.
 #![forbid(unsafe_code)]
 
-mod error;
-mod origin;
-mod parts;
+mod part_files;
 mod recorder;
+mod recording_error;
+mod recording_origin;
 mod recording_reader;
 mod recording_rows;
 mod recording_writer;
 mod row_extractor;
-mod rows;
+mod row_types;
 mod schema;
 mod table_reader;
 mod table_writer;
 
-pub use error::RecordingError;
-pub use origin::RecordingOrigin;
 pub use recorder::Recorder;
+pub use recording_error::RecordingError;
+pub use recording_origin::RecordingOrigin;
 pub use recording_reader::RecordingReader;
 pub use recording_rows::RecordingRows;
 pub use recording_writer::RecordingWriter;
 pub use row_extractor::RowExtractor;
-pub use rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
+pub use row_types::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 pub use schema::{ColumnSchema, ColumnType, RECORDING, TableSchema};
 pub use table_writer::{CellValue, TableWriter};

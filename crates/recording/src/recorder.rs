@@ -1,13 +1,14 @@
 //! Writes recordings to files and folders.
 
-use crate::error::RecordingError;
-use crate::origin::RecordingOrigin;
-use crate::parts::{
-    beside, create_file, create_folder, finished_parts, folder_of, is_own_folder, set_damaged_aside,
+use crate::part_files::{
+    create_private_file, create_private_folder, finished_parts, is_own_folder, part_folder_of,
+    set_damaged_aside, with_suffix,
 };
+use crate::recording_error::RecordingError;
+use crate::recording_origin::RecordingOrigin;
 use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
-use crate::rows::RecordingRow;
+use crate::row_types::RecordingRow;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ const MOST_PARTS: u64 = 1_000_000_000_000;
 /// The most that a crash loses.
 const PART: Duration = Duration::from_secs(60);
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
+fn create_error(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
     let path = path.to_owned();
     |error| RecordingError::Create { path, error }
 }
@@ -52,23 +53,26 @@ impl PartFile {
     /// Makes the part a file of its own; returns its length.
     fn finish(self) -> Result<u64, RecordingError> {
         let place = self.place;
-        let file = finish(self.writer, &place)?;
-        let length = file.metadata().map_err(failed(&place))?.len();
-        fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
+        let file = finish_file(self.writer, &place)?;
+        let length = file.metadata().map_err(create_error(&place))?.len();
+        fs::rename(with_suffix(&place, ".tmp"), &place).map_err(create_error(&place))?;
         Ok(length)
     }
 }
 
-fn finish(writer: RecordingWriter<BufWriter<File>>, place: &Path) -> Result<File, RecordingError> {
+fn finish_file(
+    writer: RecordingWriter<BufWriter<File>>,
+    place: &Path,
+) -> Result<File, RecordingError> {
     let file = writer.finish()?.into_inner();
-    let file = file.map_err(|error| failed(place)(error.into_error()))?;
-    file.sync_data().map_err(failed(place))?;
+    let file = file.map_err(|error| create_error(place)(error.into_error()))?;
+    file.sync_data().map_err(create_error(place))?;
     Ok(file)
 }
 
 /// If it cannot be removed, it still counts as no part, and the next part overwrites it.
-fn discard(place: &Path) {
-    let _ = fs::remove_file(beside(place, ".tmp"));
+fn remove_unfinished_part(place: &Path) {
+    let _ = fs::remove_file(with_suffix(place, ".tmp"));
 }
 
 impl Recorder {
@@ -78,9 +82,9 @@ impl Recorder {
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
     pub fn begin(path: &Path, about: RecordingOrigin) -> Result<Self, RecordingError> {
         if path.is_dir() {
-            return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
+            return Err(create_error(path)(io::ErrorKind::IsADirectory.into()));
         }
-        let folder = folder_of(path);
+        let folder = part_folder_of(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_own_folder(&folder) {
                 set_damaged_aside(
@@ -88,17 +92,17 @@ impl Recorder {
                     &"it is not a folder that only this user can change",
                 )?;
             } else if finished_parts(&folder)?.is_empty() {
-                fs::remove_dir_all(&folder).map_err(failed(&folder))?;
+                fs::remove_dir_all(&folder).map_err(create_error(&folder))?;
             } else if let Err(error) = finish_killed_recording(&folder, path) {
                 set_damaged_aside(&folder, &error)?;
             }
         }
-        create_folder(&folder, false).map_err(failed(&folder))?;
+        create_private_folder(&folder, false).map_err(create_error(&folder))?;
         Ok(Self::new(Some(path.to_owned()), folder, u64::MAX, about))
     }
 
     /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept.
-    pub fn in_folder(
+    pub fn continue_in_folder(
         folder: &Path,
         most_bytes: u64,
         about: RecordingOrigin,
@@ -106,10 +110,10 @@ impl Recorder {
         if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
             set_damaged_aside(folder, &"it is not a folder")?;
         }
-        create_folder(folder, true).map_err(failed(folder))?;
+        create_private_folder(folder, true).map_err(create_error(folder))?;
         let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);
         for place in finished_parts(folder)? {
-            let found = fs::symlink_metadata(&place).map_err(failed(&place))?;
+            let found = fs::symlink_metadata(&place).map_err(create_error(&place))?;
             if !found.is_file() {
                 continue;
             }
@@ -156,11 +160,11 @@ impl Recorder {
             Some(part) => part,
             None => {
                 let place = self.folder.join(format!("{:08}.parquet", self.number));
-                let file = beside(&place, ".tmp");
-                let file = create_file(&file).map_err(failed(&file))?;
+                let file = with_suffix(&place, ".tmp");
+                let file = create_private_file(&file).map_err(create_error(&file))?;
                 self.open.insert(PartFile {
                     writer: RecordingWriter::new(BufWriter::new(file), &self.about)
-                        .inspect_err(|_| discard(&place))?,
+                        .inspect_err(|_| remove_unfinished_part(&place))?,
                     place,
                     began: self.last,
                     rows: 0,
@@ -176,7 +180,7 @@ impl Recorder {
     /// `write` had accepted them.
     pub fn abandon_part(&mut self) -> u64 {
         if let Some(part) = self.open.take() {
-            discard(&part.place);
+            remove_unfinished_part(&part.place);
             self.lost_rows += part.rows;
         }
         std::mem::take(&mut self.lost_rows)
@@ -189,18 +193,18 @@ impl Recorder {
         let (place, rows) = (part.place.clone(), part.rows);
         let done = part.finish().and_then(|length| {
             if let (true, Some(path)) = (self.finished.is_empty(), &self.path) {
-                keep_older(path)?;
+                move_to_older(path)?;
             }
             Ok(length)
         });
         let length = done.inspect_err(|_| {
-            discard(&place);
+            remove_unfinished_part(&place);
             let _ = fs::remove_file(&place);
             self.lost_rows += rows;
         })?;
         self.number += 1;
         self.finished.push_back((place, length));
-        while self.bytes() > self.most_bytes && self.finished.len() > 1 {
+        while self.finished_bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
                 match fs::remove_file(&oldest) {
                     // Another process has already removed it.
@@ -214,7 +218,7 @@ impl Recorder {
     }
 
     /// Bytes in finished parts.
-    pub fn bytes(&self) -> u64 {
+    pub fn finished_bytes(&self) -> u64 {
         self.finished.iter().map(|(_, length)| length).sum()
     }
 
@@ -228,9 +232,9 @@ impl Recorder {
             return Ok(());
         };
         if self.finished.is_empty() {
-            keep_older(path)?;
+            move_to_older(path)?;
         }
-        move_out(&join_parts(&self.folder, &self.about)?, &self.folder, path)
+        move_to_final_path(&join_parts(&self.folder, &self.about)?, &self.folder, path)
     }
 
     /// Whether no row was accepted yet.
@@ -250,10 +254,10 @@ impl Drop for Recorder {
 }
 
 /// Keeps the file at a path as `FILE.1`.
-fn keep_older(path: &Path) -> Result<(), RecordingError> {
-    let older = beside(path, ".1");
+fn move_to_older(path: &Path) -> Result<(), RecordingError> {
+    let older = with_suffix(path, ".1");
     match fs::rename(path, &older) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&older)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(create_error(&older)(error)),
         _ => Ok(()),
     }
 }
@@ -262,19 +266,19 @@ fn keep_older(path: &Path) -> Result<(), RecordingError> {
 fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingError> {
     let about = RecordingRows::of_parts(folder)?.origin().clone();
     let joined = join_parts(folder, &about)?;
-    keep_older(path)?;
-    move_out(&joined, folder, path)
+    move_to_older(path)?;
+    move_to_final_path(&joined, folder, path)
 }
 
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     let join = || {
-        let file = create_file(&joined).map_err(failed(&joined))?;
+        let file = create_private_file(&joined).map_err(create_error(&joined))?;
         let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
         for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
             writer.write(&row?)?;
         }
-        finish(writer, &joined)
+        finish_file(writer, &joined)
     };
     join().inspect_err(|_| {
         let _ = fs::remove_file(&joined);
@@ -282,7 +286,7 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
     Ok(joined)
 }
 
-fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
-    fs::rename(joined, path).map_err(failed(path))?;
-    fs::remove_dir_all(folder).map_err(failed(folder))
+fn move_to_final_path(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
+    fs::rename(joined, path).map_err(create_error(path))?;
+    fs::remove_dir_all(folder).map_err(create_error(folder))
 }

@@ -1,8 +1,10 @@
 //! Reads recordings from a file, row by row.
 
-use crate::error::{RecordingError, Result};
-use crate::origin::RecordingOrigin;
-use crate::rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
+use crate::recording_error::{RecordingError, Result};
+use crate::recording_origin::RecordingOrigin;
+use crate::row_types::{
+    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow,
+};
 use crate::schema::{RECORDING, column};
 use crate::table_reader::TableReader;
 use hawkeye_policy::{
@@ -53,7 +55,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     pub fn new(input: R) -> Result<Self> {
         let table = TableReader::new(&RECORDING, input)?;
         Ok(Self {
-            about: RecordingOrigin::of(&table),
+            about: RecordingOrigin::from_metadata(&table),
             table,
             command: Arc::from(""),
             last: Duration::ZERO,
@@ -66,59 +68,63 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         &self.about
     }
 
-    fn time(&self, column: usize) -> Result<Duration> {
+    fn read_time(&self, column: usize) -> Result<Duration> {
         self.table
-            .int(column, MOST, TIME)
+            .read_int(column, MOST, TIME)
             .map(Duration::from_micros)
     }
 
-    fn bytes(&self, column: usize) -> Result<u64> {
-        self.table.int(column, MOST, BYTES)
+    fn read_bytes(&self, column: usize) -> Result<u64> {
+        self.table.read_int(column, MOST, BYTES)
     }
 
-    fn optional<T>(&self, column: usize, read: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+    fn read_optional<T>(
+        &self,
+        column: usize,
+        read: impl FnOnce() -> Result<T>,
+    ) -> Result<Option<T>> {
         let there = !self.table.is_null(column);
         there.then(read).transpose()
     }
 
-    fn number(&self, column: usize) -> Result<Option<f64>> {
-        self.optional(column, || self.table.float(column))
+    fn read_optional_float(&self, column: usize) -> Result<Option<f64>> {
+        self.read_optional(column, || self.table.read_float(column))
     }
 
     fn read_row(&mut self) -> Result<Option<RecordingRow>> {
-        let at = self.time(column!("time_us"))?;
+        let at = self.read_time(column!("time_us"))?;
         if at < self.last {
             let found = at.as_micros().to_string();
             let allowed = "no earlier than in the row before";
             return Err(self.table.invalid_value(column!("time_us"), allowed, found));
         }
-        let command = self.table.text(column!("command"))?;
+        let command = self.table.read_text(column!("command"))?;
         if *command != *self.command {
             self.command = Arc::from(command);
         }
-        let row = match self.table.text(column!("kind"))? {
-            "region" => RecordingRow::Region(self.region_row(at)?),
-            "process" => RecordingRow::Process(self.process_row(at)?),
-            "memory" => RecordingRow::Memory(self.memory_row(at)?),
-            "decision" => RecordingRow::Decision(self.decision_row(at)?),
+        let row = match self.table.read_text(column!("kind"))? {
+            "region" => RecordingRow::Region(self.read_region_row(at)?),
+            "process" => RecordingRow::Process(self.read_process_row(at)?),
+            "memory" => RecordingRow::Memory(self.read_memory_row(at)?),
+            "decision" => RecordingRow::Decision(self.read_decision_row(at)?),
             _ => return Ok(None),
         };
         self.last = at;
         Ok(Some(row))
     }
 
-    fn process_id(&self) -> Result<ProcessId> {
+    fn read_process_id(&self) -> Result<ProcessId> {
         let table = &self.table;
         Ok(ProcessId {
-            pid: table.int(column!("pid"), u32::MAX.into(), "a process id")? as u32,
-            start_ticks: table.int(column!("start_ticks"), MOST, "0 or more")?,
+            pid: table.read_int(column!("pid"), u32::MAX.into(), "a process id")? as u32,
+            start_ticks: table.read_int(column!("start_ticks"), MOST, "0 or more")?,
         })
     }
 
-    fn address(&self) -> Result<RegionAddr> {
+    fn read_region_address(&self) -> Result<RegionAddr> {
         let column = column!("region_address");
         let allowed = "an address of user space, a multiple of 2 MiB";
-        let address = self.table.int(column, LAST_REGION, allowed)?;
+        let address = self.table.read_int(column, LAST_REGION, allowed)?;
         let region = RegionAddr::containing(address);
         if region.start() == address {
             return Ok(region);
@@ -128,29 +134,29 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             .invalid_value(column, allowed, address.to_string()))
     }
 
-    fn region_row(&self, at: Duration) -> Result<CoverageRow> {
+    fn read_region_row(&self, at: Duration) -> Result<CoverageRow> {
         let table = &self.table;
-        let source = table.text(column!("source"))?;
+        let source = table.read_text(column!("source"))?;
         let source: AccessSource = source.parse().map_err(|_| {
             let allowed = "access-bits, probed, estimated or population";
             table.invalid_value(column!("source"), allowed, format!("{source:?}"))
         })?;
         let pages = |column| {
-            let count = table.int(column, PAGES_PER_REGION.into(), PAGES)?;
+            let count = table.read_int(column, PAGES_PER_REGION.into(), PAGES)?;
             Ok::<_, RecordingError>(count as u16)
         };
         let walks = column!("walks_per_s");
         Ok(CoverageRow {
             at,
-            window: self.time(column!("window_us"))?,
+            window: self.read_time(column!("window_us"))?,
             source,
-            process: self.process_id()?,
+            process: self.read_process_id()?,
             command: Arc::clone(&self.command),
-            cpu_cores: table.float(column!("cpu_cores"))?,
-            overhead_percent: self.number(column!("overhead_percent"))?,
+            cpu_cores: table.read_float(column!("cpu_cores"))?,
+            overhead_percent: self.read_optional_float(column!("overhead_percent"))?,
             region: RegionSample {
-                region: self.address()?,
-                order: PageOrder::of_region(table.flag(column!("huge"))),
+                region: self.read_region_address()?,
+                order: PageOrder::of_region(table.read_flag(column!("huge"))),
                 present: pages(column!("present_pages"))?,
                 accessed: pages(column!("accessed_pages"))?,
                 runs: pages(column!("accessed_runs"))?,
@@ -158,44 +164,44 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
                 zero_mapped: pages(column!("zero_pages"))?,
                 maybe_shared: 0,
                 swapped: pages(column!("swapped_pages"))?,
-                walks_per_s: table.int(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
+                walks_per_s: table.read_int(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
             },
         })
     }
 
-    fn process_row(&self, at: Duration) -> Result<ProcessRow> {
+    fn read_process_row(&self, at: Duration) -> Result<ProcessRow> {
         let bloat = column!("bloat_bytes");
         Ok(ProcessRow {
             at,
-            process: self.process_id()?,
+            process: self.read_process_id()?,
             command: Arc::clone(&self.command),
-            cpu_cores: self.number(column!("cpu_cores"))?,
-            overhead_percent: self.number(column!("overhead_percent"))?,
-            rss_bytes: self.bytes(column!("rss_bytes"))?,
-            huge_bytes: self.bytes(column!("huge_bytes"))?,
-            bloat_bytes: self.optional(bloat, || self.bytes(bloat))?,
+            cpu_cores: self.read_optional_float(column!("cpu_cores"))?,
+            overhead_percent: self.read_optional_float(column!("overhead_percent"))?,
+            rss_bytes: self.read_bytes(column!("rss_bytes"))?,
+            huge_bytes: self.read_bytes(column!("huge_bytes"))?,
+            bloat_bytes: self.read_optional(bloat, || self.read_bytes(bloat))?,
         })
     }
 
-    fn memory_row(&self, at: Duration) -> Result<MemoryRow> {
+    fn read_memory_row(&self, at: Duration) -> Result<MemoryRow> {
         Ok(MemoryRow {
             at,
-            used_bytes: self.bytes(column!("used_bytes"))?,
-            total_bytes: self.bytes(column!("total_bytes"))?,
-            pressure_percent: self.number(column!("pressure_percent"))?,
-            fmfi: self.number(column!("fmfi"))?,
-            manager_cpu_percent: self.number(column!("manager_cpu_percent"))?,
+            used_bytes: self.read_bytes(column!("used_bytes"))?,
+            total_bytes: self.read_bytes(column!("total_bytes"))?,
+            pressure_percent: self.read_optional_float(column!("pressure_percent"))?,
+            fmfi: self.read_optional_float(column!("fmfi"))?,
+            manager_cpu_percent: self.read_optional_float(column!("manager_cpu_percent"))?,
         })
     }
 
-    fn decision_row(&self, at: Duration) -> Result<DecisionRow> {
-        let process = self.optional(column!("pid"), || self.process_id())?;
+    fn read_decision_row(&self, at: Duration) -> Result<DecisionRow> {
+        let process = self.read_optional(column!("pid"), || self.read_process_id())?;
         Ok(DecisionRow {
             at,
             process: process.map(|process| (process, Arc::clone(&self.command))),
-            region: self.optional(column!("region_address"), || self.address())?,
-            event: self.table.text(column!("event"))?.into(),
-            reason: self.table.text(column!("reason"))?.into(),
+            region: self.read_optional(column!("region_address"), || self.read_region_address())?,
+            event: self.table.read_text(column!("event"))?.into(),
+            reason: self.table.read_text(column!("reason"))?.into(),
         })
     }
 }

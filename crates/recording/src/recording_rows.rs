@@ -1,10 +1,10 @@
 //! Reads recordings in either form: a file, or the parts of a recording that was not ended.
 
-use crate::error::RecordingError;
-use crate::origin::RecordingOrigin;
-use crate::parts::{finished_parts, folder_of};
+use crate::part_files::{finished_parts, part_folder_of};
+use crate::recording_error::RecordingError;
+use crate::recording_origin::RecordingOrigin;
 use crate::recording_reader::RecordingReader;
-use crate::rows::RecordingRow;
+use crate::row_types::RecordingRow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct OpenPart {
 impl RecordingRows {
     /// Opens the recording at a path. Without an end, its rows are those written so far.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let folder = folder_of(path);
+        let folder = part_folder_of(path);
         if path.is_dir() {
             return Self::since_first_row(path);
         }
@@ -42,11 +42,10 @@ impl RecordingRows {
         }
         let reader = RecordingReader::open(path)?;
         let about = reader.origin().clone();
-        let (path, later) = (path.to_owned(), Duration::ZERO);
         let open = OpenPart {
-            path,
+            path: path.to_owned(),
             reader,
-            later,
+            later: Duration::ZERO,
         };
         Ok(Self {
             unfinished: false,
@@ -95,7 +94,7 @@ impl RecordingRows {
     }
 
     /// Whether it was not ended: it is in progress, or its program was killed.
-    pub fn unfinished(&self) -> bool {
+    pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 }

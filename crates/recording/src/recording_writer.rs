@@ -1,8 +1,8 @@
 //! Writes recordings to a file, row by row.
 
-use crate::error::RecordingError;
-use crate::origin::RecordingOrigin;
-use crate::rows::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
+use crate::recording_error::RecordingError;
+use crate::recording_origin::RecordingOrigin;
+use crate::row_types::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
 use crate::table_writer::{CellValue, TableWriter};
 use hawkeye_policy::ProcessId;
@@ -23,7 +23,7 @@ impl<W: Write + Send> RecordingWriter<W> {
     pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
-            table: TableWriter::new(&RECORDING, &ascending, about.pairs(), output)?,
+            table: TableWriter::new(&RECORDING, &ascending, about.to_metadata(), output)?,
             about: about.clone(),
         })
     }
@@ -31,10 +31,10 @@ impl<W: Write + Send> RecordingWriter<W> {
     /// Adds a row. Times must not go back.
     pub fn write(&mut self, row: &RecordingRow) -> Result<(), RecordingError> {
         let mut cells = vec![CellValue::Null; RECORDING.columns.len()];
-        cells[column!("time_us")] = micros(row.at());
+        cells[column!("time_us")] = micros_cell(row.at());
         cells[column!("kind")] = CellValue::Text(row.into());
         if let Some(began) = self.about.began {
-            cells[column!("unix_us")] = micros(began + row.at());
+            cells[column!("unix_us")] = micros_cell(began + row.at());
         }
         cells[column!("host")] = CellValue::Text(&self.about.host);
         match row {
@@ -52,11 +52,11 @@ impl<W: Write + Send> RecordingWriter<W> {
     }
 }
 
-fn micros(time: Duration) -> CellValue<'static> {
+fn micros_cell(time: Duration) -> CellValue<'static> {
     CellValue::Int(time.as_micros() as u64)
 }
 
-fn or_null(value: Option<f64>) -> CellValue<'static> {
+fn float_or_null(value: Option<f64>) -> CellValue<'static> {
     value.map_or(CellValue::Null, CellValue::Float)
 }
 
@@ -68,10 +68,10 @@ fn set_process_id<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a
 
 fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
     set_process_id(cells, row.process, &row.command);
-    cells[column!("window_us")] = micros(row.window);
+    cells[column!("window_us")] = micros_cell(row.window);
     cells[column!("source")] = CellValue::Text(row.source.name());
     cells[column!("cpu_cores")] = CellValue::Float(row.cpu_cores);
-    cells[column!("overhead_percent")] = or_null(row.overhead_percent);
+    cells[column!("overhead_percent")] = float_or_null(row.overhead_percent);
     let region = &row.region;
     let pages = |count: u16| CellValue::Int(count.into());
     cells[column!("region_address")] = CellValue::Int(region.region.start());
@@ -87,8 +87,8 @@ fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
 
 fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
     set_process_id(cells, row.process, &row.command);
-    cells[column!("cpu_cores")] = or_null(row.cpu_cores);
-    cells[column!("overhead_percent")] = or_null(row.overhead_percent);
+    cells[column!("cpu_cores")] = float_or_null(row.cpu_cores);
+    cells[column!("overhead_percent")] = float_or_null(row.overhead_percent);
     cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
     cells[column!("huge_bytes")] = CellValue::Int(row.huge_bytes);
     let bloat = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
@@ -98,9 +98,9 @@ fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
 fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {
     cells[column!("used_bytes")] = CellValue::Int(row.used_bytes);
     cells[column!("total_bytes")] = CellValue::Int(row.total_bytes);
-    cells[column!("pressure_percent")] = or_null(row.pressure_percent);
-    cells[column!("fmfi")] = or_null(row.fmfi);
-    cells[column!("manager_cpu_percent")] = or_null(row.manager_cpu_percent);
+    cells[column!("pressure_percent")] = float_or_null(row.pressure_percent);
+    cells[column!("fmfi")] = float_or_null(row.fmfi);
+    cells[column!("manager_cpu_percent")] = float_or_null(row.manager_cpu_percent);
 }
 
 fn set_decision_cells<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {

@@ -38,10 +38,10 @@ impl RowExtractor {
     ) -> Vec<RecordingRow> {
         let now = manager.machine().now();
         let mut rows = Vec::new();
-        self.decisions(manager, &mut rows);
-        self.samples(manager, &mut rows);
+        self.add_decision_rows(manager, &mut rows);
+        self.add_sample_rows(manager, &mut rows);
         if now >= self.next_figures {
-            self.figures(now, manager, bloat, &mut rows);
+            self.add_process_and_memory_rows(now, manager, bloat, &mut rows);
         }
         rows.sort_by_key(RecordingRow::at);
         rows
@@ -55,16 +55,16 @@ impl RowExtractor {
         })
     }
 
-    fn samples<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
+    fn add_sample_rows<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
         let window = manager.settings().window;
-        let all_cleared = manager.policy().sample_kinds().coverage();
+        let all_cleared = manager.policy().sample_kinds().includes_coverage();
         let mut last = self.shown;
         for (at, sample) in manager.last_samples().samples_after(self.shown) {
             let known = self.known_process(sample.process, manager.machine());
             known.cpu_cores = Some(sample.cpu_cores);
             known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
             let command = Arc::clone(&known.command);
-            let source = AccessSource::of(sample.source, all_cleared);
+            let source = AccessSource::from_coverage_source(sample.source, all_cleared);
             let regions = CoverageRow::of_sample(at, window, source, &command, sample);
             rows.extend(regions.map(RecordingRow::Region));
             last = last.max(at);
@@ -72,14 +72,18 @@ impl RowExtractor {
         self.shown = last;
     }
 
-    fn decisions<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
+    fn add_decision_rows<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        rows: &mut Vec<RecordingRow>,
+    ) {
         let journal = manager.journal();
         let new: Vec<JournalEntry> = journal
             .entries_after(self.entries_seen)
             .filter(|entry| !has_own_row(&entry.event, manager.settings().measure_only))
             .cloned()
             .collect();
-        self.entries_seen = journal.written_entries();
+        self.entries_seen = journal.written_entries;
         for entry in new {
             let process = entry.event.process();
             let process = process.map(|process| {
@@ -96,7 +100,7 @@ impl RowExtractor {
         }
     }
 
-    fn figures<M: Machine>(
+    fn add_process_and_memory_rows<M: Machine>(
         &mut self,
         now: Duration,
         manager: &Manager<M>,
@@ -124,14 +128,16 @@ impl RowExtractor {
                 bloat_bytes: bloat(process),
             }));
         }
-        let memory = manager.memory().map(|memory| {
+        let memory = manager.memory_state().map(|memory| {
             RecordingRow::Memory(MemoryRow {
                 at: now,
                 used_bytes: memory.machine.used_bytes,
                 total_bytes: memory.machine.total_bytes,
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
-                manager_cpu_percent: Some(manager.cpu().used_percent(manager.machine().now())),
+                manager_cpu_percent: Some(
+                    manager.cpu_budget().used_percent(manager.machine().now()),
+                ),
             })
         });
         rows.extend(memory);

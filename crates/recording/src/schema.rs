@@ -1,6 +1,6 @@
 //! The table that files contain.
 
-use crate::error::RecordingError;
+use crate::recording_error::RecordingError;
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{FileMetaData, KeyValue};
 
@@ -124,7 +124,7 @@ pub(crate) fn metadata_value<'a>(file: &'a FileMetaData, key: &str) -> Option<&'
     found.and_then(|pair| pair.value.as_deref())
 }
 
-const fn is_equal(one: &str, other: &str) -> bool {
+const fn is_equal_text(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut at = 0;
     while at < one.len() && at < other.len() && one[at] == other[at] {
@@ -137,13 +137,13 @@ impl TableSchema {
     /// For use at compile time: a missing column stops the compilation.
     pub(crate) const fn column_index(&self, name: &str) -> usize {
         let mut at = 0;
-        while !is_equal(self.columns[at].name, name) {
+        while !is_equal_text(self.columns[at].name, name) {
             at += 1;
         }
         at
     }
 
-    pub(crate) fn message(&self) -> String {
+    pub(crate) fn parquet_message_type(&self) -> String {
         let fields = self.columns.iter().map(|column| {
             let repetition = match column.optional {
                 true => "optional",
@@ -161,7 +161,7 @@ impl TableSchema {
     }
 
     /// A file's metadata; `more` are further pairs.
-    pub(crate) fn metadata(&self, more: Vec<(&str, String)>) -> Vec<KeyValue> {
+    pub(crate) fn key_value_metadata(&self, more: Vec<(&str, String)>) -> Vec<KeyValue> {
         let own = [
             (TABLE_KEY, self.name.to_owned()),
             (VERSION_KEY, self.version.to_string()),
@@ -173,7 +173,10 @@ impl TableSchema {
     }
 
     /// Positions of the columns in a file; an error if the file is no readable file of this table.
-    pub(crate) fn find_in(&self, file: &FileMetaData) -> Result<Vec<usize>, RecordingError> {
+    pub(crate) fn column_positions_in(
+        &self,
+        file: &FileMetaData,
+    ) -> Result<Vec<usize>, RecordingError> {
         let value = |key: &str| metadata_value(file, key);
         let other = |found: String| RecordingError::OtherTable {
             found,

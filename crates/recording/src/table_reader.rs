@@ -1,6 +1,6 @@
 //! Reads rows of any table from a file, some thousand at a time.
 
-use crate::error::{RecordingError, Result};
+use crate::recording_error::{RecordingError, Result};
 use crate::schema::{ColumnType, TableSchema, metadata_value};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -104,7 +104,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         let file = catch_parquet_panic(0, || {
             SerializedFileReader::new(input).map_err(RecordingError::NotParquet)
         })?;
-        let places = table.find_in(file.metadata().file_metadata())?;
+        let places = table.column_positions_in(file.metadata().file_metadata())?;
         Ok(Self {
             file,
             table,
@@ -141,7 +141,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(true)
     }
 
-    fn failed(&self, message: impl ToString) -> RecordingError {
+    fn read_error(&self, message: impl ToString) -> RecordingError {
         RecordingError::Read {
             row: self.row,
             message: message.to_string(),
@@ -153,10 +153,10 @@ impl<R: ChunkReader + 'static> TableReader<R> {
             return Ok(false);
         }
         let group = self.file.get_row_group(self.next_group);
-        let group = group.map_err(|error| self.failed(error))?;
+        let group = group.map_err(|error| self.read_error(error))?;
         let rows = group.metadata().num_rows();
-        let rows =
-            u64::try_from(rows).map_err(|_| self.failed("its row group has an invalid length"))?;
+        let rows = u64::try_from(rows)
+            .map_err(|_| self.read_error("its row group has an invalid length"))?;
         let readers = self.places.iter().zip(self.table.columns);
         let readers = readers.map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;
@@ -167,7 +167,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
             })
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
-        let readers = readers.map_err(|error| self.failed(error))?;
+        let readers = readers.map_err(|error| self.read_error(error))?;
         drop(group);
         self.columns = readers;
         self.group_left = rows;
@@ -179,14 +179,14 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         let mut read = None;
         for index in 0..self.columns.len() {
             let rows = self.columns[index].refill();
-            let rows = rows.map_err(|error| self.failed(error))?;
+            let rows = rows.map_err(|error| self.read_error(error))?;
             if *read.get_or_insert(rows) != rows {
-                return Err(self.failed("its columns have different lengths"));
+                return Err(self.read_error("its columns have different lengths"));
             }
         }
         let rows = read.unwrap_or(0);
         if rows == 0 && self.group_left > 0 || rows as u64 > self.group_left {
-            return Err(self.failed("its row group has another length than its header says"));
+            return Err(self.read_error("its row group has another length than its header says"));
         }
         self.group_left -= rows as u64;
         self.at = 0;
@@ -210,7 +210,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// An integer of this row, at most `most`.
-    pub(crate) fn int(&self, column: usize, most: u64, allowed: &'static str) -> Result<u64> {
+    pub(crate) fn read_int(&self, column: usize, most: u64, allowed: &'static str) -> Result<u64> {
         let value = match self.locate(column) {
             Some((ColumnSource::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
@@ -220,7 +220,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         fits.ok_or_else(|| self.invalid_value(column, allowed, text_or_null(value)))
     }
 
-    pub(crate) fn flag(&self, column: usize) -> bool {
+    pub(crate) fn read_flag(&self, column: usize) -> bool {
         match self.locate(column) {
             Some((ColumnSource::Flag(_, values), place)) => {
                 values.get(place).copied().unwrap_or(false)
@@ -230,7 +230,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// A number of this row, at least 0.
-    pub(crate) fn float(&self, column: usize) -> Result<f64> {
+    pub(crate) fn read_float(&self, column: usize) -> Result<f64> {
         let value = match self.locate(column) {
             Some((ColumnSource::Float(_, values), place)) => values.get(place).copied(),
             _ => None,
@@ -241,7 +241,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// A text of this row; empty where it has no value.
-    pub(crate) fn text(&self, column: usize) -> Result<&str> {
+    pub(crate) fn read_text(&self, column: usize) -> Result<&str> {
         let bytes = match self.locate(column) {
             Some((ColumnSource::Text(_, values), place)) => {
                 values.get(place).map_or(&[][..], ByteArray::data)

@@ -1,6 +1,6 @@
 //! Writes rows of any table to a file.
 
-use crate::error::RecordingError;
+use crate::recording_error::RecordingError;
 use crate::schema::{ColumnSchema, ColumnType, TableSchema};
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -131,14 +131,15 @@ impl<W: Write + Send> TableWriter<W> {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("hawkeye ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_key_value_metadata(Some(table.metadata(about)));
+            .set_key_value_metadata(Some(table.key_value_metadata(about)));
         for column in ascending {
             let path = ColumnPath::from(*column);
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
         }
-        let schema = parse_message_type(&table.message()).map_err(RecordingError::Write)?;
+        let schema =
+            parse_message_type(&table.parquet_message_type()).map_err(RecordingError::Write)?;
         let file = SerializedFileWriter::new(output, Arc::new(schema), properties.build().into());
         Ok(Self {
             file: file.map_err(RecordingError::Write)?,

@@ -69,7 +69,7 @@ fn later(seconds: u64) -> RecordingOrigin {
 
 fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<RecordingRow> {
     let window = Duration::from_millis(100);
-    let source = AccessSource::of(sample.source, true);
+    let source = AccessSource::from_coverage_source(sample.source, true);
     let command = command.into();
     let rows = CoverageRow::of_sample(at, window, source, &command, sample);
     rows.map(RecordingRow::Region).collect()
@@ -227,7 +227,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     killed(&path, 3);
     assert!(!path.exists());
     let rows = opened(&path);
-    assert!(rows.unfinished() && rows.origin() == &about());
+    assert!(rows.is_unfinished() && rows.origin() == &about());
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
     assert_eq!(
@@ -237,7 +237,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     // The next recording keeps it.
     ended(Recorder::begin(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
-    assert!(!opened(&path).unfinished());
+    assert!(!opened(&path).is_unfinished());
     assert_eq!(opened(&path).count(), 6 * 3);
     assert!(!path.with_extension("parquet.part").exists());
     let error = Recorder::begin(&path.join("under"), about()).err();
@@ -269,11 +269,11 @@ fn a_recording_without_rows_leaves_the_older_one() {
 fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
     let folder = folder("ring");
     let began = |minute: u64| later(60 * minute);
-    ended(Recorder::in_folder(&folder, u64::MAX, began(0)), 2);
+    ended(Recorder::continue_in_folder(&folder, u64::MAX, began(0)), 2);
     let mut second =
-        Recorder::in_folder(&folder, u64::MAX, began(9)).expect("the recording continues");
+        Recorder::continue_in_folder(&folder, u64::MAX, began(9)).expect("the recording continues");
     minutes(&mut second, 1);
-    let bytes = second.bytes();
+    let bytes = second.finished_bytes();
     second.finish().expect("the recording can be finished");
     let rows = rows_at(&folder);
     let times: Vec<u64> = rows.iter().map(|row| row.at().as_secs()).collect();
@@ -281,7 +281,7 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
     assert_eq!(times.last(), Some(&(9 * 60 + 50)));
     assert!(times.is_sorted());
     // Room for the previous parts, and not for one more.
-    ended(Recorder::in_folder(&folder, bytes, began(20)), 2);
+    ended(Recorder::continue_in_folder(&folder, bytes, began(20)), 2);
     let kept = rows_at(&folder);
     assert_eq!(kept.first().map(|row| row.at().as_secs()), Some(0));
     assert_eq!(kept.last().map(|row| row.at().as_secs()), Some(110));
@@ -291,11 +291,14 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
 #[test]
 fn time_starts_with_the_oldest_row_that_is_kept() {
     let folder = folder("rotated");
-    ended(Recorder::in_folder(&folder, u64::MAX, about()), 4);
+    ended(Recorder::continue_in_folder(&folder, u64::MAX, about()), 4);
     for rotated in ["00000000.parquet", "00000001.parquet"] {
         std::fs::remove_file(folder.join(rotated)).expect("the part exists");
     }
-    ended(Recorder::in_folder(&folder, u64::MAX, later(600)), 1);
+    ended(
+        Recorder::continue_in_folder(&folder, u64::MAX, later(600)),
+        1,
+    );
     let rows = rows_at(&folder);
     let first_and_last = rows.first().zip(rows.last());
     let seconds = first_and_last.map(|(first, last)| (first.at().as_secs(), last.at().as_secs()));
@@ -321,7 +324,8 @@ fn an_impossible_start_time_is_ignored() {
 #[test]
 fn a_removed_part_is_not_an_error() {
     let folder = folder("removed");
-    let mut recorder = Recorder::in_folder(&folder, 1, about()).expect("the recording begins");
+    let mut recorder =
+        Recorder::continue_in_folder(&folder, 1, about()).expect("the recording begins");
     minutes(&mut recorder, 2);
     std::fs::remove_file(folder.join("00000000.parquet")).expect("the part exists");
     recorder.finish().expect("the recording can be finished");
@@ -334,7 +338,7 @@ fn a_removed_part_is_not_an_error() {
 fn a_part_that_cannot_be_finished_is_removed_and_its_rows_count_as_lost() {
     let folder = folder("full");
     let mut recorder =
-        Recorder::in_folder(&folder, u64::MAX, about()).expect("the recording begins");
+        Recorder::continue_in_folder(&folder, u64::MAX, about()).expect("the recording begins");
     minutes(&mut recorder, 1);
     // A folder that blocks the file's path.
     let in_the_way = folder.join("00000000.parquet");
@@ -431,13 +435,13 @@ fn an_unreadable_older_recording_is_set_aside() {
 fn foreign_files_in_a_folder_do_not_stop_a_recording() {
     let folder = folder("anything");
     let parts = folder.join("new/parts");
-    ended(Recorder::in_folder(&parts, u64::MAX, about()), 2);
+    ended(Recorder::continue_in_folder(&parts, u64::MAX, about()), 2);
     std::fs::create_dir(parts.join("00000009.parquet")).expect("the folder can be created");
     let largest = parts.join(format!("{}.parquet", u64::MAX));
     std::fs::write(&largest, "not of ours").expect("the file can be written");
     std::os::unix::fs::symlink(&largest, parts.join("00000002.parquet.tmp"))
         .expect("the link can be created");
-    ended(Recorder::in_folder(&parts, u64::MAX, about()), 2);
+    ended(Recorder::continue_in_folder(&parts, u64::MAX, about()), 2);
     assert_eq!(
         std::fs::read(&largest).expect("the file can be read"),
         b"not of ours"
@@ -447,7 +451,8 @@ fn foreign_files_in_a_folder_do_not_stop_a_recording() {
     assert_eq!(open_to_others(&parts), Vec::<PathBuf>::new());
     std::fs::remove_dir_all(&parts).expect("the removal succeeds");
     std::fs::write(&parts, "").expect("the file can be written");
-    Recorder::in_folder(&parts, u64::MAX, about()).expect("the recorder sets the file aside");
+    Recorder::continue_in_folder(&parts, u64::MAX, about())
+        .expect("the recorder sets the file aside");
     let _ = std::fs::remove_dir_all(&folder);
 }
 

@@ -6,7 +6,7 @@ mod processor;
 use crate::error::{BenchError, BenchResult};
 use crate::machine_costs::{CostResult, MedianAndRange, caches};
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
 use serde::Serialize;
 use std::fmt::Write;

@@ -137,7 +137,7 @@ fn run_without_guests(
     {
         stepped(&manager);
     }
-    let (engine, journal) = manager.finish();
+    let (engine, journal) = manager.into_machine_and_journal();
     (engine.figures_or_error(), vec![journal.totals().clone()])
 }
 

@@ -9,7 +9,7 @@ use crate::mmu::ProcessorSpec;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
 use hawkeye_policy::{
-    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, ReturnShare,
+    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, SavingsShare,
     SettingError, Watermarks,
 };
 use std::time::Duration;
@@ -241,8 +241,8 @@ impl SimulatedSystem {
         };
         if !self.budgeted {
             settings.cpu = CpuBudget::new(100.0)?;
-            settings.promotion_return = ReturnShare::new(0.0)?;
-            settings.early_looks = false;
+            settings.promotion_return = SavingsShare::new(0.0)?;
+            settings.early_samples = false;
             // In the paper the watermarks are those of recovery alone (section 3.2).
             settings.hold_full = false;
         }

@@ -51,7 +51,7 @@ impl Recorder {
                 sample.regions[3].present = 513;
             }
             self.rows += sample.regions.len();
-            let source = AccessSource::of(sample.source, true);
+            let source = AccessSource::from_coverage_source(sample.source, true);
             for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
                 self.writer.write(&RecordingRow::Region(row)).unwrap();
             }

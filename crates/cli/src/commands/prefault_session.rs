@@ -152,7 +152,7 @@ impl PrefaultSession {
 }
 
 fn prefault_threads(wanted: &PrefaultSettings) -> PrefaultThreads {
-    let usual = || PrefaultThreads::beside_a_program(available_cpus());
+    let usual = || PrefaultThreads::default_for_cores(available_cpus());
     wanted.threads.unwrap_or_else(usual)
 }
 

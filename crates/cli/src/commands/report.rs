@@ -81,7 +81,7 @@ fn summarize_recording(path: &Path) -> Result<RecordingReport, RecordingError> {
     for_each_row(RecordingRows::open(path)?, |row| extent.add(&row))?;
     let mut summing = ReportBuilder::for_extent(extent);
     let rows = RecordingRows::open(path)?;
-    let (about, unfinished) = (rows.origin().clone(), rows.unfinished());
+    let (about, unfinished) = (rows.origin().clone(), rows.is_unfinished());
     let bad_rows = for_each_row(rows, |row| summing.add(&row))?;
     Ok(summing.finish(&about, unfinished, bad_rows))
 }

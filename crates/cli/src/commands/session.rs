@@ -107,7 +107,8 @@ impl PreparedSession {
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
         }
-        if policy.sample_kinds().accesses() && decision.sampler == SamplerKind::Population {
+        if policy.sample_kinds().reads_access_bits() && decision.sampler == SamplerKind::Population
+        {
             eprintln!(
                 "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)"
             );
@@ -125,7 +126,7 @@ impl PreparedSession {
             }
         }
         let mut backend = probe::kernel_backend(lease.decision())?;
-        if policy.sample_kinds().overhead() {
+        if policy.sample_kinds().includes_overhead() {
             let costs = CurrentWalkCosts::load_or_start_measuring(&state_dir())?;
             backend.prepare_overhead(costs, config.counters);
         }
@@ -211,7 +212,7 @@ impl PreparedSession {
         }
         let policy = manager.policy().name();
         let waited = summary::budget_wait_note(&manager);
-        let (mut machine, journal) = manager.finish();
+        let (mut machine, journal) = manager.into_machine_and_journal();
         machine.read_sizes_now();
         machine.save_profiles();
         let mut notes = summary::journal_notes(&journal);
@@ -228,7 +229,7 @@ impl PreparedSession {
             notes.push(format!("a process was left alone: {disabled}"));
         }
         let prefaulted = machine.prefault_statistics().unwrap_or_default();
-        let (latest, totals) = (journal.latest(), journal.totals().clone());
+        let (latest, totals) = (journal.latest_footprint, journal.totals().clone());
         let own_costs = machine.own_costs();
         let summary = SessionSummary {
             subject: String::new(),
@@ -238,7 +239,7 @@ impl PreparedSession {
             wall_s: machine.now().as_secs_f64(),
             exit_status: None,
             promoted: totals.promoted,
-            first_promotion_s: journal.first_promotion().map(|at| at.as_secs_f64()),
+            first_promotion_s: journal.first_promotion.map(|at| at.as_secs_f64()),
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
             first_touch: FirstTouchPlan::default(),
@@ -255,12 +256,12 @@ impl PreparedSession {
             manager_cpu_s: own_costs.cpu.saturating_sub(cpu_before).as_secs_f64(),
             longest_call_ms: own_costs.longest_call.as_secs_f64() * 1e3,
             program: ProgramUse {
-                rss_peak_bytes: journal.peak_rss_bytes(),
+                rss_peak_bytes: journal.peak_rss_bytes,
                 rss_end_bytes: latest.rss_bytes,
                 huge_end_bytes: latest.huge_bytes,
                 ..ProgramUse::default()
             },
-            footprints: journal.footprints().to_vec(),
+            footprints: journal.footprints,
             notes,
         };
         Ok(FinishedSession {

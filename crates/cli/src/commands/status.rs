@@ -205,7 +205,7 @@ mod tests {
             split: 9_999_999,
             overhead: Some(Overhead {
                 at_least: true,
-                ..Overhead::exact(100.0, OverheadSource::RunRate)
+                ..Overhead::exact(100.0, OverheadSource::WalkRate)
             }),
             ..ProcessStatus::default()
         };

@@ -5,7 +5,7 @@ use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_policy::prefault::PrefaultThreads;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Profile, QosClass, Rate, ReturnShare,
+    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Profile, QosClass, Rate, SavingsShare,
     UnmatchedAction,
 };
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ checked_numbers!(
     BloatThreshold: u16 => BloatThreshold::new,
     CoverageAverage: f64 => CoverageAverage::new,
     CpuBudget: f64 => CpuBudget::new,
-    ReturnShare: f64 => ReturnShare::new,
+    SavingsShare: f64 => SavingsShare::new,
     PrefaultThreads: u64 => PrefaultThreads::new,
     Rate: f64 => Rate::per_second,
 );

@@ -106,7 +106,7 @@ fn values_in_the_file_override_the_defaults() {
         config.policy_settings.linux.pace,
         PromotionPace::PerSecond(rate)
     );
-    assert_eq!(config.selection.joins_at_bytes(), 1 << 30);
+    assert_eq!(config.selection.min_bytes_to_join(), 1 << 30);
     assert!(!config.prezeroing.paced);
     assert_eq!(config.prezeroing.bounds.half_busy_rate(), 2000);
     let journal = config.journal.expect("the journal is set");

@@ -60,7 +60,7 @@ impl JournalLines {
                 Err(error) => tracing::debug!("journal entry not writable as JSON: {error}"),
             }
         }
-        let all = journal.written_entries().saturating_sub(seen);
+        let all = journal.written_entries.saturating_sub(seen);
         lines.missed = all.saturating_sub(lines.entries);
         lines
     }

@@ -66,7 +66,7 @@ impl JournalWriter {
                 }
             });
         let journal = manager.journal();
-        let written = journal.written_entries();
+        let written = journal.written_entries;
         if written == self.seen {
             return;
         }

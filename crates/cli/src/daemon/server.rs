@@ -104,7 +104,7 @@ struct UserRateLimits {
 impl UserRateLimits {
     fn new() -> Result<Self> {
         Ok(Self {
-            together: TokenBucket::one_second(Rate::per_second(OTHERS_PER_S)?),
+            together: TokenBucket::with_one_second_burst(Rate::per_second(OTHERS_PER_S)?),
             of_user: Rate::per_second(USER_PER_S)?,
             users: HashMap::new(),
         })
@@ -114,7 +114,7 @@ impl UserRateLimits {
         if self.users.len() >= MOST_USERS {
             self.users.clear();
         }
-        let new = || TokenBucket::one_second(self.of_user);
+        let new = || TokenBucket::with_one_second_burst(self.of_user);
         let own = self.users.entry(user).or_insert_with(new);
         // A refused request of one user must not count against the others.
         own.take_tokens_now(now, looks) && self.together.take_tokens_now(now, looks)

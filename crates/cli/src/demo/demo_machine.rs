@@ -204,7 +204,7 @@ impl DemoMachine {
                 break;
             }
         }
-        let (machine, journal) = manager.finish();
+        let (machine, journal) = manager.into_machine_and_journal();
         Ok((journal, machine.own_costs().cpu.saturating_sub(before)))
     }
 }

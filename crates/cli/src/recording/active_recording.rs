@@ -50,9 +50,10 @@ impl ActiveRecording {
         let about = recording_origin_now(policy);
         let (recorder, tries_again) = match &place {
             RecordingTarget::File(path) => (Recorder::begin(path, about), false),
-            RecordingTarget::Folder { folder, most_bytes } => {
-                (Recorder::in_folder(folder, *most_bytes, about), true)
-            }
+            RecordingTarget::Folder { folder, most_bytes } => (
+                Recorder::continue_in_folder(folder, *most_bytes, about),
+                true,
+            ),
         };
         let mut recorder = recorder.context("can't start the recording")?;
         let wanted = Arc::new(AtomicBool::new(false));

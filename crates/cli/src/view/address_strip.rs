@@ -56,7 +56,8 @@ pub fn address_strip(manager: &Manager<impl Machine>, pid: u32, most: u16) -> Op
     let now = manager.machine().now();
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
-        let state = |region: &RegionSample| region_state(manager.limits(), seen, region, now);
+        let state =
+            |region: &RegionSample| region_state(manager.promotion_limits(), seen, region, now);
         strip_columns(&seen.sample.regions, most.into(), state)
     };
     Some(AddressStrip {

@@ -81,7 +81,9 @@ impl ManagerView {
         let latest = latest_entries(journal, LATEST, of_region, entry_view);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
-            (None, Some((seen, sample))) => region_state(manager.limits(), seen, &sample, now),
+            (None, Some((seen, sample))) => {
+                region_state(manager.promotion_limits(), seen, &sample, now)
+            }
             (None, None) => RegionState::NotSampled,
         };
         if let RegionState::CoolingDown { errno, .. } = &mut state {
@@ -142,9 +144,9 @@ fn promotion_obstacles(
     // The limit counts by the terms of the last sample, not by those of a reload since.
     let last = manager.last_samples().sample(process);
     let terms = last.map(|last| last.sample.terms).unwrap_or_default();
-    let huge = &manager.limits().huge;
+    let huge = &manager.promotion_limits().huge;
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
-        if !huge.allows(process) {
+        if !huge.allows_another_huge_page(process) {
             let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
             kept_by.push(format!(
                 "its rule allows {most} MiB of huge pages, and {used} MiB are in use"
@@ -152,7 +154,7 @@ fn promotion_obstacles(
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_state().budget().spent() >= max {
+        if manager.promotion_pacing().budget.promotions_spent() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
@@ -162,8 +164,8 @@ fn promotion_obstacles(
             kept_by.push(wait.to_string());
         }
     }
-    let backoff = manager.promotion_state().backoff();
-    if !backoff.ready(now) {
+    let backoff = manager.promotion_pacing().backoff;
+    if !backoff.is_over(now) {
         let left_s = backoff.ready_at().saturating_sub(now).as_secs_f64();
         let why = "calls into processes took long, or the kernel had no free huge page";
         kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
@@ -217,7 +219,7 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match region_state(manager.limits(), seen, region, now) {
+        let count = match region_state(manager.promotion_limits(), seen, region, now) {
             RegionState::Huge => &mut status.huge,
             RegionState::Candidate => &mut status.candidates,
             RegionState::CoolingDown { .. } => &mut status.cooling_down,
@@ -268,7 +270,7 @@ fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr)
 fn journal_start_s(journal: &Journal) -> f64 {
     let kept = journal.entries().len() as u64;
     let oldest = journal.entries().next();
-    let oldest = oldest.filter(|_| kept < journal.written_entries());
+    let oldest = oldest.filter(|_| kept < journal.written_entries);
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 

@@ -57,7 +57,7 @@ impl ManagerView {
             held: manager.promotion_held_by().map(ToString::to_string),
             budget_waits: waits.collect(),
             memory: memory_status(manager),
-            manager_cpu_percent: manager.cpu().used_percent(now),
+            manager_cpu_percent: manager.cpu_budget().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: reserve_status(manager),
@@ -80,7 +80,7 @@ impl ManagerView {
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let journal = manager.journal();
-        let done = journal.process(process).cloned().unwrap_or_default();
+        let done = journal.process_totals(process).cloned().unwrap_or_default();
         let terms = identity.terms.or(sample.map(|sample| sample.terms));
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
@@ -123,7 +123,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            region_state(manager.limits(), seen, region, now) == RegionState::Candidate
+            region_state(manager.promotion_limits(), seen, region, now) == RegionState::Candidate
         };
         let percent = expected_gain_percent(&seen.sample, promotable);
         let (reckoned_at, sampled_at) = (now, seen.at);
@@ -138,14 +138,14 @@ impl ManagerView {
 }
 
 fn reserve_status<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
-    let state = manager.machine().reserve();
+    let state = manager.machine().reserve_state();
     ReserveStatus {
         held_bytes: u64::from(state.held) * HUGE_PAGE_BYTES,
         filled: state.filled,
         failed: state.failed,
         served: state.served,
         fill_cpu_s: state.fill_cpu.as_secs_f64(),
-        pays: manager.reserve_pays(),
+        pays: manager.is_reserve_worthwhile(),
     }
 }
 
@@ -170,7 +170,7 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 }
 
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
-    let memory = manager.memory()?;
+    let memory = manager.memory_state()?;
     let groups = memory.groups.iter().map(|group| GroupStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,

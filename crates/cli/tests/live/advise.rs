@@ -7,7 +7,7 @@ use crate::common::{
 };
 use crate::settings;
 use hawkeye_linux::test_costs;
-use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::ffi::OsString;

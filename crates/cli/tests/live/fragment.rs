@@ -82,17 +82,17 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
         fill: true,
     };
     machine
-        .set_reserve(fill, RESERVE)
+        .set_reserve_target(fill, RESERVE)
         .expect("its process starts");
-    let filled = until(FILLED, || machine.reserve().held == RESERVE);
-    assert!(filled, "{:?}", machine.reserve());
+    let filled = until(FILLED, || machine.reserve_state().held == RESERVE);
+    assert!(filled, "{:?}", machine.reserve_state());
     // Fills would compact too.
     let keep = ReserveTarget {
         fill: false,
         ..fill
     };
     machine
-        .set_reserve(keep, RESERVE)
+        .set_reserve_target(keep, RESERVE)
         .expect("its process runs");
     let words = ["workload", "fragment", "--fmfi", "0.9", "--unmovable"];
     let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
@@ -111,7 +111,7 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
         assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
         promoted += 1;
     }
-    let reserve = machine.reserve();
+    let reserve = machine.reserve_state();
     assert_eq!(promoted, RESERVE);
     assert_eq!((reserve.held, reserve.served), (0, u64::from(RESERVE)));
     assert_eq!(compaction_stalls(), stalls, "no promotion waited");

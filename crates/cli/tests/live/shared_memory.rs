@@ -12,7 +12,7 @@ use hawkeye_linux::sample::page_tables::PageTableReader;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::sampler::{SamplerBackend, estimate_overhead};
 use hawkeye_manager::{Machine as _, PromotionResult};
-use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;

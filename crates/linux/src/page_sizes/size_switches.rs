@@ -57,7 +57,8 @@ impl SizeSwitches {
     /// Fails if a setting cannot be changed. The request is kept, and tried again with the next
     /// change.
     pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
-        self.wanted.insert(process, orders.and(self.available));
+        self.wanted
+            .insert(process, orders.intersection(self.available));
         self.apply_requests()
     }
 

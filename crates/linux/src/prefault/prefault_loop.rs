@@ -165,7 +165,7 @@ impl PrefaultLoop {
             if warm > 0 {
                 // The process may run another program now.
                 self.mappings.remove(process);
-                self.predictor.forget(*process);
+                self.predictor.forget_process(*process);
                 self.predictor.request_warm_start(*process, warm);
                 let bytes = warm * HUGE_PAGE_BYTES;
                 self.warm.insert(*process, WarmStart::new(now, bytes));
@@ -182,7 +182,7 @@ impl PrefaultLoop {
         let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
         self.mappings.retain(|process, _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
-        self.predictor.retain(is_there);
+        self.predictor.retain_processes(is_there);
         // A process that was suppressed for long enough may have changed.
         for process in self.suppressed.take_released(now, is_there) {
             self.fault_trace.resume_process(process.pid);

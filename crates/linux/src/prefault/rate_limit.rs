@@ -23,7 +23,8 @@ impl PrefaultRateLimit {
         const BURST_S: f64 = 1.0 / 16.0;
         let spread = |rate: Rate| {
             let burst = (rate.get() * BURST_S).max(1.0);
-            TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
+            TokenBucket::new(rate, burst)
+                .unwrap_or_else(|_| TokenBucket::with_one_second_burst(rate))
         };
         Self {
             bucket: rate.map(spread),

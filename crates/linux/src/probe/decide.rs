@@ -7,7 +7,7 @@ use super::facts::KernelFacts;
 use super::host::Lockdown;
 use crate::error::{LinuxError, Result};
 use crate::memory::recovery::RecoveryMethod;
-use hawkeye_policy::run_rate::INTERCEPTED;
+use hawkeye_policy::walk_rate::INTERCEPTED;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -157,7 +157,7 @@ impl ProbeChild {
     /// advised for huge pages (`advised`) or against them. `None` where the child cannot map them.
     pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<TouchResult>> {
         let kind = if advised { BLOCKS } else { BASE_BLOCKS };
-        let answer = self.send_code(kind | (size.number() as u8 & !BASE_BLOCKS))?;
+        let answer = self.send_code(kind | (size.log2_pages() as u8 & !BASE_BLOCKS))?;
         let touched = TouchResult {
             by_one_touch: answer >> (2 * TIME_BITS),
             first: Duration::from_nanos(answer >> TIME_BITS & MOST_NS),

@@ -13,7 +13,7 @@ use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
 use crate::stop::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
-use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::slot_ranking::max_slots_per_user;
 use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, Rules};
 use serde::Serialize;
 use slot_allocation::SlotAllocation;
@@ -253,7 +253,9 @@ impl ManagedProcesses {
                 break;
             }
             let of_user = |joined: &&ManagedProcess| joined.member.identity.uid == identity.uid;
-            if self.members.values().filter(of_user).count() >= user_share(step.max_processes) {
+            if self.members.values().filter(of_user).count()
+                >= max_slots_per_user(step.max_processes)
+            {
                 continue;
             }
             // The process was managed before, and has started another program.

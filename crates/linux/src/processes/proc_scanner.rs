@@ -6,7 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use hawkeye_policy::ProcessId;
-use hawkeye_policy::ranking::unshared_anonymous_bytes;
+use hawkeye_policy::slot_ranking::unshared_anonymous_bytes;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};

@@ -9,7 +9,7 @@ use crate::processes::process::{self, thread_cpu_time};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
     CpuUse, ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, RuleVerdict, Rules,
     SlotCandidate,
@@ -195,13 +195,13 @@ impl ProcessSelector {
         let begun = thread_cpu_time();
         let found = self
             .scanner
-            .scan(self.selection.leaves_under_bytes(), deadline);
+            .scan(self.selection.min_bytes_to_stay(), deadline);
         self.scan_cpu += thread_cpu_time().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.scan_cpu);
-        self.next_scan = now.saturating_add(self.selection.pause_after(took));
+        self.next_scan = now.saturating_add(self.selection.pause_after_scan(took));
         let ProcScan {
             processes,
             mut large,
@@ -264,7 +264,7 @@ impl ProcessSelector {
         if skipped.is_some_and(|entry| now < entry.until) {
             return false;
         }
-        let joins_at = self.selection.joins_at_bytes();
+        let joins_at = self.selection.min_bytes_to_join();
         if seen.anonymous_bytes < joins_at {
             return false;
         }
@@ -344,11 +344,11 @@ impl ProcessSelector {
             ),
             (RuleVerdict::Include(_), Some(SlotRefusal::Outranked { slots })) => format!(
                 "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
-                user_share(*slots)
+                max_slots_per_user(*slots)
             ),
             (RuleVerdict::Include(_), None) => format!(
                 "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
-                self.selection.joins_at_bytes() >> 20
+                self.selection.min_bytes_to_join() >> 20
             ),
         })
     }

@@ -11,7 +11,7 @@ use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};
 use crate::processes::mappings::Mapping;
 use direct_map::{count_physical_frames, page_with_unique_value};
-use hawkeye_policy::run_rate::PageBitmap;
+use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};

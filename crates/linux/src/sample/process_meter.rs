@@ -9,7 +9,7 @@ use crate::processes::mappings::{self, vm};
 use crate::sample::counters::ProcessCounters;
 use crate::sample::page_tables::{BoundTarget, WalkDetail};
 use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_one_window};
-use hawkeye_policy::run_rate::OverheadEstimate;
+use hawkeye_policy::walk_rate::OverheadEstimate;
 use hawkeye_policy::{Overhead, ProcessIdentity, ProcessRules, RegionAddr, RegionSample};
 
 /// A process that is measured window by window.

@@ -7,7 +7,7 @@ use crate::error::{LinuxError, Result};
 use crate::promote::target_call::{TargetCalls, TargetRequest};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap;
-use hawkeye_policy::run_rate::PageBitmap;
+use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, MAX_SHARED_PAGES, PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample,
 };

@@ -1,6 +1,6 @@
 //! Work that a budget holds back, and when it continues.
 
-use hawkeye_policy::{ReturnBudget, StretchReason};
+use hawkeye_policy::{SamplingDelayReason, SavingsBudget};
 use std::fmt;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub enum ExhaustedBudget {
     /// Promotions per second.
     PromotionRate,
     /// What sampling may cost.
-    Sampling(StretchReason),
+    Sampling(SamplingDelayReason),
 }
 
 impl fmt::Display for ExhaustedBudget {
@@ -47,7 +47,7 @@ impl fmt::Display for ExhaustedBudget {
             Self::PromotionCores => write!(
                 f,
                 "promotions use at most {:.0} % of one core",
-                ReturnBudget::MOST_CORES * 100.0
+                SavingsBudget::MOST_CORES * 100.0
             ),
             Self::PromotionRate => f.write_str("the limit of promotions per second is reached"),
             Self::Sampling(because) => because.fmt(f),
@@ -71,7 +71,7 @@ impl BudgetWaits {
     }
 
     /// The time spent in waits, and the budget that was the last reason.
-    pub fn so_far(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
+    pub fn total_wait(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
         let current = self
             .current
             .map(|(wait, since)| wait.until.min(now).saturating_sub(since));
@@ -106,14 +106,17 @@ mod tests {
             until: at(until),
         };
         let mut waits = BudgetWaits::default();
-        assert_eq!((waits.current(at(1)), waits.so_far(at(1))), (None, None));
+        assert_eq!(
+            (waits.current(at(1)), waits.total_wait(at(1))),
+            (None, None)
+        );
         waits.begin(at(1), wait(4));
         waits.begin(at(2), wait(5));
         assert_eq!(waits.current(at(2)), Some(wait(5)));
         assert_eq!(waits.current(at(5)), None);
         waits.end(at(5));
         waits.begin(at(10), wait(12));
-        let so_far = waits.so_far(at(11));
+        let so_far = waits.total_wait(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
         let cores = ExhaustedBudget::PromotionCores.to_string();
         assert!(cores.contains("50 % of one core"), "{cores}");

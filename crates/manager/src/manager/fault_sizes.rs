@@ -42,7 +42,7 @@ impl<M: Machine> Manager<M> {
                 self.memory.held.is_some() || self.memory.guard.may_promote(process, 0).is_err();
             let (orders, reason) = match chosen {
                 _ if short || self.paused => (PageOrders::NONE, None),
-                Some(chosen) => (chosen.orders.and(offered), Some(chosen.reason)),
+                Some(chosen) => (chosen.orders.intersection(offered), Some(chosen.reason)),
                 None => continue,
             };
             if set.unwrap_or_default() != orders {
@@ -76,7 +76,7 @@ impl<M: Machine> Manager<M> {
                     orders,
                     reason,
                 };
-                self.dispatch(now, event);
+                self.dispatch_event(now, event);
             }
             Err(error) => self.record_error(now, &error),
         }

@@ -6,12 +6,12 @@ use hawkeye_policy::{
     RegionSample,
 };
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// The last sample of each process, its size, and its known empty memory. The size is bounded.
 pub struct LastSamples {
-    footprints: HashMap<ProcessId, ProcessFootprint>,
+    footprints: BTreeMap<ProcessId, ProcessFootprint>,
     samples: HashMap<ProcessId, LastSample>,
     /// Base pages of huge pages that were empty at the last search.
     empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
@@ -56,14 +56,14 @@ impl LastSamples {
 
     fn with_capacity(most_regions: usize) -> Self {
         Self {
-            footprints: HashMap::new(),
+            footprints: BTreeMap::new(),
             samples: HashMap::new(),
             empty: HashMap::new(),
             most_regions,
         }
     }
 
-    pub(super) fn apply(&mut self, event: &Event) {
+    pub(super) fn apply_event(&mut self, event: &Event) {
         match *event {
             Event::Promoted {
                 process,
@@ -72,20 +72,20 @@ impl LastSamples {
                 effect,
                 ..
             } if order >= PageOrder::HUGE => {
-                self.change(process, region, true);
-                self.set_empty(process, region, effect.added_pages);
+                self.mark_huge(process, region, true);
+                self.set_zero_pages(process, region, effect.added_pages);
             }
             Event::Recovered {
                 process, region, ..
             } => {
-                self.change(process, region, false);
-                self.set_empty(process, region, 0);
+                self.mark_huge(process, region, false);
+                self.set_zero_pages(process, region, 0);
             }
             Event::Searched {
                 process,
                 region,
                 zero_pages,
-            } => self.set_empty(process, region, zero_pages),
+            } => self.set_zero_pages(process, region, zero_pages),
             Event::Measured {
                 process,
                 rss_bytes,
@@ -107,13 +107,13 @@ impl LastSamples {
         self.empty.retain(|process, _| there(*process));
     }
 
-    fn change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
+    fn mark_huge(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
         if let Some(seen) = self.samples.get_mut(&process) {
             seen.changed.insert(region, huge);
         }
     }
 
-    fn set_empty(&mut self, process: ProcessId, region: RegionAddr, pages: u16) {
+    fn set_zero_pages(&mut self, process: ProcessId, region: RegionAddr, pages: u16) {
         let kept: usize = self.empty.values().map(HashMap::len).sum();
         let regions = self.empty.entry(process).or_default();
         if pages == 0 {
@@ -138,9 +138,7 @@ impl LastSamples {
     /// Resident and huge memory of each process, at the last look, in order of process.
     pub fn footprints(&self) -> Vec<(ProcessId, ProcessFootprint)> {
         let seen = self.footprints.iter();
-        let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
-        seen.sort_by_key(|(process, _)| *process);
-        seen
+        seen.map(|(process, seen)| (*process, *seen)).collect()
     }
 
     /// The last sample of a process.

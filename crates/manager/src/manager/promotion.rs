@@ -3,11 +3,11 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
-use hawkeye_policy::limits::added_pages;
+use hawkeye_policy::region_promotion_limits::max_added_pages;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, ProcessId,
-    Promotion, PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect,
-    ReturnBudget, ReturnDecision, ReturnShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, Promotion,
+    PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect, SavingsBudget,
+    SavingsDecision, SavingsShare,
 };
 use std::time::Duration;
 
@@ -20,10 +20,14 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 
 /// The pace of promotion.
 pub struct PromotionPacing {
-    budget: PromotionBudget,
-    returns: ReturnBudget,
-    waits: BudgetWaits,
-    backoff: CallBatchBackoff,
+    /// Counts the promotions taken.
+    pub budget: PromotionBudget,
+    /// CPU time that promotions save and may use.
+    pub savings: SavingsBudget,
+    /// How promotions wait for budgets.
+    pub waits: BudgetWaits,
+    /// The pause after calls that took long, or for which no huge page was available.
+    pub backoff: CallBatchBackoff,
     postponed: Option<NextPromotion>,
 }
 
@@ -36,49 +40,21 @@ enum PaidBy {
 }
 
 impl PromotionPacing {
-    pub(super) fn new(budget: PromotionBudget, share: ReturnShare) -> Self {
+    pub(super) fn new(budget: PromotionBudget, share: SavingsShare) -> Self {
         Self {
             budget,
-            returns: ReturnBudget::new(share),
+            savings: SavingsBudget::new(share),
             waits: BudgetWaits::default(),
             backoff: CallBatchBackoff::default(),
             postponed: None,
         }
     }
 
-    /// The budget, which counts the promotions taken.
-    pub fn budget(&self) -> &PromotionBudget {
-        &self.budget
-    }
-
-    /// CPU time of the promotions that savings paid for.
-    pub fn paid_by_savings(&self) -> Duration {
-        self.returns.spent()
-    }
-
-    /// How promotions wait for budgets.
-    pub fn waits(&self) -> &BudgetWaits {
-        &self.waits
-    }
-
     pub(super) fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
-            self.returns
-                .observe(observation.at, sample.process, sample.cpu_cores);
+            self.savings
+                .limit_to_cpu_use(observation.at, sample.process, sample.cpu_cores);
         }
-    }
-
-    pub(super) fn apply(&mut self, now: Duration, event: &Event) {
-        self.returns.apply(now, event);
-    }
-
-    pub(super) fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
-        self.returns.retain_processes(now, is_there);
-    }
-
-    /// The pause after calls that took long, or for which no huge page was available.
-    pub fn backoff(&self) -> &CallBatchBackoff {
-        &self.backoff
     }
 
     /// A promotion has ended outside any batch.
@@ -99,19 +75,19 @@ struct NextPromotion {
 impl<M: Machine> Manager<M> {
     /// What pays for a promotion, or how long it waits because nothing does. The last third of the
     /// CPU budget is kept for recovery.
-    fn payment(
+    fn decide_payment(
         &mut self,
         now: Duration,
         saved_us_per_s: Option<f64>,
     ) -> Result<PaidBy, BudgetWait> {
-        let returns = &mut self.promotion.returns;
-        match saved_us_per_s.map(|saved| returns.decide(now, saved)) {
-            Some(ReturnDecision::Pays) => return Ok(PaidBy::Savings),
-            Some(ReturnDecision::Wait { until }) => {
+        let savings = &mut self.promotion.savings;
+        match saved_us_per_s.map(|saved| savings.decide(now, saved)) {
+            Some(SavingsDecision::Pays) => return Ok(PaidBy::Savings),
+            Some(SavingsDecision::Wait { until }) => {
                 let budget = ExhaustedBudget::PromotionCores;
                 return Err(BudgetWait { budget, until });
             }
-            Some(ReturnDecision::TooLittle) | None => {}
+            Some(SavingsDecision::TooLittle) | None => {}
         }
         let until = self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY);
         if until <= now {
@@ -133,7 +109,7 @@ impl<M: Machine> Manager<M> {
         if self.is_promotion_blocked() {
             return None;
         }
-        if !self.promotion.backoff.ready(begun) {
+        if !self.promotion.backoff.is_over(begun) {
             return Some(self.promotion.backoff.ready_at());
         }
         let mut called = false;
@@ -146,14 +122,10 @@ impl<M: Machine> Manager<M> {
             match self.promotion.budget.take_promotion(now) {
                 Ok(()) => {}
                 Err(PromotionBudgetExhausted::Total) => break None,
-                Err(PromotionBudgetExhausted::Rate { ready_at }) => {
+                Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
                     let budget = ExhaustedBudget::PromotionRate;
-                    let until = ready_at;
-                    break Some(
-                        self.promotion
-                            .waits
-                            .begin(now, BudgetWait { budget, until }),
-                    );
+                    let wait = BudgetWait { budget, until };
+                    break Some(self.promotion.waits.begin(now, wait));
                 }
             }
             let supply = self.next_huge_page_supply(now);
@@ -163,10 +135,10 @@ impl<M: Machine> Manager<M> {
             };
             if !self.is_promotion_allowed(&next.promotion, now) {
                 self.promotion.budget.give_back_promotion();
-                self.skip(&next.promotion);
+                self.drop_proposal(&next.promotion);
                 continue;
             }
-            let paid_by = match self.payment(now, next.promotion.saved_us_per_s) {
+            let paid_by = match self.decide_payment(now, next.promotion.saved_us_per_s) {
                 Ok(paid_by) => paid_by,
                 Err(wait) => {
                     self.promotion.budget.give_back_promotion();
@@ -175,7 +147,7 @@ impl<M: Machine> Manager<M> {
                 }
             };
             called = true;
-            self.reserve.record_use(now);
+            self.reserve.record_demand(now);
             if self.promote(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
@@ -215,16 +187,16 @@ impl<M: Machine> Manager<M> {
     /// Drops the promotion to try again, because a policy is about to see a new observation.
     pub(super) fn drop_postponed_promotion(&mut self) {
         if let Some(next) = self.promotion.postponed.take() {
-            self.skip(&next.promotion);
+            self.drop_proposal(&next.promotion);
         }
     }
 
-    fn skip(&mut self, promotion: &Promotion) {
+    fn drop_proposal(&mut self, promotion: &Promotion) {
         (self.policy).on_promotion_result(promotion.process, promotion.region, None);
     }
 
     fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
-        let taken_bytes = self.limits.taken_bytes(promotion);
+        let taken_bytes = self.limits.max_taken_bytes(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
         (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
@@ -242,7 +214,7 @@ impl<M: Machine> Manager<M> {
         let (order, present) = (promotion.order, promotion.expected_present);
         let before = self.machine.now();
         let cpu_before = self.machine.own_costs().cpu;
-        let served_before = self.machine.reserve().served;
+        let served_before = self.machine.reserve_state().served;
         let outcome = self.machine.promote(process, region, order, present);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
@@ -250,25 +222,23 @@ impl<M: Machine> Manager<M> {
             // A refused call may have waited for memory too.
             _ => self.machine.now().saturating_sub(before),
         };
-        let served = self.machine.reserve().served > served_before;
+        let served = self.machine.reserve_state().served > served_before;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
-        let returns = &mut self.promotion.returns;
+        let savings = &mut self.promotion.savings;
         if done {
-            returns.record_cost(cost);
+            savings.record_cost(cost);
         }
         if paid_by == PaidBy::Savings {
-            returns.pay(now, cost);
+            savings.charge(now, cost);
         }
         let supply = self.record_promotion_supply(served, done.then_some(took));
-        let shortage = matches!(&outcome, Err(error) if error.is_shortage());
+        let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.
-            let key = (process, region);
-            self.unanswered
-                .promotions
-                .insert(key, (next.promotion, supply));
+            let under_way = &mut self.unanswered.promotions;
+            under_way.insert((process, region), (next.promotion, supply));
         } else if shortage && shortages < TRIES {
             self.promotion.budget.give_back_promotion();
             let event = Event::Refused {
@@ -277,7 +247,7 @@ impl<M: Machine> Manager<M> {
                 errno: Errno::ENOMEM,
                 again_soon: true,
             };
-            self.dispatch(now, event);
+            self.dispatch_event(now, event);
             self.promotion.postponed = Some(NextPromotion { shortages, ..next });
         } else {
             let cost = PromotionCost { took, supply };
@@ -298,8 +268,8 @@ impl<M: Machine> Manager<M> {
         now: Duration,
     ) {
         let effect = PromotionEffect {
-            taken_bytes: self.limits.taken_bytes(&promotion),
-            added_pages: added_pages(&promotion),
+            taken_bytes: self.limits.max_taken_bytes(&promotion),
+            added_pages: max_added_pages(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
         let Promotion {
@@ -339,6 +309,6 @@ impl<M: Machine> Manager<M> {
             },
             Err(error) => return self.record_error(now, &error),
         };
-        self.dispatch(now, event);
+        self.dispatch_event(now, event);
     }
 }

@@ -47,14 +47,14 @@ impl<M: Machine> Manager<M> {
         }
         // A program might be killed in the meantime, so danger overrides both the pause and the
         // budget.
-        if !self.recovery.backoff.ready(begun) && !self.memory.guard.in_danger() {
+        if !self.recovery.backoff.is_over(begun) && !self.memory.guard.is_full_within_seconds() {
             return Some(self.recovery.backoff.ready_at());
         }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
             self.update_cpu(now);
-            if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
+            if self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds() {
                 break Some(self.cpu.ready_at(now));
             }
             if !self.memory.guard.is_recovering() {
@@ -65,7 +65,7 @@ impl<M: Machine> Manager<M> {
             }
             let guard = &self.memory.guard;
             let short = |process| guard.shortage(process).is_some();
-            let Some(target) = self.recovery.planner.next(now, short) else {
+            let Some(target) = self.recovery.planner.next_page_to_scan(now, short) else {
                 self.memory.guard.on_search_exhausted(now);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
@@ -79,7 +79,7 @@ impl<M: Machine> Manager<M> {
             let now = self.machine.now();
             self.recovery.backoff.end_batch(now);
         }
-        if self.memory.guard.in_danger() {
+        if self.memory.guard.is_full_within_seconds() {
             return more;
         }
         more.map(|at| at.max(self.recovery.backoff.ready_at()))
@@ -101,12 +101,9 @@ impl<M: Machine> Manager<M> {
             region,
             zero_pages: scan.zero_pages,
         };
-        self.dispatch(now, event);
-        match self
-            .recovery
-            .planner
-            .split_reason(scan.zero_pages, shortage)
-        {
+        self.dispatch_event(now, event);
+        let planner = &self.recovery.planner;
+        match planner.split_reason(scan.zero_pages, shortage) {
             Some(reason) => self.split_huge_page(target, reason, scan.took, now),
             None => self.recovery.backoff.after_call(scan.took),
         }
@@ -129,12 +126,12 @@ impl<M: Machine> Manager<M> {
                     took: done.took,
                     searched_for: searched,
                 };
-                self.dispatch(now, event);
+                self.dispatch_event(now, event);
                 self.recovery.backoff.after_call(done.longest_call)
             }
             Err(error) => {
                 if matches!(error, MachineError::Refused { .. }) {
-                    self.dispatch(now, Event::NotSplit { process, region });
+                    self.dispatch_event(now, Event::NotSplit { process, region });
                 }
                 self.record_recovery_error(now, &error)
             }
@@ -158,15 +155,13 @@ impl<M: Machine> Manager<M> {
         if self.settings.measure_only {
             return;
         }
-        let wait = self.cpu.exhausted(now) && !self.memory.guard.in_danger();
+        let wait = self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds();
         if self.sampling.in_window() || wait {
             return;
         }
         if self.recovery.listing.is_none() {
-            let listed = self
-                .memory
-                .guard
-                .begin_huge_page_listing(now, &self.processes);
+            let guard = &mut self.memory.guard;
+            let listed = guard.begin_huge_page_listing(now, &self.processes);
             if listed.is_empty() {
                 return;
             }
@@ -176,11 +171,8 @@ impl<M: Machine> Manager<M> {
     }
 
     fn continue_listing(&mut self, now: Duration) {
-        let Some(mut listing) = self
-            .recovery
-            .listing
-            .take_if(|listing| listing.again_at <= now)
-        else {
+        let due = |listing: &mut SliceQueue| listing.again_at <= now;
+        let Some(mut listing) = self.recovery.listing.take_if(due) else {
             return;
         };
         let until = self.slice_end();

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Share of the CPU budget that early samples leave to other work.
-const KEPT_FROM_EARLY_LOOKS: f64 = 0.5;
+const KEPT_FROM_EARLY_SAMPLES: f64 = 0.5;
 /// The shortest interval of looks caused by processes that have just joined.
 const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long each kind of work goes on before memory is read again: looking, opening a window,
@@ -39,7 +39,7 @@ struct FootprintRead {
 }
 
 impl RefreshSchedule {
-    pub(super) fn due(&self) -> Duration {
+    pub(super) fn due_at(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
         let due = [under_way, self.joining].into_iter().flatten();
         due.fold(self.next, Duration::min)
@@ -96,13 +96,9 @@ impl<M: Machine> Manager<M> {
     /// End of a slice that begins now: at the next read of memory, if that is due earlier.
     pub(super) fn slice_end(&self) -> Duration {
         let now = self.machine.now();
-        let due = self
-            .memory
-            .guard
-            .next_memory_read_at()
-            .unwrap_or(Duration::MAX);
-        let due = due.min(self.refresh.next).max(now + SHORTEST_SLICE);
-        due.min(now + SLICE)
+        let read_at = self.memory.guard.next_memory_read_at();
+        let due = read_at.map_or(self.refresh.next, |at| at.min(self.refresh.next));
+        due.max(now + SHORTEST_SLICE).min(now + SLICE)
     }
 
     fn begin_refresh(&mut self, now: Duration) {
@@ -124,7 +120,7 @@ impl<M: Machine> Manager<M> {
         // The memory state just read includes what was filled until now.
         for &process in &self.processes {
             if self.machine.take_prefaulted(process) > 0 {
-                self.reserve.record_use(now);
+                self.reserve.record_demand(now);
             }
         }
         self.allow_prefault();
@@ -134,7 +130,7 @@ impl<M: Machine> Manager<M> {
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
         self.limits.retain_processes(now, is_there);
-        self.promotion.retain_processes(now, is_there);
+        self.promotion.savings.retain_processes(now, is_there);
         self.sampling.early.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.last_seen.retain_processes(is_there);
@@ -166,7 +162,7 @@ impl<M: Machine> Manager<M> {
                 rss_bytes,
                 huge_bytes,
             };
-            self.dispatch(now, event);
+            self.dispatch_event(now, event);
         }
         if !look.slices.is_done() {
             self.refresh.under_way = Some(look);
@@ -176,12 +172,12 @@ impl<M: Machine> Manager<M> {
         if look.sum.rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
             // Coverage in growth shows what is being filled; probed page walks do not.
-            let coverage = self.policy.sample_kinds().coverage();
-            let again = if self.settings.early_looks && !coverage {
-                let rested = !self.cpu.cpu_reserve_reached(now, KEPT_FROM_EARLY_LOOKS);
+            let coverage = self.policy.sample_kinds().includes_coverage();
+            let again = if self.settings.early_samples && !coverage {
+                let rested = self.cpu.cpu_above_reserve_at(now, KEPT_FROM_EARLY_SAMPLES) <= now;
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
-                let next = self.sampling.early.next_look(now, cost);
+                let next = self.sampling.early.next_size_check(now, cost);
                 next.filter(|_| rested)
             } else {
                 (self.sampling).record_growth(now, look.sum.rss_bytes, &self.settings)

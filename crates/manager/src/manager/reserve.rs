@@ -13,22 +13,22 @@ impl<M: Machine> Manager<M> {
         }
         let memory = self.memory.state.as_ref();
         let total_bytes = memory.map_or(0, |memory| memory.machine.total_bytes);
-        let target = self.reserve.target(&ReserveInput {
+        let target = self.reserve.decide_target(&ReserveInput {
             now,
-            state: self.machine.reserve(),
+            state: self.machine.reserve_state(),
             total_bytes,
             room_bytes: self.memory.guard.machine_room_bytes(),
             blocked: self.paused || self.memory.held.is_some(),
         });
-        let most = self.settings.reserve.pages(total_bytes);
-        if let Err(error) = self.machine.set_reserve(target, most) {
-            self.reserve.close(now);
+        let most = self.settings.reserve.max_huge_pages(total_bytes);
+        if let Err(error) = self.machine.set_reserve_target(target, most) {
+            self.reserve.keep_empty(now);
             self.record_error(now, &error);
         }
     }
 
     /// How the kernel gets a huge page, if the reserve holds this many.
-    fn supply_with(&self, held: u32) -> HugePageSupply {
+    fn supply_if_reserve_holds(&self, held: u32) -> HugePageSupply {
         let fmfi = self.memory.state.as_ref().and_then(|memory| memory.fmfi);
         let free_blocks = fmfi.is_none_or(|fmfi| fmfi < 1.0);
         self.reserve.next_supply(held, free_blocks)
@@ -37,10 +37,10 @@ impl<M: Machine> Manager<M> {
     /// How the kernel will get the huge page of the next promotion.
     pub(super) fn next_huge_page_supply(&mut self, now: Duration) -> HugePageSupply {
         // The page that was to show what a fill costs is there: fill all, or stop.
-        if self.reserve.pays() != Some(true) && self.machine.reserve().held > 0 {
+        if self.reserve.is_worthwhile() != Some(true) && self.machine.reserve_state().held > 0 {
             self.plan_reserve(now);
         }
-        self.supply_with(self.machine.reserve().held)
+        self.supply_if_reserve_holds(self.machine.reserve_state().held)
     }
 
     /// A promotion was tried, and took this long if it was made. Returns how its page was got.
@@ -51,9 +51,9 @@ impl<M: Machine> Manager<M> {
     ) -> HugePageSupply {
         match (served, took) {
             (_, None) => {}
-            (true, Some(took)) => self.reserve.record_served(took),
-            (false, Some(took)) => self.reserve.record_unserved(took),
+            (true, Some(took)) => self.reserve.record_promotion_from_reserve(took),
+            (false, Some(took)) => self.reserve.record_promotion_without_reserve(took),
         }
-        self.supply_with(u32::from(served))
+        self.supply_if_reserve_holds(u32::from(served))
     }
 }

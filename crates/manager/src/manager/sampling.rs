@@ -2,12 +2,14 @@
 
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget};
-use super::early_looks::{EarlyLooks, GrowthPhase, MemoryGrowth};
+use super::early_samples::{EarlySamples, GrowthPhase, ResidentGrowth};
 use super::slice_queue::SliceQueue;
-use super::slowdown::SlowdownBudgets;
+use super::slowdown_budgets::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
-use hawkeye_policy::{Event, Observation, ProcessId, ProcessSample, SampleKinds, StretchReason};
+use hawkeye_policy::{
+    Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason,
+};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -18,17 +20,17 @@ pub(super) struct SamplingSchedule {
     /// The earliest next window, because of the manager's own CPU budget.
     not_before: Duration,
     /// Resident memory of all programs together.
-    all_memory: MemoryGrowth,
+    all_memory: ResidentGrowth,
     last_window: Option<Duration>,
-    pub(super) early: EarlyLooks,
+    pub(super) early: EarlySamples,
     /// The only programs in the next window, if it is early, and when the regular one is due.
     early_window: Option<(Vec<ProcessId>, Duration)>,
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
     saved: MeanSaving,
-    stretched: Option<StretchReason>,
+    stretched: Option<SamplingDelayReason>,
     /// Why the next window is later than the settings ask for, if it is.
-    delayed: Option<StretchReason>,
+    delayed: Option<SamplingDelayReason>,
     /// Windows opened so far.
     windows: usize,
 }
@@ -45,12 +47,7 @@ enum WindowState {
     },
     /// Access bits are being cleared, one process after the other.
     Opening(WindowOpening),
-    Window {
-        until: Duration,
-        cpu_before: Duration,
-        open: Vec<ProcessId>,
-        probing: Vec<(ProcessId, Duration)>,
-    },
+    Window(OpenWindow),
     Reading(SampleReading),
 }
 
@@ -58,6 +55,13 @@ struct WindowOpening {
     slices: SliceQueue,
     open: Vec<ProcessId>,
     cpu_before: Duration,
+}
+
+struct OpenWindow {
+    until: Duration,
+    cpu_before: Duration,
+    open: Vec<ProcessId>,
+    probing: Vec<(ProcessId, Duration)>,
 }
 
 struct SampleReading {
@@ -100,9 +104,9 @@ impl SamplingSchedule {
             },
             slowdown: SlowdownBudgets::new(settings.pace),
             not_before: Duration::ZERO,
-            all_memory: MemoryGrowth::default(),
+            all_memory: ResidentGrowth::default(),
             last_window: None,
-            early: EarlyLooks::default(),
+            early: EarlySamples::default(),
             early_window: None,
             look_cost: Duration::ZERO,
             saved: MeanSaving::default(),
@@ -112,15 +116,15 @@ impl SamplingSchedule {
         }
     }
 
-    pub(super) fn due(&self) -> Duration {
+    pub(super) fn due_at(&self) -> Duration {
         match &self.state {
             WindowState::Idle { next } => *next,
             WindowState::Opening(WindowOpening { slices, .. })
             | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
-            WindowState::Window { until, probing, .. } => probing
-                .iter()
-                .map(|(_, due)| *due)
-                .fold(*until, Duration::min),
+            WindowState::Window(window) => {
+                let probes = window.probing.iter().map(|(_, due)| *due);
+                probes.fold(window.until, Duration::min)
+            }
         }
     }
 
@@ -140,7 +144,7 @@ impl SamplingSchedule {
     pub(super) fn in_window(&self) -> bool {
         match &self.state {
             WindowState::Idle { .. } => false,
-            WindowState::Opening(_) | WindowState::Window { .. } => true,
+            WindowState::Opening(_) | WindowState::Window(_) => true,
             WindowState::Reading(reading) => {
                 matches!(reading.purpose, ReadPurpose::CloseWindow { .. })
             }
@@ -166,9 +170,8 @@ impl SamplingSchedule {
     ) -> Option<Duration> {
         self.all_memory.record(now, rss_bytes);
         let (phase, grown) = (self.all_memory.phase, self.all_memory.has_grown());
-        let rested = self
-            .last_window
-            .is_none_or(|last| now >= last + settings.window * REST);
+        let rest = settings.window * REST;
+        let rested = self.last_window.is_none_or(|last| now >= last + rest);
         if let WindowState::Idle { next } = &mut self.state {
             if grown && phase == GrowthPhase::Settled && rested {
                 *next = (*next).min(now.max(self.not_before));
@@ -190,16 +193,14 @@ impl SamplingSchedule {
         };
         let programs = self.early.due_programs(now);
         if !programs.is_empty() && at < *next {
-            let regular = self
-                .early_window
-                .take()
-                .map_or(*next, |(_, regular)| regular);
+            let before = self.early_window.take();
+            let regular = before.map_or(*next, |(_, regular)| regular);
             self.early_window = Some((programs, regular));
             *next = at;
         }
     }
 
-    pub(super) fn apply(&mut self, event: &Event) {
+    pub(super) fn apply_event(&mut self, event: &Event) {
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
                 self.saved.sum_us_per_s += saved_us_per_s;
@@ -230,58 +231,43 @@ impl SamplingSchedule {
             *next = soonest;
         }
     }
-
-    /// Drops a window that is open or about to open; the next one opens at `next`. Returns whether
-    /// there was one.
-    fn abandon_window(&mut self, next: Duration) -> bool {
-        let abandoned = !matches!(self.state, WindowState::Idle { .. });
-        if abandoned {
-            self.state = WindowState::Idle { next };
-        }
-        abandoned
-    }
 }
 
 impl<M: Machine> Manager<M> {
-    pub(super) fn sample(&mut self, now: Duration) {
-        if self.memory.guard.in_danger() && !self.settings.measure_only {
+    pub(super) fn continue_sampling(&mut self, now: Duration) {
+        let idle = matches!(self.sampling.state, WindowState::Idle { .. });
+        if !idle && !self.settings.measure_only && self.memory.guard.is_full_within_seconds() {
             // The program may end before the window does.
             let next = now + self.settings.window;
-            if self.sampling.abandon_window(next) {
-                self.machine.abandon_window();
-            }
+            self.sampling.state = WindowState::Idle { next };
+            self.machine.abandon_window();
         }
-        match &self.sampling.state {
-            WindowState::Idle { next } if now >= *next => self.begin_window_opening(now),
-            WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now),
-            WindowState::Window { .. } => self.continue_probing(now),
+        let idle = WindowState::Idle { next: now };
+        match std::mem::replace(&mut self.sampling.state, idle) {
+            WindowState::Idle { next } if now >= next => self.begin_window_opening(now),
+            WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
+            WindowState::Window(window) => self.continue_probing(now, window),
             WindowState::Reading(it) if now >= it.slices.again_at => {
-                self.continue_reading_samples(now)
+                self.continue_reading_samples(now, it);
             }
-            _ => {}
+            not_due => self.sampling.state = not_due,
         }
     }
 
     fn begin_window_opening(&mut self, now: Duration) {
-        if self.cpu.exhausted(now) {
+        if self.cpu.is_exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
-            return self.postpone_window(now, until, StretchReason::ManagerCpu);
+            return self.postpone_window(now, until, SamplingDelayReason::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
-        if !self.policy.sample_kinds().accesses() || each.is_zero() {
+        if !self.policy.sample_kinds().reads_access_bits() || each.is_zero() {
             return self.open_window(now);
         }
         if self.sampling.last_window.is_none() {
             return self.open_when_ready(now);
         }
         let all = self.processes_in_window();
-        let observation = self.begin_observation(now, &all);
-        self.sampling.state = WindowState::Reading(SampleReading {
-            slices: SliceQueue::new(all, now),
-            observation,
-            purpose: ReadPurpose::CountTouches,
-        });
-        self.continue_reading_samples(now);
+        self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
     }
 
     /// The processes of the next window.
@@ -293,7 +279,7 @@ impl<M: Machine> Manager<M> {
         processes
     }
 
-    fn postpone_window(&mut self, now: Duration, until: Duration, because: StretchReason) {
+    fn postpone_window(&mut self, now: Duration, until: Duration, because: SamplingDelayReason) {
         self.record_stretched(now, because);
         self.sampling.delayed = Some(because);
         if let WindowState::Idle { next } = &mut self.sampling.state {
@@ -301,9 +287,9 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn record_stretched(&mut self, now: Duration, because: StretchReason) {
+    fn record_stretched(&mut self, now: Duration, because: SamplingDelayReason) {
         if self.sampling.stretched.replace(because) != Some(because) {
-            self.dispatch(now, Event::Stretched { because });
+            self.dispatch_event(now, Event::Stretched { because });
         }
     }
 
@@ -314,7 +300,7 @@ impl<M: Machine> Manager<M> {
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
                 let until = until.max(now + self.settings.window);
-                self.postpone_window(now, until, StretchReason::ProgramSlowdown);
+                self.postpone_window(now, until, SamplingDelayReason::ProgramSlowdown);
             }
             _ => self.open_window(now),
         }
@@ -329,23 +315,18 @@ impl<M: Machine> Manager<M> {
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        self.sampling.state = WindowState::Opening(WindowOpening {
+        let opening = WindowOpening {
             slices: SliceQueue::new(processes, now),
             open: Vec::new(),
             cpu_before: self.machine.own_costs().cpu,
-        });
-        self.continue_opening(now);
+        };
+        self.continue_opening(now, opening);
     }
 
-    fn continue_opening(&mut self, now: Duration) {
-        let idle = WindowState::Idle { next: now };
-        let WindowState::Opening(mut opening) = std::mem::replace(&mut self.sampling.state, idle)
-        else {
-            return;
-        };
+    fn continue_opening(&mut self, now: Duration, mut opening: WindowOpening) {
         let until = self.slice_end();
         let needs = self.policy.sample_kinds();
-        let start = |machine: &mut M, process| match needs.accesses() {
+        let start = |machine: &mut M, process| match needs.reads_access_bits() {
             true => machine.start_window(process, needs, until),
             false => Ok(SliceProgress::Done(())),
         };
@@ -378,12 +359,12 @@ impl<M: Machine> Manager<M> {
             };
             return;
         }
-        let window = if needs.accesses() {
+        let window = if needs.reads_access_bits() {
             self.settings.window
         } else {
             Duration::ZERO
         };
-        let probed_alone = needs.overhead() && !needs.coverage();
+        let probed_alone = needs.includes_overhead() && !needs.includes_coverage();
         let lasts = if probed_alone {
             // The window ends when all processes were probed, whatever its set length.
             let (least, each) = match self.sampling.early_window {
@@ -398,31 +379,28 @@ impl<M: Machine> Manager<M> {
         // Clearing itself takes a while. Each page is exposed from its clear to its read, and both
         // sweeps go in the same order.
         let until = self.machine.now() + lasts;
-        let probing = if needs.overhead() {
+        let probing = if needs.includes_overhead() {
             open.iter().map(|process| (*process, now)).collect()
         } else {
             Vec::new()
         };
-        self.sampling.state = WindowState::Window {
+        let opened = OpenWindow {
             until,
             cpu_before,
             open,
             probing,
         };
         if window.is_zero() {
-            self.close_window(now);
+            self.close_window(now, opened);
+        } else {
+            self.sampling.state = WindowState::Window(opened);
         }
     }
 
     /// Ends the window when it is over, or early where only probing was wanted.
-    fn continue_probing(&mut self, now: Duration) {
-        let WindowState::Window { until, probing, .. } = &mut self.sampling.state else {
-            return;
-        };
-        let until = *until;
-        let (mut due, mut later): (Vec<_>, Vec<_>) = std::mem::take(probing)
-            .into_iter()
-            .partition(|(_, at)| *at <= now);
+    fn continue_probing(&mut self, now: Duration, mut window: OpenWindow) {
+        let probing = window.probing.into_iter();
+        let (mut due, mut later): (Vec<_>, Vec<_>) = probing.partition(|(_, at)| *at <= now);
         // The longest wait comes first, otherwise the last of many processes would never be probed.
         due.sort_by_key(|(_, at)| *at);
         let probed = !due.is_empty();
@@ -439,53 +417,47 @@ impl<M: Machine> Manager<M> {
                 Err(error) => self.record_error(now, &error),
             }
         }
-        let through = later.is_empty() && probed && !self.policy.sample_kinds().coverage();
-        if let WindowState::Window { probing, .. } = &mut self.sampling.state {
-            *probing = later;
-        }
-        if now >= until || through {
-            self.close_window(self.machine.now());
+        let through = later.is_empty() && probed && !self.policy.sample_kinds().includes_coverage();
+        window.probing = later;
+        if now >= window.until || through {
+            self.close_window(self.machine.now(), window);
+        } else {
+            self.sampling.state = WindowState::Window(window);
         }
     }
 
-    fn close_window(&mut self, now: Duration) {
-        let idle = WindowState::Idle { next: now };
-        let WindowState::Window {
-            cpu_before, open, ..
-        } = std::mem::replace(&mut self.sampling.state, idle)
-        else {
-            return;
+    fn close_window(&mut self, now: Duration, window: OpenWindow) {
+        let purpose = ReadPurpose::CloseWindow {
+            at: now,
+            cpu_before: window.cpu_before,
         };
-        let observation = self.begin_observation(now, &open);
-        self.sampling.state = WindowState::Reading(SampleReading {
-            slices: SliceQueue::new(open, now),
-            observation,
-            purpose: ReadPurpose::CloseWindow {
-                at: now,
-                cpu_before,
-            },
-        });
-        self.continue_reading_samples(now);
+        self.begin_reading_samples(now, window.open, purpose);
     }
 
-    fn begin_observation(&self, now: Duration, processes: &[ProcessId]) -> Observation {
+    fn begin_reading_samples(
+        &mut self,
+        now: Duration,
+        processes: Vec<ProcessId>,
+        purpose: ReadPurpose,
+    ) {
         let asked: HashSet<&ProcessId> = processes.iter().collect();
         let unread = self.processes.iter().filter(|p| !asked.contains(p));
-        Observation {
+        let observation = Observation {
             at: now,
             fmfi: self.memory.state.as_ref().and_then(|memory| memory.fmfi),
             machine: self.machine.shape(),
             unread: unread.copied().collect(),
             ..Observation::default()
-        }
+        };
+        let reading = SampleReading {
+            slices: SliceQueue::new(processes, now),
+            observation,
+            purpose,
+        };
+        self.continue_reading_samples(now, reading);
     }
 
-    fn continue_reading_samples(&mut self, now: Duration) {
-        let idle = WindowState::Idle { next: now };
-        let WindowState::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle)
-        else {
-            return;
-        };
+    fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReading) {
         let until = self.slice_end();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let read = |machine: &mut M, process| match there.contains(&process) {
@@ -531,22 +503,20 @@ impl<M: Machine> Manager<M> {
     fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
-        let (more_to_see, programs_cost) = self.observe(now, observation);
+        let (more_to_see, programs_cost) = self.take_in_observation(now, observation);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let needs = self.policy.sample_kinds();
-        let base = if !needs.accesses() {
+        let base = if !needs.reads_access_bits() {
             self.settings.period.min(POPULATION_PERIOD)
-        } else if nothing_seen || more_to_see && !needs.coverage() {
+        } else if nothing_seen || more_to_see && !needs.includes_coverage() {
             self.settings.period.min(self.settings.window * MORE_AFTER)
         } else {
             self.settings.period
         };
         let regular = self.sampling.early_window.take();
-        let own = self
-            .settings
-            .pace
-            .period_for_manager(cost, self.cpu.percent());
-        let delayed = (own > base).then_some(StretchReason::ManagerCpu);
+        let pace = self.settings.pace;
+        let own = pace.min_period_within_cpu_budget(cost, self.cpu.percent());
+        let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
             self.record_stretched(now, because);
@@ -566,7 +536,7 @@ impl<M: Machine> Manager<M> {
 
     /// Passes the observation to the policy and to all limits. Returns whether one of the processes
     /// is worth another look soon, and what the window cost them.
-    fn observe(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
+    fn take_in_observation(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
         for sample in &observation.processes {
             let event = Event::Sampled {
                 process: sample.process,
@@ -575,7 +545,7 @@ impl<M: Machine> Manager<M> {
                 huge: sample.regions.iter().filter(|r| r.is_huge()).count(),
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
-            self.dispatch(now, event);
+            self.dispatch_event(now, event);
             let partly = sample.needs_another_sample();
             self.sampling.early.on_sampled(now, sample.process, partly);
         }

@@ -37,12 +37,12 @@ impl<M: Machine> Manager<M> {
         for found in unanswered.waiting {
             let UnresponsiveProcess { process, call, .. } = found;
             if before.remove(&process).is_none() {
-                self.dispatch(now, Event::NotAnswering { process, call });
+                self.dispatch_event(now, Event::NotAnswering { process, call });
             }
             self.unanswered.reported.insert(process, found);
         }
         for (process, UnresponsiveProcess { waited, .. }) in before {
-            self.dispatch(now, Event::Answering { process, waited });
+            self.dispatch_event(now, Event::Answering { process, waited });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Limits on the work done.
 
 use hawkeye_manager::Machine;
-use hawkeye_policy::{Errno, ReturnShare};
+use hawkeye_policy::{Errno, SavingsShare};
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn windows_move_apart_where_first_touches_would_cost_too_much() {
 fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     let huge_after = |share: f64, seconds| {
         let mut settings = frequent_sampling();
-        settings.promotion_return = ReturnShare::new(share).expect("in range");
+        settings.promotion_return = SavingsShare::new(share).expect("in range");
         let (machine, _) = with_program(16 * GIB, walking_program(4000, 1.0));
         let manager = managed(machine, "hawkeye", settings, s(seconds));
         (promoted(&manager).len(), manager)
@@ -100,9 +100,9 @@ fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
     let (machine, _) = with_program(16 * GIB, walking_program(4000, 1.0));
     let mut manager = manager_of(machine, "hawkeye", frequent_sampling());
     run_watching(&mut manager, s(60.0), |manager| {
-        assert!(!manager.cpu().exhausted(manager.machine().now()));
+        assert!(!manager.cpu_budget().is_exhausted(manager.machine().now()));
     });
-    let paid = manager.promotion_state().paid_by_savings();
+    let paid = manager.promotion_pacing().savings.cpu_time_spent();
     assert!(paid > s(1.2), "{paid:?}");
     assert!(manager.journal().totals().samples > 3);
 }
@@ -113,7 +113,7 @@ fn promotions_without_a_known_saving_are_not_paid_from_savings() {
     for policy in ["hawkeye-g", "ingens", "linux"] {
         let machine = running(16 * GIB, &[base(0, 4000, 1.0)]);
         let manager = managed(machine, policy, frequent_sampling(), s(60.0));
-        let paid = manager.promotion_state().paid_by_savings();
+        let paid = manager.promotion_pacing().savings.cpu_time_spent();
         assert_eq!(paid, Duration::ZERO, "{policy}");
         assert!(!promoted(&manager).is_empty());
     }

@@ -17,7 +17,7 @@ fn machine_with_fill_cost(cost: Duration) -> ScriptedMachine {
 }
 
 fn reserve_of(manager: &ScriptedManager) -> ReserveState {
-    manager.machine().reserve()
+    manager.machine().reserve_state()
 }
 
 /// Durations of all promotions.
@@ -38,7 +38,7 @@ fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
     run_watching(&mut manager, s(120.0), |manager| {
         most = most.max(reserve_of(manager).held);
     });
-    assert_eq!(manager.reserve_pays(), Some(true));
+    assert_eq!(manager.is_reserve_worthwhile(), Some(true));
     assert!((64..=128).contains(&most), "{most}");
     let durations = durations(&manager);
     assert_eq!(durations.len(), 400);
@@ -63,7 +63,7 @@ fn without_use_it_is_emptied() {
 fn where_huge_pages_cost_little_it_stays_empty() {
     let machine = machine_with_fill_cost(CHEAP);
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(30.0));
-    assert_eq!(manager.reserve_pays(), Some(false));
+    assert_eq!(manager.is_reserve_worthwhile(), Some(false));
     let state = reserve_of(&manager);
     assert_eq!(state.held, 0);
     assert!((1..=8).contains(&state.filled), "{state:?}");

@@ -66,7 +66,7 @@ fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
 /// A program that grows by 16 MiB a second, for a minute.
 #[test]
 fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
-    let manager_of_growing = |early_looks| {
+    let manager_of_growing = |early_samples| {
         let (mut machine, process) = with_program(16 * GIB, walking_program(512, 1.0));
         machine.schedule(s(0.0), ScriptedChange::Use(process, 0, 2));
         for second in 1..=60u16 {
@@ -74,7 +74,7 @@ fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
             machine.schedule(s(second.into()), change);
         }
         let settings = Settings {
-            early_looks,
+            early_samples,
             ..Settings::default()
         };
         managed(machine, "hawkeye", settings, s(60.0))
@@ -90,10 +90,10 @@ fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
 
 #[test]
 fn a_program_that_does_not_grow_is_sampled_no_more_often() {
-    let count = |early_looks| {
+    let count = |early_samples| {
         let (machine, _) = with_program(16 * GIB, walking_program(64, 0.0));
         let settings = Settings {
-            early_looks,
+            early_samples,
             ..Settings::default()
         };
         sampling_times(&managed(machine, "hawkeye", settings, s(300.0))).len()

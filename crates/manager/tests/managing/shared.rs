@@ -81,7 +81,7 @@ fn copies_of_shared_pages_are_memory() {
     let mut manager = manager_of(setup(16 * GIB), "hawkeye-g", settings);
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
-        let memory = manager.memory();
+        let memory = manager.memory_state();
         let reckoned = memory.map_or(0, |memory| memory.machine.used_bytes);
         most = most.max(reckoned.saturating_sub(manager.machine().used_bytes()));
     });

@@ -2,11 +2,11 @@
 //! region.
 
 use super::*;
-use crate::testing::{huge, region, sample};
+use crate::test_support::{huge_sample, region, sample};
 use proptest::prelude::*;
 
-fn newest_only() -> AccessMap {
-    AccessMap::new(crate::testing::newest_only())
+fn newest_window_only() -> AccessMap {
+    AccessMap::new(crate::test_support::newest_window_only())
 }
 
 fn waiting_in_all(map: &AccessMap) -> usize {
@@ -16,7 +16,7 @@ fn waiting_in_all(map: &AccessMap) -> usize {
 }
 
 fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
-    map.bucket(bucket).map(|c| c.region).collect()
+    map.regions_in_bucket(bucket).map(|c| c.region).collect()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError
 
 #[test]
 fn taken_regions_return_to_their_place() {
-    let mut map = newest_only();
+    let mut map = newest_window_only();
     let samples = [sample(1, 100), sample(2, 100), sample(3, 500)];
     map.observe(&samples);
     assert_eq!(map.pop_highest().map(|c| c.region), Some(region(3)));
@@ -61,7 +61,7 @@ fn taken_regions_return_to_their_place() {
 
 #[test]
 fn removed_regions_are_forgotten() {
-    let mut map = newest_only();
+    let mut map = newest_window_only();
     map.observe(&[sample(1, 100), sample(2, 90)]);
     map.remove(region(1));
     map.remove(region(7));
@@ -72,7 +72,7 @@ fn removed_regions_are_forgotten() {
 
 #[test]
 fn unsorted_and_duplicate_samples_do_no_harm() {
-    let mut map = newest_only();
+    let mut map = newest_window_only();
     map.observe(&[sample(2, 100), sample(1, 100), sample(2, 300)]);
     assert_eq!(order(&map, 2), [region(1), region(2)]);
     assert_eq!(waiting_in_all(&map), 2);
@@ -80,7 +80,7 @@ fn unsorted_and_duplicate_samples_do_no_harm() {
 
 fn region_of(index: u64, accessed: u16, is_huge: bool) -> RegionSample {
     if is_huge {
-        huge(index, accessed > 0)
+        huge_sample(index, accessed > 0)
     } else {
         sample(index, accessed)
     }
@@ -174,7 +174,7 @@ proptest! {
             }
             prop_assert!(waiting.iter().all(|r| samples.iter().any(|s| s.region == *r)));
 
-            let was_waiting = map.bucket(0).chain((1..BUCKETS).flat_map(|b| map.bucket(b)));
+            let was_waiting = map.regions_in_bucket(0).chain((1..BUCKETS).flat_map(|b| map.regions_in_bucket(b)));
             let removed_waited = was_waiting.into_iter().any(|c| c.region == region(removed));
             let before = waiting_in_all(&map);
             map.remove(region(removed));

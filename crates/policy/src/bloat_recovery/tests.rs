@@ -1,6 +1,7 @@
 use super::*;
-use crate::testing::{
-    assert_reads, at, huge, observation, process, promoted, region, sample, split,
+use crate::test_support::{
+    assert_reason_reads, at_second, huge_sample, observation, process, promoted_event,
+    recovered_event, region, sample,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -10,11 +11,13 @@ fn planner() -> RecoveryPlanner {
 }
 
 fn next(planner: &mut RecoveryPlanner, now: Duration) -> Option<RegionAddr> {
-    planner.next(now, |_| true).map(|(_, region)| region)
+    planner
+        .next_page_to_scan(now, |_| true)
+        .map(|(_, region)| region)
 }
 
 fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
-    std::iter::from_fn(|| planner.next(now, |_| true))
+    std::iter::from_fn(|| planner.next_page_to_scan(now, |_| true))
         .map(|(process, region)| (process.pid, region.start() >> 21))
         .collect()
 }
@@ -22,21 +25,31 @@ fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
 #[test]
 fn lowest_overhead_first() {
     let mut planner = planner();
-    let round: Vec<_> = (1..=3).map(|pid| (pid, vec![huge(1, pid == 1)])).collect();
+    let round: Vec<_> = (1..=3)
+        .map(|pid| (pid, vec![huge_sample(1, pid == 1)]))
+        .collect();
     planner.observe(&observation(&round));
     planner.set_overhead(process(1), Some(1.0));
     planner.set_overhead(process(2), Some(9.0));
     // 3 is unknown and counts as 5 %. Overhead goes before access.
-    assert_eq!(scan_all(&mut planner, at(0)), [(1, 1), (3, 1), (2, 1)]);
+    assert_eq!(
+        scan_all(&mut planner, at_second(0)),
+        [(1, 1), (3, 1), (2, 1)]
+    );
 }
 
 #[test]
 fn without_overheads_unaccessed_pages_of_all_processes_come_first() {
     let mut planner = planner();
-    let samples = vec![huge(1, true), huge(2, false), sample(3, 0), huge(4, false)];
+    let samples = vec![
+        huge_sample(1, true),
+        huge_sample(2, false),
+        sample(3, 0),
+        huge_sample(4, false),
+    ];
     planner.observe(&observation(&[(1, samples.clone()), (2, samples)]));
     planner.set_overhead(process(1), Some(f64::NAN));
-    let order = scan_all(&mut planner, at(0));
+    let order = scan_all(&mut planner, at_second(0));
     let idle_first = [(1, 2), (1, 4), (2, 2), (2, 4), (1, 1), (2, 1)];
     assert_eq!(order, idle_first);
 }
@@ -45,46 +58,48 @@ fn without_overheads_unaccessed_pages_of_all_processes_come_first() {
 fn only_from_the_processes_allowed() {
     let mut planner = planner();
     planner.observe(&observation(&[
-        (1, vec![huge(1, false)]),
-        (2, vec![huge(1, true)]),
+        (1, vec![huge_sample(1, false)]),
+        (2, vec![huge_sample(1, true)]),
     ]));
     let only_2 = |p: ProcessId| p == process(2);
-    let first = planner.next(at(0), only_2).map(|(process, _)| process);
+    let first = planner
+        .next_page_to_scan(at_second(0), only_2)
+        .map(|(process, _)| process);
     assert_eq!(first, Some(process(2)));
-    assert_eq!(planner.next(at(0), only_2), None);
+    assert_eq!(planner.next_page_to_scan(at_second(0), only_2), None);
 }
 
 #[test]
 fn scanned_pages_are_not_scanned_again_at_once() {
     let mut planner = planner();
-    let round = observation(&[(1, vec![huge(1, false), huge(2, false)])]);
+    let round = observation(&[(1, vec![huge_sample(1, false), huge_sample(2, false)])]);
     planner.observe(&round);
-    assert_eq!(next(&mut planner, at(0)), Some(region(1)));
-    assert_eq!(next(&mut planner, at(10)), Some(region(2)));
+    assert_eq!(next(&mut planner, at_second(0)), Some(region(1)));
+    assert_eq!(next(&mut planner, at_second(10)), Some(region(2)));
     planner.observe(&round);
-    assert_eq!(scan_all(&mut planner, at(59)), []);
-    assert_eq!(scan_all(&mut planner, at(60)), [(1, 1)]);
-    assert_eq!(scan_all(&mut planner, at(70)), [(1, 2)]);
-    assert_eq!(scan_all(&mut planner, at(119)), []);
-    assert_eq!(scan_all(&mut planner, at(200)), [(1, 1), (1, 2)]);
+    assert_eq!(scan_all(&mut planner, at_second(59)), []);
+    assert_eq!(scan_all(&mut planner, at_second(60)), [(1, 1)]);
+    assert_eq!(scan_all(&mut planner, at_second(70)), [(1, 2)]);
+    assert_eq!(scan_all(&mut planner, at_second(119)), []);
+    assert_eq!(scan_all(&mut planner, at_second(200)), [(1, 1), (1, 2)]);
 }
 
 #[test]
 fn promotions_and_splits_update_the_list() {
     let mut planner = planner();
-    planner.observe(&observation(&[(1, vec![huge(1, true)])]));
-    planner.apply(&promoted(process(1), region(0)));
-    planner.apply(&promoted(process(5), region(9)));
-    planner.apply(&split(process(1), region(1)));
-    assert_eq!(scan_all(&mut planner, at(0)), [(1, 0), (5, 9)]);
+    planner.observe(&observation(&[(1, vec![huge_sample(1, true)])]));
+    planner.apply_event(&promoted_event(process(1), region(0)));
+    planner.apply_event(&promoted_event(process(5), region(9)));
+    planner.apply_event(&recovered_event(process(1), region(1)));
+    assert_eq!(scan_all(&mut planner, at_second(0)), [(1, 0), (5, 9)]);
     // Split and huge again within the rest: it is a new huge page, without the old rest.
-    planner.apply(&split(process(1), region(0)));
-    planner.apply(&promoted(process(1), region(0)));
-    assert_eq!(scan_all(&mut planner, at(30)), [(1, 0)]);
-    assert_eq!(scan_all(&mut planner, at(60)), [(5, 9)]);
-    assert_eq!(scan_all(&mut planner, at(90)), [(1, 0)]);
+    planner.apply_event(&recovered_event(process(1), region(0)));
+    planner.apply_event(&promoted_event(process(1), region(0)));
+    assert_eq!(scan_all(&mut planner, at_second(30)), [(1, 0)]);
+    assert_eq!(scan_all(&mut planner, at_second(60)), [(5, 9)]);
+    assert_eq!(scan_all(&mut planner, at_second(90)), [(1, 0)]);
     planner.observe(&observation(&[]));
-    assert_eq!(scan_all(&mut planner, at(900)), []);
+    assert_eq!(scan_all(&mut planner, at_second(900)), []);
 }
 
 #[test]
@@ -103,7 +118,7 @@ fn split_at_or_above_the_threshold() {
         start_percent: 85.0,
         growth_bytes_per_s: 7,
     });
-    assert_reads(
+    assert_reason_reads(
         &bloat,
         "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,
@@ -123,7 +138,7 @@ proptest! {
     ) {
         let processes: Vec<_> = (1u32..)
             .zip(&pages)
-            .map(|(pid, p)| (pid, (0u64..).zip(p).map(|(i, a)| huge(i, *a)).collect()))
+            .map(|(pid, p)| (pid, (0u64..).zip(p).map(|(i, a)| huge_sample(i, *a)).collect()))
             .collect();
         let round = observation(&processes);
         let mut planner = planner();
@@ -131,7 +146,7 @@ proptest! {
         for start in [0, 60, 120] {
             let mut seen = BTreeSet::new();
             let mut scans = 0;
-            while let Some(target) = planner.next(at(start), |_| true) {
+            while let Some(target) = planner.next_page_to_scan(at_second(start), |_| true) {
                 prop_assert!(seen.insert(target));
                 scans += 1;
                 if scans % observe_every == 0 {

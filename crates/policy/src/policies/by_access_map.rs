@@ -1,17 +1,17 @@
 //! The paper's two policies (section 3.4): HawkEye-G and HawkEye-PMU.
 
 use crate::access_map::{AccessMap, WaitingMapRegion};
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::RegionAddr;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+use crate::policy::{Policy, SampleKinds, WaitingRegion};
 use crate::process_rules::ProcessRules;
 use crate::process_states::ProcessStates;
+use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
-use crate::run_rate::WORTH_CORES;
+use crate::reserve_planner::HugePageSupply;
+use crate::walk_rate::WORTH_CORES;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -49,50 +49,38 @@ impl RankingCriterion {
     }
 
     fn reason(self, overhead: Option<Overhead>, candidate: &WaitingMapRegion) -> Option<Reason> {
-        let WaitingMapRegion {
-            bucket, coverage, ..
-        } = *candidate;
-        let reason = match self {
-            Self::Bucket => AccessReason::Bucket { bucket, coverage },
-            Self::Overhead => AccessReason::Overhead {
-                overhead: overhead?,
-                bucket,
-                coverage,
-            },
+        let (rule, overhead) = match self {
+            Self::Bucket => ("bucket", None),
+            Self::Overhead => ("measured-overhead", Some(overhead?)),
         };
-        Some(Reason::new(reason))
+        Some(Reason::new(AccessReason {
+            rule,
+            overhead,
+            bucket: candidate.bucket,
+            coverage: candidate.coverage,
+        }))
     }
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-#[serde(tag = "rule")]
-enum AccessReason {
-    #[serde(rename = "bucket")]
-    Bucket {
-        /// Bucket index in its process's access map, 0-9.
-        bucket: u8,
-        /// Averaged coverage, base pages.
-        coverage: u16,
-    },
-    /// The overhead of its process is among the highest, and this is the process's best region.
-    #[serde(rename = "measured-overhead")]
-    Overhead {
-        /// Cost of address translation to the process, as last measured.
-        overhead: Overhead,
-        bucket: u8,
-        coverage: u16,
-    },
+struct AccessReason {
+    rule: &'static str,
+    /// Cost of address translation to the process, as last measured. It is among the highest, and
+    /// this is the process's best region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead: Option<Overhead>,
+    /// Bucket index in its process's access map, 0-9.
+    bucket: u8,
+    /// Averaged coverage, base pages.
+    coverage: u16,
 }
 
 impl fmt::Display for AccessReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Overhead { overhead, .. } = self {
+        if let Some(overhead) = self.overhead {
             write!(f, "overhead {overhead}, ")?;
         }
-        let (Self::Bucket { bucket, coverage }
-        | Self::Overhead {
-            bucket, coverage, ..
-        }) = self;
+        let (bucket, coverage) = (self.bucket, self.coverage);
         write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
     }
 }
@@ -163,7 +151,7 @@ impl Policy for ByAccessMap {
     fn sample_kinds(&self) -> SampleKinds {
         match self.ranked_by {
             RankingCriterion::Bucket => SampleKinds::COVERAGE,
-            RankingCriterion::Overhead => SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD),
+            RankingCriterion::Overhead => SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
         }
     }
 
@@ -219,12 +207,10 @@ impl Policy for ByAccessMap {
             }
         }
     }
-}
 
-impl ExplainPolicy for ByAccessMap {
     fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
-        let candidate = member.map.candidate(region)?;
+        let candidate = member.map.waiting_region(region)?;
         Some(WaitingRegion {
             reason: self.ranked_by.reason(member.overhead, &candidate)?,
             ahead: member.map.count_regions_ahead_of(&candidate),
@@ -236,13 +222,16 @@ impl ExplainPolicy for ByAccessMap {
         let member = self.members.get(process)?;
         match self.ranked_by {
             RankingCriterion::Bucket => None,
-            RankingCriterion::Overhead => below_limit(member.overhead, member.terms),
+            RankingCriterion::Overhead => explain_low_overhead(member.overhead, member.terms),
         }
     }
 }
 
 /// Why nothing of a process is promoted, if its overhead is too low.
-pub(super) fn below_limit(overhead: Option<Overhead>, terms: ProcessRules) -> Option<String> {
+pub(super) fn explain_low_overhead(
+    overhead: Option<Overhead>,
+    terms: ProcessRules,
+) -> Option<String> {
     let Some(overhead) = overhead else {
         let percent = WORTH_CORES * 100.0;
         return Some(format!(

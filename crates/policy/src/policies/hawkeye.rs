@@ -3,16 +3,16 @@
 mod hawkeye_process;
 mod promotion_costs;
 
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
-use crate::policies::by_access_map::below_limit;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+use crate::policies::by_access_map::explain_low_overhead;
+use crate::policy::{Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
+use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{FaultSizes, Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use crate::saturating_cast::u32_of;
 use hawkeye_process::{HawkeyeProcess, ObservationContext, SavingCandidate};
 use promotion_costs::PromotionCosts;
@@ -120,9 +120,13 @@ impl Hawkeye {
         (age / 2).max(Self::YOUNG).min(Self::HORIZON)
     }
 
-    fn reason(&self, member: &HawkeyeProcess, candidate: &SavingCandidate) -> Option<SavingReason> {
+    fn saving_reason(
+        &self,
+        member: &HawkeyeProcess,
+        candidate: &SavingCandidate,
+    ) -> Option<SavingReason> {
         let saving = member.saved_cores(candidate.weight);
-        let cost_us = self.costs.of(candidate.order).as_secs_f64() * 1e6;
+        let cost_us = self.costs.expected_cost(candidate.order).as_secs_f64() * 1e6;
         Some(SavingReason {
             overhead: member.overhead?,
             order: candidate.order,
@@ -175,7 +179,7 @@ impl Policy for Hawkeye {
             .0;
         let member = self.members.get(process)?;
         let candidate = *member.waiting.last()?;
-        let reason = self.reason(member, &candidate)?;
+        let reason = self.saving_reason(member, &candidate)?;
         self.turns += 1;
         let turn = self.turns;
         let member = self.members.get_mut(process)?;
@@ -216,17 +220,15 @@ impl Policy for Hawkeye {
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
         self.members.get(process)?.fault_sizes().cloned()
     }
-}
 
-impl ExplainPolicy for Hawkeye {
     fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
-        let cost_s = self.costs.of(candidate.order).as_secs_f64();
+        let cost_s = self.costs.expected_cost(candidate.order).as_secs_f64();
         let pays = member.saved_cores(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
         Some(WaitingRegion {
-            reason: Reason::new(self.reason(member, candidate)?),
+            reason: Reason::new(self.saving_reason(member, candidate)?),
             ahead: ahead as u64,
             passed_over: (!pays).then(|| {
                 let most_s = member.horizon.as_secs();
@@ -241,9 +243,9 @@ impl ExplainPolicy for Hawkeye {
             percent: overhead.savable_percent(),
             ..overhead
         });
-        below_limit(member.overhead, member.terms).or_else(|| {
+        explain_low_overhead(member.overhead, member.terms).or_else(|| {
             let overhead = member.overhead?;
-            if below_limit(savable, member.terms).is_some() {
+            if explain_low_overhead(savable, member.terms).is_some() {
                 return Some(format!(
                     "{:.1} % of its overhead of {overhead} comes from memory that is huge already: the rest is under the minimum for promotion",
                     overhead.huge_percent

@@ -1,17 +1,18 @@
 //! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
 //! OSDI'16).
 
-use crate::error::{SettingError, positive_percent};
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
 use crate::process_states::ProcessStates;
+use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use crate::saturating_cast::u16_of;
+use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ impl IngensSettings {
     /// memory counts as fragmented. A region is then promoted only when `utilisation_percent` of
     /// it (over 0, at most 100) is present. In other memory it is promoted at the first chance.
     pub fn new(utilisation_percent: f64, fmfi_switch: f64) -> Result<Self, SettingError> {
-        let utilisation_percent = positive_percent(utilisation_percent, "utilisation (%)")?;
+        let utilisation_percent = check_positive_percent(utilisation_percent, "utilisation (%)")?;
         let fits = (0.0..=1.0).contains(&fmfi_switch);
         let allowed = "at least 0 and at most 1";
         SettingError::unless(fits, "fragmentation index", fmfi_switch, allowed)?;
@@ -86,8 +87,7 @@ struct IngensProcess {
     huge: u64,
     /// Huge pages that were not accessed in the window.
     idle: u64,
-    /// In ascending address order.
-    regions: Vec<RegionHistory>,
+    regions: HashMap<RegionAddr, RegionHistory>,
     waiting: Vec<RegionHistory>,
     /// The last region that the scan proposed.
     scanned: Option<RegionAddr>,
@@ -100,30 +100,25 @@ impl IngensProcess {
         self.resident_bytes = sample.resident_bytes();
         self.huge = huge().count() as u64;
         self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
-        let mut regions: Vec<RegionHistory> = sample
-            .regions
-            .iter()
-            .map(|now| self.region_history(now, round, min_present))
-            .collect();
-        self.waiting = sample
-            .regions
-            .iter()
-            .zip(&regions)
-            .filter(|(now, _)| may_be_promoted(now, min_present))
-            .map(|(_, seen)| *seen)
-            .collect();
+        let histories = sample.regions.iter().map(|now| {
+            let history = self.region_history(now, round, min_present);
+            (now.region, history)
+        });
+        let regions: HashMap<RegionAddr, RegionHistory> = histories.collect();
+        let may_be_promoted = |region: &&RegionSample| may_be_promoted(region, min_present);
+        let waiting = sample.regions.iter().filter(may_be_promoted);
+        self.waiting = waiting.map(|now| regions[&now.region]).collect();
         let scanned = self.scanned;
         self.waiting
             .sort_by_key(|seen| Reverse(seen.scan_key(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
-        regions.sort_by_key(|seen| seen.region);
         self.regions = regions;
     }
 
     /// Compares a region's sample with what was known of it. Pages were faulted in when the region
     /// is new or has more of them than before. Pages that a promotion added were not faulted.
     fn region_history(&self, now: &RegionSample, round: u64, min_present: u16) -> RegionHistory {
-        let before = self.find(now.region).and_then(|at| self.regions.get(at));
+        let before = self.regions.get(&now.region);
         let faulted = before.is_none_or(|before| now.present > before.present);
         let queued = before
             .and_then(|before| before.queued)
@@ -135,12 +130,6 @@ impl IngensProcess {
         }
     }
 
-    fn find(&self, region: RegionAddr) -> Option<usize> {
-        self.regions
-            .binary_search_by_key(&region, |seen| seen.region)
-            .ok()
-    }
-
     fn importance(&self) -> f64 {
         let idle = self.idle as f64;
         let used = (self.huge + 1) as f64 - idle;
@@ -150,8 +139,7 @@ impl IngensProcess {
 
     /// A proposal failed or was dropped. A scan may find the region again.
     fn on_refused(&mut self, region: RegionAddr) {
-        let at = self.find(region);
-        if let Some(seen) = at.and_then(|at| self.regions.get_mut(at)) {
+        if let Some(seen) = self.regions.get_mut(&region) {
             seen.queued = None;
         }
     }
@@ -289,8 +277,6 @@ impl Policy for Ingens {
         }
     }
 }
-
-impl ExplainPolicy for Ingens {}
 
 #[cfg(test)]
 mod tests;

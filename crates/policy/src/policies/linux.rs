@@ -3,10 +3,10 @@
 use crate::budget::{Rate, TokenBucket};
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
+use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::requests::{Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -44,8 +44,6 @@ pub enum PromotionPace {
     },
     /// This many regions per second.
     PerSecond(Rate),
-    /// As fast as the manager takes proposals.
-    Unlimited,
 }
 
 impl PromotionPace {
@@ -67,7 +65,7 @@ impl Default for PromotionPace {
 /// Keeps to a [`PromotionPace`]. A proposal is spent at once and given back when it failed, so that
 /// any number of proposals can be under way.
 #[derive(Debug)]
-enum KhugepagedPacer {
+enum ScanPacer {
     Batches {
         size: u32,
         every: Duration,
@@ -75,10 +73,9 @@ enum KhugepagedPacer {
         spent: u32,
     },
     PerSecond(TokenBucket),
-    Unlimited,
 }
 
-impl KhugepagedPacer {
+impl ScanPacer {
     fn new(pace: PromotionPace) -> Self {
         match pace {
             PromotionPace::Khugepaged {
@@ -90,8 +87,9 @@ impl KhugepagedPacer {
                 began: None,
                 spent: 0,
             },
-            PromotionPace::PerSecond(rate) => Self::PerSecond(TokenBucket::one_second(rate)),
-            PromotionPace::Unlimited => Self::Unlimited,
+            PromotionPace::PerSecond(rate) => {
+                Self::PerSecond(TokenBucket::with_one_second_burst(rate))
+            }
         }
     }
 
@@ -112,7 +110,6 @@ impl KhugepagedPacer {
                 left
             }
             Self::PerSecond(bucket) => bucket.take_tokens_now(now, 1),
-            Self::Unlimited => true,
         }
     }
 
@@ -120,7 +117,6 @@ impl KhugepagedPacer {
         match self {
             Self::Batches { spent, .. } => *spent = spent.saturating_sub(1),
             Self::PerSecond(bucket) => bucket.give_back_tokens(1),
-            Self::Unlimited => {}
         }
     }
 }
@@ -163,7 +159,7 @@ struct ScannedRegion {
 pub struct LinuxPolicy {
     /// Base pages that must be present (1-512).
     min_present: u16,
-    pacer: KhugepagedPacer,
+    pacer: ScanPacer,
     /// Processes of the last observation, in order of arrival.
     order: Vec<ProcessId>,
     cursor: Option<ScanCursor>,
@@ -180,7 +176,7 @@ impl LinuxPolicy {
             min_present: PAGES_PER_REGION
                 .saturating_sub(settings.max_ptes_none)
                 .max(1),
-            pacer: KhugepagedPacer::new(settings.pace),
+            pacer: ScanPacer::new(settings.pace),
             order: Vec::new(),
             cursor: None,
             queue: VecDeque::new(),
@@ -188,30 +184,24 @@ impl LinuxPolicy {
         }
     }
 
-    fn eligible(&self, sample: &RegionSample) -> bool {
+    fn is_eligible(&self, sample: &RegionSample) -> bool {
         !sample.is_huge() && sample.present >= self.min_present
     }
 
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
-    fn moved_cursor(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
+    fn cursor_among(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
         let cursor = self.cursor?;
-        let left: HashSet<&ProcessId> = processes.iter().collect();
-        let from = self
-            .order
-            .iter()
-            .position(|p| *p == cursor.process)
-            .unwrap_or(0);
-        let after = self.order.iter().skip(from).find(|p| left.contains(p));
-        if after == Some(&cursor.process) {
-            return Some(cursor);
-        }
-        let newcomer = || processes.iter().find(|p| !self.order.contains(p));
-        let process = *after.or_else(newcomer)?;
-        Some(ScanCursor {
-            process,
-            address: 0,
-        })
+        let after = self.order.iter().skip_while(|p| **p != cursor.process);
+        let newcomers = processes.iter().filter(|p| !self.order.contains(p));
+        let mut left = after.filter(|p| processes.contains(p)).chain(newcomers);
+        let process = *left.next()?;
+        let address = if process == cursor.process {
+            cursor.address
+        } else {
+            0
+        };
+        Some(ScanCursor { process, address })
     }
 }
 
@@ -230,36 +220,21 @@ impl Policy for LinuxPolicy {
 
     fn observe(&mut self, observation: &Observation) {
         let order: Vec<ProcessId> = observation.processes.iter().map(|p| p.process).collect();
-        self.cursor = self.moved_cursor(&order);
+        self.cursor = self.cursor_among(&order);
         let mut queue = Vec::new();
         let mut behind = 0;
-        let mut reached = self.cursor.is_none();
         for sampled in &observation.processes {
-            let from = match self.cursor {
-                Some(cursor) if cursor.process == sampled.process => {
-                    reached = true;
-                    cursor.address
-                }
-                _ => 0,
-            };
+            let process = sampled.process;
             let start = queue.len();
-            queue.extend(
-                sampled
-                    .regions
-                    .iter()
-                    .filter(|s| self.eligible(s))
-                    .map(|s| ScannedRegion {
-                        process: sampled.process,
-                        region: s.region,
-                        present: s.present,
-                    }),
-            );
-            let added = queue.get_mut(start..).unwrap_or_default();
-            added.sort_by_key(|w| w.region);
-            if !reached {
-                behind = queue.len();
-            } else if from > 0 {
-                behind = start + added.partition_point(|w| w.region.start() < from);
+            let eligible = sampled.regions.iter().filter(|s| self.is_eligible(s));
+            queue.extend(eligible.map(|s| ScannedRegion {
+                process,
+                region: s.region,
+                present: s.present,
+            }));
+            if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
+                let scanned = |w: &ScannedRegion| w.region.start() < cursor.address;
+                behind = start + queue[start..].partition_point(scanned);
             }
         }
         queue.rotate_left(behind);
@@ -296,8 +271,6 @@ impl Policy for LinuxPolicy {
         }
     }
 }
-
-impl ExplainPolicy for LinuxPolicy {}
 
 #[cfg(test)]
 mod tests;

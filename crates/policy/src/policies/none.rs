@@ -2,9 +2,9 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
-use crate::requests::{Promotion, PromotionCost};
-use crate::reserve::HugePageSupply;
+use crate::policy::{Policy, SampleKinds};
+use crate::promotion::{Promotion, PromotionCost};
+use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// Never promotes anything.
@@ -21,7 +21,7 @@ impl NoPromotion {
 
     /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
     pub const WATCHING: Self = Self {
-        needs: SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD),
+        needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
     };
 }
 
@@ -49,20 +49,18 @@ impl Policy for NoPromotion {
     }
 }
 
-impl ExplainPolicy for NoPromotion {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{due, observation, sample};
+    use crate::test_support::{next_proposal, observation, sample};
 
     #[test]
     fn the_policy_none_promotes_nothing() {
         for mut policy in [NoPromotion::BLIND, NoPromotion::WATCHING] {
             policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
-            assert_eq!(due(&mut policy), None);
+            assert_eq!(next_proposal(&mut policy), None);
         }
         let needs = NoPromotion::WATCHING.sample_kinds();
-        assert!(needs.coverage() && needs.overhead());
+        assert!(needs.includes_coverage() && needs.includes_overhead());
     }
 }

@@ -330,11 +330,11 @@ fn touches(regions: &[RegionSample]) -> u64 {
 impl FaultPageSizes for ScriptedMachine {}
 
 impl HugePageReserve for ScriptedMachine {
-    fn reserve(&self) -> ReserveState {
+    fn reserve_state(&self) -> ReserveState {
         self.reserve
     }
 
-    fn set_reserve(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
         assert!(target.pages <= most, "{target:?} of {most}");
         self.fill_reserve();
         self.reserve_target = target;

@@ -5,7 +5,7 @@ use crate::machine_costs::cache_sharing::CacheSharing;
 use crate::machine_costs::caches::{CacheSize, CoreCosts, ReadNsByBytes};
 use crate::statistics::{MedianAndRange, quantile};
 use hawkeye_linux::fields::field_value;
-use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{

@@ -107,7 +107,7 @@ pub fn manage_processes(
             break;
         }
     }
-    let (machine, journal) = manager.finish();
+    let (machine, journal) = manager.into_machine_and_journal();
     Ok(ManagerRun {
         cpu: machine.own_costs().cpu.saturating_sub(before),
         wall: machine.now(),

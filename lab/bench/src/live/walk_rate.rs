@@ -234,7 +234,7 @@ mod tests {
     use hawkeye_policy::OverheadSource;
 
     fn compared(gain_percent: f64, estimated_percent: f64, at_least: bool) -> EstimateAndGain {
-        let exact = Overhead::exact(estimated_percent, OverheadSource::RunRate);
+        let exact = Overhead::exact(estimated_percent, OverheadSource::WalkRate);
         EstimateAndGain {
             gain: MeasuredGain {
                 percent: gain_percent,
@@ -250,7 +250,7 @@ mod tests {
             low_percent,
             high_percent,
             at_least,
-            ..Overhead::exact(low_percent, OverheadSource::RunRate)
+            ..Overhead::exact(low_percent, OverheadSource::WalkRate)
         };
         let held = |percent, error_percent, windows: &[Overhead]| {
             let gain = MeasuredGain {

@@ -195,7 +195,7 @@ impl DemoRun {
                 }
             }
         }
-        let (engine, journal) = manager.finish();
+        let (engine, journal) = manager.into_machine_and_journal();
         if let Some(broken) = engine.stopping_error() {
             return Err(broken.clone().into());
         }

@@ -48,7 +48,7 @@ impl SimulatedPrefaulter {
             }
         }
         let alive = |id| programs.iter().any(|p| p.id == id && p.is_alive());
-        self.predictor.retain(alive);
+        self.predictor.retain_processes(alive);
         self.predictor.forget_ended(now);
         let mut now = now;
         while now < until {

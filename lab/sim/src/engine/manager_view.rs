@@ -53,7 +53,7 @@ impl Engine {
         locked: Duration,
     ) -> Result<()> {
         if let Some(guest) = self.guest(id) {
-            let bytes = order.regions() * HUGE_PAGE_BYTES;
+            let bytes = order.regions_per_page() * HUGE_PAGE_BYTES;
             let first = region.start() / bytes * bytes;
             for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
                 guest.record_host_remap(RegionAddr::containing(start));

@@ -46,7 +46,8 @@ impl Program {
         order: PageOrder,
     ) -> Result<(), EngineError> {
         let group = self.seen.groups().huge.map(|group| group.order);
-        let grouped = group.is_some_and(|group| order.number() == PageOrder::HUGE.number() + group);
+        let grouped =
+            group.is_some_and(|group| order.log2_pages() == PageOrder::HUGE.log2_pages() + group);
         let as_it_is = match order {
             PageOrder::GIANT => self.seen.size(region) == Some(LeafSize::Giant),
             _ => grouped && self.seen.is_in_huge_group(region),
@@ -121,7 +122,7 @@ impl Program {
     }
 
     fn invalidate_page(&mut self, region: RegionAddr, order: PageOrder) {
-        let bytes = order.regions() * HUGE_PAGE_BYTES;
+        let bytes = order.regions_per_page() * HUGE_PAGE_BYTES;
         let first = region.start() / bytes * bytes;
         self.core.invalidate(&self.seen, first..first + bytes);
     }
@@ -138,8 +139,9 @@ impl Program {
             let giant = sample.order == PageOrder::GIANT;
             assert_eq!(size == Some(Giant), giant, "{region} of {}", self.id);
             let group = self.seen.groups().huge;
-            let group = group
-                .and_then(|group| PageOrder::new((PageOrder::HUGE.number() + group.order) as u8));
+            let group = group.and_then(|group| {
+                PageOrder::new((PageOrder::HUGE.log2_pages() + group.order) as u8)
+            });
             let in_group = group == Some(sample.order);
             let known = self.seen.is_in_huge_group(region);
             assert_eq!(known, in_group, "{region} of {}", self.id);

@@ -96,7 +96,7 @@ impl SimulatedKernel {
     fn move_run_anywhere(&mut self, block: u32, run: ValueRun, moved: &mut u64) -> bool {
         let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
             let order = match order {
-                Some(order) => Some(order.number() as u8),
+                Some(order) => Some(order.log2_pages() as u8),
                 None => (count == PAGES_PER_REGION).then_some(HUGE_ORDER),
             };
             let whole = order.and_then(|order| memory.allocate(order, FrameContent::Dirty, owner));

@@ -69,7 +69,7 @@ pub const LINUX_THP: FaultPolicy = FaultPolicy {
 pub const MTHP_SIZES: PageOrders = {
     let mut sizes = PageOrders::NONE;
     let mut number = 2;
-    while number < PageOrder::HUGE.number() as u8 {
+    while number < PageOrder::HUGE.log2_pages() as u8 {
         if let Some(order) = PageOrder::new(number) {
             sizes = sizes.with(order);
         }

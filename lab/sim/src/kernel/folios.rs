@@ -61,13 +61,13 @@ impl Folios {
     pub(crate) fn end_folios_at(&mut self, pages: PageBits) {
         let mut smaller = Vec::new();
         for (order, of) in &mut self.0 {
-            let ended = of.and(pages).widened_to_blocks(order.number()).and(*of);
+            let ended = of.and(pages).widened_to_blocks(order.log2_pages()).and(*of);
             if ended.is_empty() {
                 continue;
             }
             *of = of.minus(ended);
             let mut left = ended.minus(pages);
-            for number in (LEAST..order.number()).rev() {
+            for number in (LEAST..order.log2_pages()).rev() {
                 let whole = left.whole_blocks(number);
                 left = left.minus(whole);
                 let order = PageOrder::new(number as u8).unwrap_or_default();

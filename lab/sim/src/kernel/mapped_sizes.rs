@@ -12,7 +12,7 @@ pub struct MappedBySize([u64; Self::ORDERS]);
 
 impl MappedBySize {
     /// Orders that pages can have: 0 to this, exclusive.
-    pub const ORDERS: usize = PageOrder::GIANT.number() as usize + 1;
+    pub const ORDERS: usize = PageOrder::GIANT.log2_pages() as usize + 1;
 
     /// All sizes with the memory that they map, the smallest first.
     pub fn iter(&self) -> impl Iterator<Item = (PageOrder, u64)> {
@@ -22,11 +22,14 @@ impl MappedBySize {
 
     /// Memory that pages of one size map, in bytes.
     pub fn bytes_of_order(&self, order: PageOrder) -> u64 {
-        self.0.get(order.number() as usize).copied().unwrap_or(0)
+        self.0
+            .get(order.log2_pages() as usize)
+            .copied()
+            .unwrap_or(0)
     }
 
     fn add(&mut self, order: PageOrder, pages: u64) {
-        if let Some(bytes) = self.0.get_mut(order.number() as usize) {
+        if let Some(bytes) = self.0.get_mut(order.log2_pages() as usize) {
             *bytes += pages * BASE_PAGE_BYTES;
         }
     }
@@ -111,7 +114,9 @@ fn aligned_blocks(pages: Range<u64>) -> impl Iterator<Item = (u32, u64)> {
         } else {
             from.trailing_zeros()
         };
-        let order = aligned.min(left.ilog2()).min(PageOrder::HUGE.number() - 1);
+        let order = aligned
+            .min(left.ilog2())
+            .min(PageOrder::HUGE.log2_pages() - 1);
         from += 1 << order;
         Some((order, 1 << order))
     })

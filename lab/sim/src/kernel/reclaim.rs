@@ -63,6 +63,6 @@ impl SimulatedKernel {
 
 /// The regions that one page of this size maps, including this one.
 pub(crate) fn regions_around(region: u64, order: PageOrder) -> Range<u64> {
-    let first = region & !(order.regions() - 1);
-    first..first + order.regions()
+    let first = region & !(order.regions_per_page() - 1);
+    first..first + order.regions_per_page()
 }

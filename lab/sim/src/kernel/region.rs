@@ -212,7 +212,7 @@ impl RegionMapping {
     pub(crate) fn end_scattered_folios(&mut self) {
         let folios: Vec<_> = self.folios.iter().collect();
         for (order, pages) in folios {
-            let lying = self.pages_in_contiguous_blocks(order.number());
+            let lying = self.pages_in_contiguous_blocks(order.log2_pages());
             self.folios.end_folios_at(pages.minus(lying));
         }
     }

@@ -16,7 +16,7 @@ impl SimulatedKernel {
     /// # Errors
     /// No such address space, or a size that isn't offered.
     pub fn set_fault_sizes(&mut self, space: SpaceId, orders: PageOrders) -> Result<()> {
-        if orders.and(self.faults.offered_sizes) != orders {
+        if orders.intersection(self.faults.offered_sizes) != orders {
             return Err(KernelError::Sizes(orders));
         }
         self.space_mut(space)?.fault_sizes = Some(orders);
@@ -88,7 +88,7 @@ impl SimulatedKernel {
         if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
-        let order = order.number() as u8;
+        let order = order.log2_pages() as u8;
         Ok(self.memory.allocate(order, FrameContent::Zeroed, owner))
     }
 
@@ -105,7 +105,7 @@ impl SimulatedKernel {
         let more = huge.saturating_sub(base) * (order.pages() - 1);
         sum.time += times(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
         let cold = self.zero_in_fault(&got, false, sum);
-        if let Some(count) = sum.faults.sized.get_mut(order.number() as usize) {
+        if let Some(count) = sum.faults.sized.get_mut(order.log2_pages() as usize) {
             *count += 1;
         }
         let owned = self.space_mut(at.space)?;

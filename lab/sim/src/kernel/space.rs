@@ -21,7 +21,7 @@ impl fmt::Display for SpaceId {
 }
 
 /// Orders of pages that a fault can map.
-const SIZES: usize = PageOrder::HUGE.number() as usize + 1;
+const SIZES: usize = PageOrder::HUGE.log2_pages() as usize + 1;
 
 /// Faults by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl FaultCounts {
             PageOrder::HUGE => self.huge,
             _ => self
                 .sized
-                .get(order.number() as usize)
+                .get(order.log2_pages() as usize)
                 .copied()
                 .unwrap_or(0),
         }
@@ -60,12 +60,12 @@ impl FaultCounts {
 
     /// First touches that should have mapped a page of this order, but didn't.
     pub fn size_fallbacks(&self, order: PageOrder) -> u64 {
-        let found = self.fallbacks.get(order.number() as usize);
+        let found = self.fallbacks.get(order.log2_pages() as usize);
         found.copied().unwrap_or(0)
     }
 
     pub(crate) fn count_size_fallback(&mut self, order: PageOrder) {
-        if let Some(count) = self.fallbacks.get_mut(order.number() as usize) {
+        if let Some(count) = self.fallbacks.get_mut(order.log2_pages() as usize) {
             *count += 1;
         }
     }

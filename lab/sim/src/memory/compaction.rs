@@ -71,7 +71,7 @@ impl PhysicalMemory {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
             let free = self.target_frames(block)?.free;
-            let first = free.whole_blocks(order.number()).next(0)?;
+            let first = free.whole_blocks(order.log2_pages()).next(0)?;
             Some(first_of(block) + u32::from(first))
         })
     }

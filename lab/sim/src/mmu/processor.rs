@@ -53,7 +53,7 @@ impl ProcessorSpec {
     pub fn entry_orders(&self) -> PageOrders {
         let TlbPageGroups { base, huge } = self.groups;
         let order = |of: PageOrder, group: Option<TlbPageGroup>| {
-            let order = of.number() + group?.order;
+            let order = of.log2_pages() + group?.order;
             PageOrder::new(order as u8)
         };
         let groups = [order(PageOrder::BASE, base), order(PageOrder::HUGE, huge)];

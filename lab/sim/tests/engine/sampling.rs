@@ -17,7 +17,7 @@ fn window(of: u32, window: Duration) -> ProcessSample {
     let mut engine = engine("linux-4k", &accessing(100.0, SLOW), &setup);
     let _ = engine.wait_until(Duration::from_secs(2));
     let process = only(&mut engine);
-    let needs = SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD);
+    let needs = SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD);
     engine.start_window(process, needs, Duration::MAX).unwrap();
     let until = engine.now() + window;
     let _ = engine.wait_until(until);

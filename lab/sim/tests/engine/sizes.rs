@@ -108,7 +108,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     };
     let mut last = overhead(&mut machine)?;
     for size in [4, 9, 13, 18].map(order) {
-        for number in (0..512).step_by(size.regions() as usize) {
+        for number in (0..512).step_by(size.regions_per_page() as usize) {
             let done = machine.promote(process, region(number), size, 0)?;
             assert!(
                 matches!(done, PromotionResult::Done(_)),
@@ -249,7 +249,7 @@ proptest! {
                 SizeStep::Recover(number) => { machine.recover_bloat(process, region(number)).ok(); }
                 SizeStep::Sizes(bits) => {
                     let offered = machine.shape().at_faults;
-                    let chosen = offered.iter().filter(|order| bits >> (order.number() - 2) & 1 == 1);
+                    let chosen = offered.iter().filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1);
                     machine.set_fault_sizes(process, chosen.collect()).ok();
                 }
                 SizeStep::Sample => {

@@ -69,7 +69,7 @@ fn order(index: u8) -> PageOrder {
 fn orders(bits: u8) -> PageOrders {
     MTHP_SIZES
         .iter()
-        .filter(|order| bits >> (order.number() - 2) & 1 == 1)
+        .filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1)
         .collect()
 }
 

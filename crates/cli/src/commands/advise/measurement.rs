@@ -209,7 +209,7 @@ fn count_zero_pages(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Resu
 mod tests {
     use super::*;
     use hawkeye_policy::OverheadSource;
-    use hawkeye_policy::run_rate::{OverheadEstimate, RegionWalks};
+    use hawkeye_policy::walk_rate::{OverheadEstimate, RegionWalks};
 
     fn window(percent: Option<f64>, walks: &[u32]) -> MeasuredWindow {
         let region = |(n, walks): (usize, &u32)| RegionWalks {
@@ -219,7 +219,7 @@ mod tests {
         };
         MeasuredWindow {
             estimate: OverheadEstimate {
-                overhead: percent.map(|it| Overhead::exact(it, OverheadSource::RunRate)),
+                overhead: percent.map(|it| Overhead::exact(it, OverheadSource::WalkRate)),
                 huge_percent: 1.0,
                 cpu_cores: 0.5,
                 walks: walks.iter().enumerate().map(region).collect(),

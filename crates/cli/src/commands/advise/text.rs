@@ -156,7 +156,7 @@ fn cost_sentence(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
         OverheadSource::Counters => "counted by the processor",
-        OverheadSource::RunRate => {
+        OverheadSource::WalkRate => {
             "estimated from the pages that it touches within milliseconds and the cost of page walks here"
         }
         OverheadSource::Assumed => "assumed",

@@ -34,7 +34,7 @@ fn redis() -> ProcessStatus {
             low_percent: 22.0,
             high_percent: 40.0,
             at_least: true,
-            ..Overhead::exact(31.2, OverheadSource::RunRate)
+            ..Overhead::exact(31.2, OverheadSource::WalkRate)
         }),
         gain_percent: Some(24.0),
         bloat_bytes: 12 << 20,
@@ -293,7 +293,7 @@ fn rows_are_as_wide_as_the_screen() {
         bloat_bytes: 1023 << 20,
         overhead: Some(Overhead {
             at_least: true,
-            ..Overhead::exact(100.0, OverheadSource::RunRate)
+            ..Overhead::exact(100.0, OverheadSource::WalkRate)
         }),
         gain_percent: Some(100.0),
         pace: RecentRates {

@@ -10,7 +10,7 @@ fn redis() -> ProcessStatus {
         cgroup: Some("/system.slice/redis.service".into()),
         rss_bytes: 4 << 30,
         huge_bytes: 1 << 30,
-        overhead: Some(Overhead::exact(12.5, OverheadSource::RunRate)),
+        overhead: Some(Overhead::exact(12.5, OverheadSource::WalkRate)),
         promoted: 512,
         recovered_bytes: 4096,
         ..ProcessStatus::default()

@@ -8,7 +8,7 @@ use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
 use crate::processes::process;
 use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
 use crate::sample::sampler::SampledProcess;
-use hawkeye_policy::ranking::choose_processes;
+use hawkeye_policy::slot_ranking::choose_processes;
 use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, SlotCandidate};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;

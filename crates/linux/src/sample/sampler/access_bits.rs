@@ -11,7 +11,7 @@ use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::run_rate::{OverheadEstimate, RegionProbeSettings};
+use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
 use hawkeye_policy::{
     CoverageSource, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
     RegionSample, SampleKinds,
@@ -154,7 +154,7 @@ impl AccessBitBackend {
     ) {
         let alone = RegionProbeSettings::for_first_touch(self.first_touch_cost);
         let settings = match watched.walks.windows {
-            _ if needs.coverage() => BESIDE_COVERAGE,
+            _ if needs.includes_coverage() => BESIDE_COVERAGE,
             0 => alone.for_first_window(),
             _ => alone,
         };
@@ -228,7 +228,8 @@ impl Sampler for AccessBitsSampler {
         let mut start = match watched.starting.take() {
             Some(start) => start,
             None => {
-                let idle = !needs.coverage() && !bits.has_run_enough(pid, &mut watched.walks)?;
+                let idle =
+                    !needs.includes_coverage() && !bits.has_run_enough(pid, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
                     return Ok(SliceProgress::Done(()));
@@ -249,14 +250,16 @@ impl Sampler for AccessBitsSampler {
                 walk.found.retain(|r| !eligible.is_locked(r.region));
             }
         }
-        if !start.read || needs.coverage() && !start.clear_regions(slice)? {
+        if !start.read || needs.includes_coverage() && !start.clear_regions(slice)? {
             watched.starting = Some(start);
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         watched.cleared = true;
-        watched.all_cleared |= needs.coverage();
+        watched.all_cleared |= needs.includes_coverage();
         let walks = &mut watched.walks;
-        if needs.overhead() && (!needs.coverage() || bits.has_run_enough(pid, walks)?) {
+        if needs.includes_overhead()
+            && (!needs.includes_coverage() || bits.has_run_enough(pid, walks)?)
+        {
             bits.start_probing(pid, watched, needs, &start.walk.found);
         }
         Ok(SliceProgress::Done(()))

@@ -7,8 +7,8 @@ use crate::processes::process;
 use crate::promote::sched_fifo::with_sched_fifo;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{AccessBitmap, BoundTarget, PageTableReader};
-use hawkeye_policy::run_rate::region_probe_plan::READS_AFTER;
-use hawkeye_policy::run_rate::{
+use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
+use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
     RegionProbePlan, RegionProbeSettings, WORTH_CORES, WalkCosts,
 };
@@ -347,7 +347,7 @@ impl ProcessProbeRun {
                     })
                 });
             let marks: Vec<RegionAccessBits> = marks.collect();
-            let touched = self.estimator.read(&marks, cpu, wall);
+            let touched = self.estimator.record_probe_read(&marks, cpu, wall);
             let probed = round.regions.len();
             if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
                 round.reads += 1;

@@ -54,25 +54,25 @@ fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
 fn empty_pages_count_until_the_huge_page_is_split() {
     let mut last_seen = LastSamples::with_capacity(2);
     last_seen.store(sampled(1, &[(1, 1)]));
-    last_seen.apply(&promoted(process(1), region(0), 12));
+    last_seen.apply_event(&promoted(process(1), region(0), 12));
     assert_eq!(zero_pages(&last_seen, 1), 12);
     let seen = &last_seen.samples[&process(1)];
     assert!(seen.is_huge(&seen.sample.regions[0]));
     // Searched since then: the same number is empty now.
-    last_seen.apply(&searched(process(1), region(0), 5));
+    last_seen.apply_event(&searched(process(1), region(0), 5));
     assert_eq!(zero_pages(&last_seen, 1), 5);
-    last_seen.apply(&split(process(1), region(0), 0));
+    last_seen.apply_event(&split(process(1), region(0), 0));
     assert_eq!(zero_pages(&last_seen, 1), 0);
     // Splits by the kernel itself show in the next sample.
-    last_seen.apply(&promoted(process(1), region(0), 12));
+    last_seen.apply_event(&promoted(process(1), region(0), 12));
     last_seen.store(sampled(2, &[(1, 1)]));
     assert_eq!(zero_pages(&last_seen, 1), 0);
     // The size stays bounded.
     for index in 0..5 {
-        last_seen.apply(&searched(process(2), region(index), 1));
+        last_seen.apply_event(&searched(process(2), region(index), 1));
     }
     assert_eq!(zero_pages(&last_seen, 2), 2);
     last_seen.retain_processes(|_| false);
-    last_seen.apply(&searched(process(3), region(0), 1));
+    last_seen.apply_event(&searched(process(3), region(0), 1));
     assert_eq!(zero_pages(&last_seen, 3), 1);
 }

@@ -3,24 +3,24 @@
 use super::*;
 use crate::observation::RegionSample;
 use crate::overhead::OverheadSource;
-use crate::testing::{
-    assert_reads, drain, due, huge, newest_only, observation, process, range_of, region, sample,
-    with_overheads,
+use crate::test_support::{
+    all_proposals, assert_reason_reads, huge_sample, newest_window_only, next_proposal,
+    observation, observation_with_overheads, process, region, sample, spread_of,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 /// Uses the coverage of the newest window alone.
 fn by_bucket() -> ByAccessMap {
-    ByAccessMap::hawkeye_g(newest_only())
+    ByAccessMap::hawkeye_g(newest_window_only())
 }
 
 fn by_overhead() -> ByAccessMap {
-    ByAccessMap::hawkeye_pmu(newest_only())
+    ByAccessMap::hawkeye_pmu(newest_window_only())
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
-    with_overheads(processes, OverheadSource::Counters)
+    observation_with_overheads(processes, OverheadSource::Counters)
 }
 
 fn hot(regions: u64) -> Vec<RegionSample> {
@@ -49,7 +49,7 @@ fn the_order_of_the_papers_example() {
     let c = in_buckets(&[9, 9, 8, 8, 6]);
     let mut policy = by_bucket();
     policy.observe(&observation(&[(1, a), (2, b), (3, c)]));
-    let order: Vec<String> = drain(&mut policy)
+    let order: Vec<String> = all_proposals(&mut policy)
         .iter()
         .map(|p| {
             let process = ["?", "A", "B", "C"][p.process.pid as usize];
@@ -63,9 +63,15 @@ fn the_order_of_the_papers_example() {
 fn both_policies_give_a_reason_and_an_expectation() {
     let (bucket, coverage) = (6, 333);
     let overhead = Overhead::exact(12.5, OverheadSource::Counters);
-    let by_coverage = AccessReason::Bucket { bucket, coverage };
-    let by_both = AccessReason::Overhead {
-        overhead,
+    let by_coverage = AccessReason {
+        rule: "bucket",
+        overhead: None,
+        bucket,
+        coverage,
+    };
+    let by_both = AccessReason {
+        rule: "measured-overhead",
+        overhead: Some(overhead),
         bucket,
         coverage,
     };
@@ -89,10 +95,10 @@ fn both_policies_give_a_reason_and_an_expectation() {
             present: 400,
             ..sample(3, 333)
         };
-        policy.observe(&round(&[(Some(12.5), vec![partly, huge(4, true)])]));
-        assert_reads(&reason, text, json);
+        policy.observe(&round(&[(Some(12.5), vec![partly, huge_sample(4, true)])]));
+        assert_reason_reads(&reason, text, json);
         let expected = Promotion::huge(process(1), region(3), 400, reason);
-        assert_eq!(drain(&mut policy), [expected]);
+        assert_eq!(all_proposals(&mut policy), [expected]);
     }
 }
 
@@ -102,7 +108,9 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
     let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
     policy.observe(&observation(&[(1, regions)]));
     let waits = WaitingRegion {
-        reason: Reason::new(AccessReason::Bucket {
+        reason: Reason::new(AccessReason {
+            rule: "bucket",
+            overhead: None,
             bucket: 6,
             coverage: 333,
         }),
@@ -112,7 +120,7 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
     assert_eq!(policy.explain_region(process(1), region(3)), Some(waits));
     assert_eq!(policy.explain_region(process(1), region(4)), None);
     assert_eq!(policy.explain_region(process(2), region(3)), None);
-    drain(&mut policy);
+    all_proposals(&mut policy);
     assert_eq!(policy.explain_region(process(1), region(3)), None);
 }
 
@@ -121,11 +129,11 @@ fn a_dropped_proposal_comes_back_and_a_gone_process_does_not() {
     let mut policy = by_bucket();
     let samples = vec![sample(1, 300)];
     policy.observe(&observation(&[(1, samples.clone()), (2, samples.clone())]));
-    assert_eq!(drain(&mut policy).len(), 2);
+    assert_eq!(all_proposals(&mut policy).len(), 2);
     policy.on_promotion_result(process(2), region(1), None);
-    assert_eq!(drain(&mut policy), []);
+    assert_eq!(all_proposals(&mut policy), []);
     policy.observe(&observation(&[(2, samples)]));
-    assert_eq!(pids(&drain(&mut policy)), [2]);
+    assert_eq!(pids(&all_proposals(&mut policy)), [2]);
     assert!(policy.members.get(process(1)).is_none());
 }
 
@@ -139,7 +147,7 @@ fn similarity_is_measured_against_the_highest_only() {
         (Some(28.5), hot(3)),
         (Some(30.0), hot(2)),
     ]));
-    assert_eq!(pids(&drain(&mut policy)), [2, 3, 2, 3, 1, 2, 1]);
+    assert_eq!(pids(&all_proposals(&mut policy)), [2, 3, 2, 3, 1, 2, 1]);
 }
 
 #[test]
@@ -157,7 +165,7 @@ fn overheads_under_the_limit_or_unknown_get_no_promotion() {
     observation.processes[3].terms.min_gain_percent = Some(5.0);
     observation.processes[4].terms.min_gain_percent = Some(0.0);
     policy.observe(&observation);
-    assert_eq!(pids(&drain(&mut policy)), [2, 5]);
+    assert_eq!(pids(&all_proposals(&mut policy)), [2, 5]);
 }
 
 /// 3 % with weight 4 ranks as 12, which is above 9 and further away than 2 points.
@@ -172,25 +180,25 @@ fn weight_counts_in_the_rank_and_not_against_the_limit() {
     observation.processes[1].terms.weight = 4.0;
     observation.processes[2].terms.weight = 50.0;
     policy.observe(&observation);
-    assert_eq!(pids(&drain(&mut policy)), [2, 2, 1]);
+    assert_eq!(pids(&all_proposals(&mut policy)), [2, 2, 1]);
 }
 
 #[test]
 fn overhead_is_updated_and_kept_while_a_process_is_not_sampled() {
     let mut policy = by_overhead();
     policy.observe(&round(&[(Some(30.0), hot(4)), (Some(10.0), hot(4))]));
-    assert_eq!(due(&mut policy).map(|p| p.process.pid), Some(1));
+    assert_eq!(next_proposal(&mut policy).map(|p| p.process.pid), Some(1));
     // Its promotions have lowered the overhead of the first process.
     policy.observe(&round(&[(Some(5.0), hot(4)), (Some(10.0), hot(4))]));
-    assert_eq!(due(&mut policy).map(|p| p.process.pid), Some(2));
+    assert_eq!(next_proposal(&mut policy).map(|p| p.process.pid), Some(2));
     // The second process cannot be read: its 10 % still hold.
     let mut only_first = round(&[(Some(5.0), hot(4))]);
     only_first.unread = vec![process(2)];
     policy.observe(&only_first);
-    assert_eq!(due(&mut policy).map(|p| p.process.pid), Some(2));
+    assert_eq!(next_proposal(&mut policy).map(|p| p.process.pid), Some(2));
     // The second process is read, but its counters are not.
     policy.observe(&round(&[(Some(5.0), hot(1)), (None, hot(4))]));
-    assert_eq!(pids(&drain(&mut policy)), [1]);
+    assert_eq!(pids(&all_proposals(&mut policy)), [1]);
 }
 
 proptest! {
@@ -212,7 +220,7 @@ proptest! {
         // Any history of earlier turns must not matter.
         policy.observe(&round(4));
         for _ in 0..head_start {
-            due(&mut policy);
+            next_proposal(&mut policy);
         }
         policy.observe(&round(7));
         let shortest = members.iter().map(|(n, _)| *n).min().unwrap_or(0);
@@ -221,9 +229,9 @@ proptest! {
             if observe_again && i % 3 == 2 {
                 policy.observe(&round(7));
             }
-            let Some(promotion) = due(&mut policy) else { break };
+            let Some(promotion) = next_proposal(&mut policy) else { break };
             turns[promotion.process.pid as usize - 1] += 1;
-            prop_assert!(range_of(&turns) <= Some(1), "{:?}", turns);
+            prop_assert!(spread_of(&turns) <= Some(1), "{:?}", turns);
         }
     }
 
@@ -238,13 +246,12 @@ proptest! {
             .collect();
         let mut policy = by_bucket();
         policy.observe(&observation(&processes));
-        let promotions = drain(&mut policy);
+        let promotions = all_proposals(&mut policy);
         let buckets: Vec<_> = promotions
             .iter()
-            .filter_map(|p| match p.reason.data()? {
-                AccessReason::Bucket { bucket, .. } => Some(*bucket),
-                AccessReason::Overhead { .. } => None,
-            })
+            .filter_map(|p| p.reason.data::<AccessReason>())
+            .filter(|reason| reason.rule == "bucket")
+            .map(|reason| reason.bucket)
             .collect();
         prop_assert!(buckets.is_sorted_by(|a, b| a >= b), "{:?}", buckets);
         let accessed = coverage.iter().flatten().filter(|c| **c > 0).count();
@@ -265,7 +272,7 @@ proptest! {
             .map(|(percent, regions)| {
                 let regions = (0u64..).zip(regions);
                 let samples = regions.map(|(i, (accessed, is_huge))| {
-                    if is_huge { huge(i, accessed > 0) } else { sample(i, accessed) }
+                    if is_huge { huge_sample(i, accessed > 0) } else { sample(i, accessed) }
                 });
                 (percent, samples.collect::<Vec<_>>())
             })
@@ -283,7 +290,7 @@ proptest! {
         }
         let mut policy = by_overhead();
         policy.observe(&round(&processes));
-        for promotion in drain(&mut policy) {
+        for promotion in all_proposals(&mut policy) {
             let highest = left.values().map(|(percent, _)| *percent).fold(0.0, f64::max);
             let pid = promotion.process.pid;
             let Some((percent, regions)) = left.get_mut(&pid) else {

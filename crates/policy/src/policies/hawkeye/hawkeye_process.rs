@@ -2,17 +2,17 @@
 
 use super::Hawkeye;
 use super::promotion_costs::PromotionCosts;
-use crate::average::CoverageAverage;
+use crate::coverage_average::CoverageAverage;
 use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr};
 use crate::process_rules::ProcessRules;
+use crate::promotion::FaultSizes;
 use crate::reason::Reason;
-use crate::requests::FaultSizes;
 use crate::saturating_cast::{ratio_or_zero, u64_of, usize_of};
-use crate::size_choice::faults::{FaultSizeInputs, FaultSizeReason};
-use crate::size_choice::{best_order, saved_share};
+use crate::size_choice::fault_size_inputs::{FaultSizeInputs, FaultSizeReason};
+use crate::size_choice::{most_valuable_order, saved_walk_share};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl HawkeyeProcess {
             return None;
         }
         let heaviest = self.waiting.last()?;
-        let cost = costs.of(heaviest.order).as_secs_f64();
+        let cost = costs.expected_cost(heaviest.order).as_secs_f64();
         let saving = self.saved_cores(heaviest.weight);
         let pays = saving * self.horizon.as_secs_f64() >= cost;
         pays.then_some(saving / cost * self.terms.weight)
@@ -143,7 +143,7 @@ impl ObservationContext<'_> {
                 f64::from(r.accessed)
             }
         };
-        let newest = self.average.weight_new();
+        let newest = self.average.newest_weight();
         let before = before.unwrap_or_default();
         let before_percent = before.overhead.map(|_| before.left_percent.max(0.0));
         let largest = self.machine.promotable.largest();
@@ -191,7 +191,7 @@ impl ObservationContext<'_> {
             decided: before.decided,
             ..HawkeyeProcess::default()
         };
-        member.waiting = self.candidates(&member, sample);
+        member.waiting = self.saving_candidates(&member, sample);
         if !self.machine.at_faults.is_empty() {
             // While the process gets larger pages, all of each page is present, whatever was
             // touched. Their presence then says nothing.
@@ -208,7 +208,11 @@ impl ObservationContext<'_> {
         member
     }
 
-    fn candidates(&self, member: &HawkeyeProcess, sample: &ProcessSample) -> Vec<SavingCandidate> {
+    fn saving_candidates(
+        &self,
+        member: &HawkeyeProcess,
+        sample: &ProcessSample,
+    ) -> Vec<SavingCandidate> {
         let unsampled = member.weights_of_unsampled(sample);
         let weight = |r: &RegionSample| match member.sampled_weight(r) {
             0.0 => unsampled.get(&r.region).copied().unwrap_or(0.0),
@@ -219,18 +223,18 @@ impl ObservationContext<'_> {
         let mut waiting: Vec<SavingCandidate> = small
             .filter_map(|r| {
                 let walks = weight(r);
-                let order = best_order(r, member.saved_cores(walks), self.machine)?;
+                let order = most_valuable_order(r, member.saved_cores(walks), self.machine)?;
                 Some(SavingCandidate {
                     region: r.region,
                     order,
                     present: r.present,
-                    weight: walks * saved_share(r, order, self.machine),
+                    weight: walks * saved_walk_share(r, order, self.machine),
                 })
             })
             .filter(|candidate| candidate.weight > 0.0)
             .collect();
-        waiting.extend(self.groups(&sample.regions, weight));
-        let pays = |c: &SavingCandidate| c.weight / self.costs.of(c.order).as_secs_f64();
+        waiting.extend(self.larger_page_candidates(&sample.regions, weight));
+        let pays = |c: &SavingCandidate| c.weight / self.costs.expected_cost(c.order).as_secs_f64();
         waiting.sort_by(|a, b| {
             let by_weight = pays(a).total_cmp(&pays(b));
             by_weight.then_with(|| b.region.cmp(&a.region))
@@ -240,12 +244,12 @@ impl ObservationContext<'_> {
 
     /// Neighbouring huge pages of one size that could be one page of the next larger size with a
     /// TLB entry.
-    fn groups<'s>(
+    fn larger_page_candidates<'s>(
         &'s self,
         regions: &'s [RegionSample],
         weight: impl Fn(&RegionSample) -> f64 + 's,
     ) -> impl Iterator<Item = SavingCandidate> + 's {
-        let sizes = self.machine.promotable.and(self.machine.tlb);
+        let sizes = self.machine.promotable.intersection(self.machine.tlb);
         regions.iter().enumerate().filter_map(move |(at, first)| {
             let order = sizes
                 .iter()
@@ -254,7 +258,7 @@ impl ObservationContext<'_> {
             if !first.is_huge() || !aligned {
                 return None;
             }
-            let all = regions.get(at..at + usize_of(order.regions()))?;
+            let all = regions.get(at..at + usize_of(order.regions_per_page()))?;
             let end = first.region.start() + order.bytes() - HUGE_PAGE_BYTES;
             let alike = all.iter().all(|r| r.order == first.order);
             let weight: f64 = all.iter().map(&weight).sum();

@@ -1,7 +1,7 @@
 //! Cost of promotions, from those so far.
 
 use crate::page::PageOrder;
-use crate::reserve::HugePageSupply;
+use crate::reserve_planner::HugePageSupply;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl PromotionCosts {
 
     /// Cost of the next promotion to pages of this size. A size without promotions so far counts
     /// as the cost of a huge page for each of its regions.
-    pub(super) fn of(&self, order: PageOrder) -> Duration {
-        let regions = || u32::try_from(order.regions()).unwrap_or(u32::MAX);
+    pub(super) fn expected_cost(&self, order: PageOrder) -> Duration {
+        let regions = || u32::try_from(order.regions_per_page()).unwrap_or(u32::MAX);
         let known = |costs: &BTreeMap<PageOrder, Duration>| {
             let huge = || Some(*costs.get(&PageOrder::HUGE)? * regions());
             costs.get(&order).copied().or_else(huge)
@@ -41,7 +41,8 @@ impl PromotionCosts {
 
     /// Takes in the cost of a promotion, with the supply that it was made with.
     pub(super) fn record(&mut self, order: PageOrder, took: Duration) {
-        let average = self.of(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
+        let average =
+            self.expected_cost(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
         let costs = match self.supply {
             HugePageSupply::Ready => &mut self.ready,
             HugePageSupply::NotReady { .. } => &mut self.not_ready,
@@ -58,13 +59,13 @@ mod tests {
     fn costs_are_kept_per_size_once_a_size_was_promoted() {
         let mut costs = PromotionCosts::default();
         let (small, large) = (PageOrder::CONTIGUOUS, PageOrder::HUGE_CONTIGUOUS);
-        assert_eq!(costs.of(small), PromotionCosts::FIRST);
-        assert_eq!(costs.of(large), PromotionCosts::FIRST * 16);
+        assert_eq!(costs.expected_cost(small), PromotionCosts::FIRST);
+        assert_eq!(costs.expected_cost(large), PromotionCosts::FIRST * 16);
         for _ in 0..200 {
             costs.record(small, Duration::from_micros(20));
         }
-        assert!(costs.of(small) < Duration::from_micros(21));
-        assert_eq!(costs.of(PageOrder::HUGE), PromotionCosts::FIRST);
+        assert!(costs.expected_cost(small) < Duration::from_micros(21));
+        assert_eq!(costs.expected_cost(PageOrder::HUGE), PromotionCosts::FIRST);
     }
 
     #[test]
@@ -72,12 +73,15 @@ mod tests {
         let mut costs = PromotionCosts::default();
         let fill = Duration::from_micros(4600);
         costs.supply = HugePageSupply::NotReady { fill };
-        assert_eq!(costs.of(PageOrder::HUGE), PromotionCosts::FIRST + fill);
+        assert_eq!(
+            costs.expected_cost(PageOrder::HUGE),
+            PromotionCosts::FIRST + fill
+        );
         for _ in 0..200 {
             costs.record(PageOrder::HUGE, Duration::from_micros(6000));
         }
-        assert!(costs.of(PageOrder::HUGE) > Duration::from_micros(5999));
+        assert!(costs.expected_cost(PageOrder::HUGE) > Duration::from_micros(5999));
         costs.supply = HugePageSupply::Ready;
-        assert_eq!(costs.of(PageOrder::HUGE), PromotionCosts::FIRST);
+        assert_eq!(costs.expected_cost(PageOrder::HUGE), PromotionCosts::FIRST);
     }
 }

@@ -3,7 +3,10 @@ use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, OutsideRegions, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::PageOrders;
-use crate::testing::{at, due, huge, process, region, sample, took, with_overheads};
+use crate::test_support::{
+    at_second, cost_with_ready_page, huge_sample, next_proposal, observation_with_overheads,
+    process, region, sample,
+};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -15,11 +18,11 @@ fn walking(index: u64, walks_per_s: u32) -> RegionSample {
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
-    with_overheads(processes, OverheadSource::RunRate)
+    observation_with_overheads(processes, OverheadSource::WalkRate)
 }
 
 fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
-    let all = crate::testing::drain(policy).into_iter();
+    let all = crate::test_support::all_proposals(policy).into_iter();
     all.map(|p| (p.process.pid, p.region)).collect()
 }
 
@@ -46,7 +49,7 @@ fn see(
 
 fn cost(policy: &mut Hawkeye, cost: Duration) {
     for _ in 0..100 {
-        policy.on_promotion_result(process(9), region(0), took(cost));
+        policy.on_promotion_result(process(9), region(0), cost_with_ready_page(cost));
     }
 }
 
@@ -56,7 +59,7 @@ fn the_region_that_saves_most_comes_first() {
         .zip([10, 3000, 200, 0])
         .map(|(i, w)| walking(i, w))
         .collect();
-    regions.push(huge(5, true));
+    regions.push(huge_sample(5, true));
     let mut policy = seen(30.0, regions);
     // 10 of 3210 walks are 0.09 % of a core: they pay within five minutes. But by then the
     // remaining overhead is under 2 %, and even before the third: 30 % * 210 / 3210.
@@ -131,7 +134,7 @@ fn equal_programs_gain_alike() {
     ]));
     let mut promoted = [0u32; 4];
     for _ in 0..18 {
-        let next = due(&mut policy).expect("another promotion is due");
+        let next = next_proposal(&mut policy).expect("another promotion is due");
         promoted[next.process.pid as usize] += 1;
     }
     let alike = promoted[1..].iter().all(|n| (5..=7).contains(n));
@@ -161,11 +164,11 @@ fn a_promotion_must_pay_for_itself() {
     let observed = round(&[(Some(4.0), many)]);
     cost(&mut policy, Duration::from_micros(1600));
     policy.observe(&observed);
-    assert_eq!(due(&mut policy), None);
+    assert_eq!(next_proposal(&mut policy), None);
     // Promotions have become cheaper.
     cost(&mut policy, Duration::from_micros(1400));
     policy.observe(&observed);
-    assert!(due(&mut policy).is_some());
+    assert!(next_proposal(&mut policy).is_some());
 }
 
 #[test]
@@ -177,7 +180,9 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
         // pays almost at once.
         let mut regions: Vec<_> = (1..10_000).map(|i| walking(i, 100)).collect();
         regions.push(walking(10_000, weight));
-        see(&mut policy, 50.0, regions, |sample| sample.age = at(age_s));
+        see(&mut policy, 50.0, regions, |sample| {
+            sample.age = at_second(age_s)
+        });
         policy
     };
     let promoted = |age_s, weight| drain(&mut run(age_s, weight, 5)).len();
@@ -191,7 +196,7 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
     assert!(promoted(1_000_000, 100) > 9000);
     // 18 ms after 360 s, which is longer than any process is given.
     let mut oldest = run(1_000_000, 100, 18);
-    assert_eq!(due(&mut oldest), None);
+    assert_eq!(next_proposal(&mut oldest), None);
     let why = oldest.explain_region(process(1), region(7));
     let why = why.and_then(|waiting| waiting.passed_over);
     let horizon = "its promotion would not pay for itself within 300 s";
@@ -207,7 +212,7 @@ fn idle_programs_save_nothing() {
     ]);
     observed.processes[0].cpu_cores = 0.000_002;
     policy.observe(&observed);
-    assert_eq!(due(&mut policy), None);
+    assert_eq!(next_proposal(&mut policy), None);
 }
 
 #[test]
@@ -224,7 +229,7 @@ fn coverage_decides_without_measurements() {
 #[test]
 fn a_refused_promotion_gives_back_its_expected_saving() {
     let mut policy = seen(5.0, vec![walking(1, 100), walking(2, 100)]);
-    let first = due(&mut policy).expect("a promotion is due");
+    let first = next_proposal(&mut policy).expect("a promotion is due");
     let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
     assert_eq!(left(&policy), Some(2.5));
     policy.on_promotion_result(process(1), first.region, None);
@@ -236,18 +241,18 @@ fn overhead_of_huge_memory_is_not_savable() {
     let mut policy = policy();
     let mut seen = round(&[(
         Some(40.0),
-        vec![huge(0, true), walking(1, 300), walking(2, 100)],
+        vec![huge_sample(0, true), walking(1, 300), walking(2, 100)],
     )]);
     let mut with = |huge_percent| {
         for sample in &mut seen.processes {
             sample.overhead = Some(Overhead {
                 huge_percent,
-                ..Overhead::exact(40.0, OverheadSource::RunRate)
+                ..Overhead::exact(40.0, OverheadSource::WalkRate)
             });
         }
         policy.observe(&seen);
         let left = policy.members.get(process(1)).map(|m| m.left_percent);
-        let first = due(&mut policy).map(|p| p.region);
+        let first = next_proposal(&mut policy).map(|p| p.region);
         (left, first, policy.explain_process(process(1)))
     };
     // What is left after the first is averaged with the result of the next window.
@@ -263,7 +268,7 @@ fn overhead_of_huge_memory_is_not_savable() {
 #[test]
 fn a_reason_has_its_figures() {
     let mut policy = seen(40.0, vec![walking(1, 300), walking(2, 100)]);
-    let reason = due(&mut policy).map(|p| p.reason.to_string());
+    let reason = next_proposal(&mut policy).map(|p| p.reason.to_string());
     let said = "overhead 40.0 %, 300 page walks/s here: 2 MiB saves 300000 us/s, costs 400 us, pays after 0.0 s";
     assert_eq!(reason.as_deref(), Some(said));
 }
@@ -278,7 +283,7 @@ proptest! {
     ) {
         let processes: Vec<_> = processes.into_iter().map(|(percent, regions)| {
             let samples = (0u64..).zip(regions)
-                .map(|(i, (walks, is_huge))| if is_huge { huge(i, true) } else { walking(i, walks) });
+                .map(|(i, (walks, is_huge))| if is_huge { huge_sample(i, true) } else { walking(i, walks) });
             (percent, samples.collect::<Vec<_>>())
         }).collect();
         let mut policy = policy();
@@ -315,7 +320,7 @@ fn arm() -> MachineShape {
 }
 
 fn sizes_of(policy: &mut Hawkeye) -> Vec<(RegionAddr, PageOrder)> {
-    let all = crate::testing::drain(policy).into_iter();
+    let all = crate::test_support::all_proposals(policy).into_iter();
     all.map(|p| (p.region, p.order)).collect()
 }
 
@@ -382,16 +387,20 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     };
     let orders = |sizes: Option<FaultSizes>| sizes.map(|sizes| sizes.orders);
     let (base, small) = (Some(PageOrders::NONE), Some(PageOrders::NONE.with(K64)));
-    assert_eq!(seen(at(0), 1000), None, "one observation is not enough");
-    let chosen = seen(at(10), 11_000);
+    assert_eq!(
+        seen(at_second(0), 1000),
+        None,
+        "one observation is not enough"
+    );
+    let chosen = seen(at_second(10), 11_000);
     assert_eq!(orders(chosen.clone()), small);
     // Nothing new was touched, so the decision stays.
-    assert_eq!(seen(at(20), 11_000), chosen);
+    assert_eq!(seen(at_second(20), 11_000), chosen);
     // Larger pages are present as a whole, which gives no information. In the end base pages are
     // tried again.
-    let end = at(10) + Hawkeye::SIZES_HOLD;
-    assert_eq!(seen(end - at(1), 20_000), chosen);
+    let end = at_second(10) + Hawkeye::SIZES_HOLD;
+    assert_eq!(seen(end - at_second(1), 20_000), chosen);
     assert_eq!(orders(seen(end, 30_000)), base);
     // Base pages give information.
-    assert_eq!(orders(seen(end + at(10), 40_000)), small);
+    assert_eq!(orders(seen(end + at_second(10), 40_000)), small);
 }

@@ -1,9 +1,12 @@
 //! Ingens's order, in fixed and random cases.
 
 use super::*;
-use crate::testing::{assert_reads, due, huge, observation, process, range_of, region, sample};
+use crate::test_support::{
+    assert_reason_reads, huge_sample, next_proposal, observation, process, region, sample,
+    spread_of,
+};
 use proptest::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 fn present(index: u64, present: u16) -> RegionSample {
     RegionSample {
@@ -28,7 +31,9 @@ fn policy() -> Ingens {
 }
 
 fn take(policy: &mut Ingens, n: usize) -> Vec<Promotion> {
-    std::iter::from_fn(|| due(policy)).take(n).collect()
+    std::iter::from_fn(|| next_proposal(policy))
+        .take(n)
+        .collect()
 }
 
 fn indices(policy: &mut Ingens) -> Vec<u64> {
@@ -74,7 +79,7 @@ fn fragmentation_decides_how_much_must_be_present() -> Result<(), SettingError> 
         present(2, 256),
         present(3, 460),
         present(4, 461),
-        huge(5, true),
+        huge_sample(5, true),
     ];
     let strict = IngensSettings::default();
     let half = IngensSettings::new(50.0, 0.0)?;
@@ -127,7 +132,7 @@ fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
 #[test]
 fn a_scan_goes_on_where_it_was() {
     let mut policy = policy();
-    let all_huge: Vec<_> = (1..6).map(|i| huge(i, true)).collect();
+    let all_huge: Vec<_> = (1..6).map(|i| huge_sample(i, true)).collect();
     policy.observe(&observation(&[(1, all_huge)]));
     let split: Vec<_> = (1..6).map(|i| present(i, 480)).collect();
     policy.observe(&observation(&[(1, split.clone())]));
@@ -167,7 +172,7 @@ fn weight_is_a_claim_to_more() {
 #[test]
 fn idle_huge_pages_cost_four_times_as_much() {
     let with = |accessed| {
-        let mut samples: Vec<_> = (0..10).map(|i| huge(i, accessed)).collect();
+        let mut samples: Vec<_> = (0..10).map(|i| huge_sample(i, accessed)).collect();
         samples.extend(full(10..100));
         samples
     };
@@ -195,7 +200,7 @@ fn a_reason_and_an_expectation_are_given() {
     });
     let text = "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00";
     let json = r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#;
-    assert_reads(&reason, text, json);
+    assert_reason_reads(&reason, text, json);
     let expected = Promotion::huge(process(1), region(3), 384, reason);
     assert_eq!(take(&mut policy, 9), [expected]);
 }
@@ -247,7 +252,7 @@ proptest! {
         for (number, regions) in rounds.iter().enumerate() {
             let samples: Vec<_> = (0u64..)
                 .zip(regions)
-                .map(|(i, (pages, is_huge))| if *is_huge { huge(i, true) } else { present(i, *pages) })
+                .map(|(i, (pages, is_huge))| if *is_huge { huge_sample(i, true) } else { present(i, *pages) })
                 .collect();
             let fits = |s: &RegionSample| !s.is_huge() && s.present >= enough;
             let now = (0u64..)
@@ -291,18 +296,18 @@ proptest! {
                 let samples = (1..=processes).map(|pid| {
                     let regions = (0..40).map(|i| {
                         let done = promoted.contains(&(pid, region(i)));
-                        if done { huge(i, true) } else { present(i, 512) }
+                        if done { huge_sample(i, true) } else { present(i, 512) }
                     });
                     (pid, regions.collect())
                 });
                 let samples: Vec<_> = samples.collect();
                 policy.observe(&unfragmented(&samples));
             }
-            let Some(promotion) = due(&mut policy) else { break };
+            let Some(promotion) = next_proposal(&mut policy) else { break };
             let pid = promotion.process.pid;
             prop_assert!(promoted.insert((pid, promotion.region)), "proposed twice");
             turns_of[pid as usize - 1] += 1;
-            prop_assert!(range_of(&turns_of) <= Some(1), "{:?}", turns_of);
+            prop_assert!(spread_of(&turns_of) <= Some(1), "{:?}", turns_of);
         }
     }
 
@@ -313,8 +318,8 @@ proptest! {
         let mut round = unfragmented(&[]);
         for (pid, (base, used, idle, weight)) in (1u32..).zip(&sizes) {
             let mut samples = full(0..*base);
-            samples.extend((*base..base + used).map(|i| huge(i, true)));
-            samples.extend((base + used..base + used + idle).map(|i| huge(i, false)));
+            samples.extend((*base..base + used).map(|i| huge_sample(i, true)));
+            samples.extend((base + used..base + used + idle).map(|i| huge_sample(i, false)));
             let mut one = observation(&[(pid, samples)]);
             one.processes.iter_mut().for_each(|p| p.terms.weight = *weight);
             round.processes.append(&mut one.processes);

@@ -1,7 +1,8 @@
 use super::*;
-use crate::error::SettingError;
-use crate::testing::{
-    assert_reads, at, drain, due, huge, observation, process, region, sample, took,
+use crate::setting_error::SettingError;
+use crate::test_support::{
+    all_proposals, assert_reason_reads, at_second, cost_with_ready_page, huge_sample,
+    next_proposal, observation, process, region, sample,
 };
 
 fn paced(pace: PromotionPace) -> LinuxPolicy {
@@ -11,8 +12,13 @@ fn paced(pace: PromotionPace) -> LinuxPolicy {
     })
 }
 
+/// Faster than any of these tests proposes.
+fn as_proposed() -> PromotionPace {
+    PromotionPace::PerSecond(Rate::per_second(1e9).expect("a rate"))
+}
+
 fn unlimited() -> LinuxPolicy {
-    paced(PromotionPace::Unlimited)
+    paced(as_proposed())
 }
 
 fn default_with(count: u64) -> LinuxPolicy {
@@ -28,7 +34,11 @@ fn take(policy: &mut LinuxPolicy, now: Duration, n: usize) -> Vec<(u32, u64)> {
         let Some(p) = policy.next_promotion(now, HugePageSupply::Ready) else {
             break;
         };
-        policy.on_promotion_result(p.process, p.region, took(Duration::from_micros(400)));
+        policy.on_promotion_result(
+            p.process,
+            p.region,
+            cost_with_ready_page(Duration::from_micros(400)),
+        );
         taken.push((p.process.pid, p.region.start() >> 21));
     }
     taken
@@ -42,39 +52,39 @@ fn regions(indices: std::ops::Range<u64>) -> Vec<RegionSample> {
 fn one_process_before_the_next_in_address_order() {
     let mut policy = unlimited();
     policy.observe(&observation(&[(7, regions(1..4)), (3, regions(0..2))]));
-    let taken = take(&mut policy, at(0), 9);
+    let taken = take(&mut policy, at_second(0), 9);
     assert_eq!(taken, [(7, 1), (7, 2), (7, 3), (3, 0), (3, 1)]);
 }
 
 #[test]
 fn eight_regions_every_ten_seconds() {
     let mut policy = default_with(30);
-    assert_eq!(take(&mut policy, at(0), 99).len(), 8);
-    assert_eq!(take(&mut policy, at(9), 99).len(), 0);
-    assert_eq!(take(&mut policy, at(10), 99).len(), 8);
+    assert_eq!(take(&mut policy, at_second(0), 99).len(), 8);
+    assert_eq!(take(&mut policy, at_second(9), 99).len(), 0);
+    assert_eq!(take(&mut policy, at_second(10), 99).len(), 8);
     // Idle time is not saved up.
-    assert_eq!(take(&mut policy, at(100), 99).len(), 8);
+    assert_eq!(take(&mut policy, at_second(100), 99).len(), 8);
 }
 
 #[test]
 fn only_successes_count() {
     let mut policy = default_with(30);
     for _ in 0..5 {
-        let next = due(&mut policy).expect("only successes may count");
+        let next = next_proposal(&mut policy).expect("only successes may count");
         // Reported twice, counted once.
         policy.on_promotion_result(next.process, next.region, None);
         policy.on_promotion_result(next.process, next.region, None);
     }
-    assert_eq!(take(&mut policy, at(0), 99).len(), 8);
+    assert_eq!(take(&mut policy, at_second(0), 99).len(), 8);
 }
 
 #[test]
 fn proposals_under_way_count_until_they_fail() {
     let mut policy = default_with(30);
-    let under_way = drain(&mut policy);
+    let under_way = all_proposals(&mut policy);
     assert_eq!(under_way.len(), 8);
     policy.on_promotion_result(process(1), under_way[3].region, None);
-    assert_eq!(take(&mut policy, at(1), 99).len(), 1);
+    assert_eq!(take(&mut policy, at_second(1), 99).len(), 1);
 }
 
 #[test]
@@ -82,8 +92,8 @@ fn a_given_rate_replaces_the_pace() -> Result<(), SettingError> {
     let pace = PromotionPace::PerSecond(Rate::per_second(2.0)?);
     let mut policy = paced(pace);
     policy.observe(&observation(&[(1, regions(0..100))]));
-    assert_eq!(take(&mut policy, at(0), 99).len(), 2);
-    assert_eq!(take(&mut policy, at(1), 99).len(), 2);
+    assert_eq!(take(&mut policy, at_second(0), 99).len(), 2);
+    assert_eq!(take(&mut policy, at_second(1), 99).len(), 2);
     Ok(())
 }
 
@@ -93,23 +103,28 @@ fn enough_pages_must_be_present() {
         present,
         ..sample(index, 0)
     };
-    let samples = vec![present(0, 0), present(1, 1), present(2, 448), huge(3, true)];
+    let samples = vec![
+        present(0, 0),
+        present(1, 1),
+        present(2, 448),
+        huge_sample(3, true),
+    ];
     let mut policy = unlimited();
     policy.observe(&observation(&[(1, samples.clone())]));
-    assert_eq!(take(&mut policy, at(0), 9), [(1, 1), (1, 2)]);
+    assert_eq!(take(&mut policy, at_second(0), 9), [(1, 1), (1, 2)]);
     let settings = LinuxSettings {
         max_ptes_none: 64,
-        pace: PromotionPace::Unlimited,
+        pace: as_proposed(),
     };
     let mut strict = LinuxPolicy::new(settings);
     strict.observe(&observation(&[(1, samples)]));
-    let taken = due(&mut strict);
+    let taken = next_proposal(&mut strict);
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
     let reason = Reason::new(AddressOrderReason { present: 448 });
     let text = "next in address order, 448 base pages present";
-    assert_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
+    assert_reason_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
     assert_eq!(taken.map(|p| p.reason), Some(reason));
-    assert_eq!(due(&mut strict), None);
+    assert_eq!(next_proposal(&mut strict), None);
 }
 
 #[test]
@@ -117,14 +132,14 @@ fn the_scan_goes_on_where_it_was_and_wraps() {
     let mut policy = unlimited();
     let round = observation(&[(1, regions(0..3)), (2, regions(0..3))]);
     policy.observe(&round);
-    assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (1, 1)]);
+    assert_eq!(take(&mut policy, at_second(0), 2), [(1, 0), (1, 1)]);
     // Assume that these failed: they wait until the scan has been round.
     policy.observe(&round);
-    let taken = take(&mut policy, at(0), 4);
+    let taken = take(&mut policy, at_second(0), 4);
     assert_eq!(taken, [(1, 2), (2, 0), (2, 1), (2, 2)]);
     policy.observe(&round);
     let once_round = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
-    assert_eq!(take(&mut policy, at(0), 99), once_round);
+    assert_eq!(take(&mut policy, at_second(0), 99), once_round);
 }
 
 #[test]
@@ -135,17 +150,17 @@ fn the_scan_goes_on_after_a_process_that_is_gone() {
         (2, regions(0..2)),
         (3, regions(0..2)),
     ]));
-    assert_eq!(take(&mut policy, at(0), 3), [(1, 0), (1, 1), (2, 0)]);
+    assert_eq!(take(&mut policy, at_second(0), 3), [(1, 0), (1, 1), (2, 0)]);
     policy.observe(&observation(&[
         (1, regions(0..2)),
         (3, regions(0..2)),
         (4, regions(0..1)),
     ]));
-    assert_eq!(take(&mut policy, at(0), 3), [(3, 0), (3, 1), (4, 0)]);
+    assert_eq!(take(&mut policy, at_second(0), 3), [(3, 0), (3, 1), (4, 0)]);
     // The last process is gone and there is no new one: from the first again.
     policy.observe(&observation(&[(1, regions(0..2)), (3, regions(0..2))]));
-    assert_eq!(take(&mut policy, at(0), 1), [(1, 0)]);
+    assert_eq!(take(&mut policy, at_second(0), 1), [(1, 0)]);
     // All are gone except a newcomer.
     policy.observe(&observation(&[(9, regions(0..2))]));
-    assert_eq!(take(&mut policy, at(0), 9), [(9, 0), (9, 1)]);
+    assert_eq!(take(&mut policy, at_second(0), 9), [(9, 0), (9, 1)]);
 }

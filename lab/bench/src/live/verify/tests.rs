@@ -33,7 +33,7 @@ fn readings(name: &str, user_share: f64) -> CounterReadings {
 fn estimate(percent: f64, at_least: bool) -> Overhead {
     Overhead {
         at_least,
-        ..Overhead::exact(percent, OverheadSource::RunRate)
+        ..Overhead::exact(percent, OverheadSource::WalkRate)
     }
 }
 

@@ -23,24 +23,24 @@ fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
     }
     let mut seen = PageBits::EMPTY;
     for (order, pages) in region.folios.iter() {
-        if !(1..9).contains(&order.number()) {
+        if !(1..9).contains(&order.log2_pages()) {
             return Some("folios have 2 to 256 pages");
         }
         if !pages.and(seen).is_empty() {
             return Some("a page is in one folio only");
         }
         seen = seen.or(pages);
-        if pages.whole_blocks(order.number()) != pages {
+        if pages.whole_blocks(order.log2_pages()) != pages {
             return Some("folios are whole");
         }
         if !pages.is_subset_of(region.present) {
             return Some("all of a folio is present");
         }
         let lying = (0..512).filter(|page| pages.contains(*page)).all(|page| {
-            let place = u32::from(page) % (1 << order.number());
+            let place = u32::from(page) % (1 << order.log2_pages());
             let head = region.frame(page - place as u16);
             let frame = region.frame(page);
-            head.is_some_and(|head| head % (1 << order.number()) == 0)
+            head.is_some_and(|head| head % (1 << order.log2_pages()) == 0)
                 && frame == head.map(|head| head + place)
         });
         if !lying {
@@ -64,7 +64,7 @@ fn broken_multi_region_rule(
     let Some(first) = u64::from(block).checked_sub(place) else {
         return Some("a larger page lies in a row");
     };
-    if first % order.regions() != 0 {
+    if first % order.regions_per_page() != 0 {
         return Some("a larger page is aligned in memory");
     }
     let alike = around.clone().zip(first..).all(|(neighbour, block)| {

@@ -29,7 +29,7 @@ impl SimulatedKernel {
             }
         }
         let mut time = Duration::ZERO;
-        let each = order.regions();
+        let each = order.regions_per_page();
         let mut work = PromotionWork {
             flushed: each,
             looked: each,

@@ -41,7 +41,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
                 low_percent: 30.0,
                 high_percent: 50.0,
                 at_least: true,
-                ..Overhead::exact(40.0, OverheadSource::RunRate)
+                ..Overhead::exact(40.0, OverheadSource::WalkRate)
             },
             huge_percent: 0.0,
             windows_percent: [38.0, 44.0],
@@ -88,7 +88,7 @@ pub(in super::super) fn sequential() -> AdviceFacts {
         cost.overhead = Overhead {
             low_percent: 0.2,
             high_percent: 1.1,
-            ..Overhead::exact(0.8, OverheadSource::RunRate)
+            ..Overhead::exact(0.8, OverheadSource::WalkRate)
         };
     }
     facts

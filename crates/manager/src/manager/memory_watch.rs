@@ -1,0 +1,139 @@
+//! Memory use, and the decisions that depend on it.
+
+use super::Manager;
+use crate::machine::Machine;
+use hawkeye_policy::saturating_cast::i64_of;
+use hawkeye_policy::{Event, MemoryGuard, MemoryState, ProcessId, PromotionBlock};
+use std::mem::discriminant;
+use std::time::Duration;
+
+/// State of memory as last read, plus the changes since.
+pub(super) struct MemoryWatch {
+    pub(super) guard: MemoryGuard,
+    /// Total memory and use; `None` where it could not be read.
+    pub(super) state: Option<MemoryState>,
+    /// Why nothing is promoted at present, if so.
+    pub(super) held: Option<PromotionBlock>,
+}
+
+impl MemoryWatch {
+    pub(super) fn new(guard: MemoryGuard) -> Self {
+        Self {
+            guard,
+            state: None,
+            held: None,
+        }
+    }
+
+    /// Takes in an event: hundreds of regions are promoted or split between two looks.
+    pub(super) fn apply_event(&mut self, event: &Event) {
+        match *event {
+            Event::Promoted {
+                process, effect, ..
+            } => self.add_used_bytes(process, i64_of(effect.taken_bytes)),
+            Event::Recovered {
+                process,
+                bytes,
+                took,
+                searched_for,
+                ..
+            } => {
+                self.add_used_bytes(process, -i64_of(bytes));
+                self.guard.record_recovered(bytes, searched_for + took);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds memory that was taken, or given back (below 0). It counts until memory is next read.
+    pub(super) fn add_used_bytes(&mut self, process: ProcessId, taken_bytes: i64) {
+        let Some(memory) = &mut self.state else {
+            return;
+        };
+        let change = |used: &mut u64| *used = used.saturating_add_signed(taken_bytes);
+        change(&mut memory.machine.used_bytes);
+        for group in &mut memory.groups {
+            if group.members.contains(&process) {
+                change(&mut group.usage.used_bytes);
+            }
+        }
+        self.guard.add_used_bytes(process, taken_bytes);
+        self.held = self.guard.all_promotion_blocked_by();
+    }
+
+    /// Takes in a reading. Returns whether promotion starts or stops being held, or is held for
+    /// another reason; figures in a reason do not count, because they change all the time.
+    fn assess(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
+        let held = match &read {
+            Some(state) => self.guard.assess(now, state).err(),
+            None => {
+                self.guard.mark_memory_unknown();
+                Some(PromotionBlock::Unknown)
+            }
+        };
+        self.state = read;
+        let changed = held.as_ref().map(discriminant) != self.held.as_ref().map(discriminant);
+        self.held = held;
+        changed
+    }
+}
+
+impl<M: Machine> Manager<M> {
+    /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
+    pub(super) fn allow_prefault(&mut self) {
+        for &process in &self.processes {
+            let room = if self.paused {
+                0
+            } else {
+                self.memory.guard.room_bytes(process)
+            };
+            self.machine.allow_prefault(process, room);
+        }
+    }
+
+    pub(super) fn assess_memory(&mut self, now: Duration) {
+        let read = self.machine.memory();
+        if let Err(error) = &read {
+            self.record_error(now, error);
+        }
+        if self.memory.assess(now, read.ok()) {
+            let hold = self.memory.held.clone();
+            self.dispatch_event(now, Event::Held { hold });
+        }
+        self.choose_fault_sizes(now);
+        self.plan_reserve(now);
+    }
+
+    /// Reads, between looks, the memory that could be full before the next look. A vanished group
+    /// is left to that look.
+    pub(super) fn poll_memory(&mut self, now: Duration) {
+        let due = self.memory.guard.scopes_due_to_read(now);
+        if due.is_empty() {
+            return;
+        }
+        let before = self.machine.own_costs().cpu;
+        for scope in due {
+            match self.machine.memory_use(&scope) {
+                Ok(usage) => self.memory.guard.record_use(now, &scope, usage),
+                Err(_) => {
+                    self.refresh.next = now;
+                    break;
+                }
+            }
+        }
+        let cost = self.machine.own_costs().cpu.saturating_sub(before);
+        self.memory.guard.record_read_cost(cost);
+        self.memory.held = self.memory.guard.all_promotion_blocked_by();
+        self.choose_fault_sizes(now);
+        // For memory that was not read now, what was filled since counts.
+        for process in self.processes.clone() {
+            let filled_bytes = self.machine.take_prefaulted(process);
+            if filled_bytes > 0 {
+                self.reserve.record_demand(now);
+            }
+            self.memory.add_used_bytes(process, i64_of(filled_bytes));
+        }
+        self.allow_prefault();
+        self.plan_reserve(now);
+    }
+}

@@ -1,0 +1,343 @@
+//! CPU time for promotions, paid from what promotions save.
+
+use crate::budget::token_bucket::TokenBucket;
+use crate::event::Event;
+use crate::observation::ProcessId;
+use crate::saturating_cast::ratio_or_zero;
+use crate::setting_error::SettingError;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Share of the saved CPU time that promotions may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SavingsShare {
+    percent: f64,
+}
+
+impl SavingsShare {
+    /// A share of `percent` (0-100) of what promotions save.
+    pub fn new(percent: f64) -> Result<Self, SettingError> {
+        let what = "promotions' share of what they save (%)";
+        let fits = (0.0..=100.0).contains(&percent);
+        SettingError::unless(fits, what, percent, "0 to 100")?;
+        Ok(Self { percent })
+    }
+
+    /// The share, in per cent.
+    pub fn percent(self) -> f64 {
+        self.percent
+    }
+}
+
+impl Default for SavingsShare {
+    /// A quarter.
+    fn default() -> Self {
+        Self { percent: 25.0 }
+    }
+}
+
+/// Whether what promotions save pays for the next one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SavingsDecision {
+    /// It does.
+    Pays,
+    /// It does, but promotions use all that they may of a core.
+    Wait {
+        /// When the promotion may be made, on the clock of the call.
+        until: Duration,
+    },
+    /// It does not.
+    TooLittle,
+}
+
+/// CPU time for promotions, beyond the manager's own budget: a share of what promotions have saved
+/// and are expected to save.
+///
+/// Each promotion adds its saving to the rate of its process. The rate fades, because programs
+/// change: a promotion counts as saving its rate for [`Self::HORIZON`] in all. What a process was
+/// still expected to save is lost when it ends. Promotions then wait until others have paid the
+/// debt, so a wrong expectation is not repeated.
+#[derive(Clone, Debug)]
+pub struct SavingsBudget {
+    share: f64,
+    saving: BTreeMap<ProcessId, ProcessSaving>,
+    /// The share of what was saved so far, less the cost of the promotions, in CPU seconds.
+    settled_s: f64,
+    at: Duration,
+    /// Limits the use of one core.
+    pace: TokenBucket,
+    average_cost_s: f64,
+    spent: Duration,
+}
+
+/// What the promotions of one process save.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessSaving {
+    /// CPU time that they save at the moment, in cores.
+    cores: f64,
+    /// Promoted regions that were not recovered.
+    regions: u32,
+}
+
+impl SavingsBudget {
+    /// How long a promotion is expected to save CPU time: as long as the default policy expects it
+    /// of a program that has run for ten minutes.
+    pub const HORIZON: Duration = Duration::from_secs(300);
+    /// Share of one core that promotions paid from savings use at most. The call of a promotion
+    /// holds a lock of the program, so it runs ahead of ordinary threads. Pauses between the calls
+    /// leave the core to programs.
+    pub const MOST_CORES: f64 = 0.5;
+    /// Savings that are kept for later at most, in CPU seconds.
+    const MOST_SETTLED_S: f64 = 60.0;
+    /// Time in which [`Self::MOST_CORES`] may be used at once.
+    const BURST_S: f64 = 0.2;
+    /// Cost of a promotion before the first one, in seconds (`kernel-facts.md`: 370-440 us).
+    const FIRST_COST_S: f64 = 400e-6;
+    /// Weight of the newest promotion in the average cost.
+    const NEWEST: f64 = 0.1;
+
+    /// A budget before the first promotion.
+    pub fn new(share: SavingsShare) -> Self {
+        Self {
+            share: share.percent / 100.0,
+            saving: BTreeMap::new(),
+            settled_s: 0.0,
+            at: Duration::ZERO,
+            pace: TokenBucket::full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
+            average_cost_s: Self::FIRST_COST_S,
+            spent: Duration::ZERO,
+        }
+    }
+
+    /// CPU time of the promotions that savings paid for.
+    pub fn cpu_time_spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// Whether savings pay for a promotion that is expected to save `saved_us_per_s`.
+    pub fn decide(&mut self, now: Duration, saved_us_per_s: f64) -> SavingsDecision {
+        self.settle_savings(now);
+        let saved_now: f64 = self.saving.values().map(|saving| saving.cores).sum();
+        let cores = saved_now + saved_us_per_s.max(0.0) / 1e6;
+        let expected_s = cores * Self::HORIZON.as_secs_f64();
+        // Also false for a saving that is not a number.
+        let pays = self.settled_s + self.share * expected_s >= self.average_cost_s;
+        let until = self.pace.reaches_level_at(now, 0.0);
+        match pays {
+            true if until > now => SavingsDecision::Wait { until },
+            true => SavingsDecision::Pays,
+            false => SavingsDecision::TooLittle,
+        }
+    }
+
+    /// Takes in promotions, and that a recovered region saves nothing any more.
+    pub fn apply_event(&mut self, now: Duration, event: &Event) {
+        match event {
+            Event::Promoted {
+                process, effect, ..
+            } => self.record_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0)),
+            Event::Recovered { process, .. } => self.record_recovery(now, *process),
+            _ => {}
+        }
+    }
+
+    fn record_saving(&mut self, now: Duration, process: ProcessId, saved_us_per_s: f64) {
+        self.settle_savings(now);
+        let saving = self.saving.entry(process).or_default();
+        saving.cores += saved_us_per_s.max(0.0) / 1e6;
+        saving.regions += 1;
+    }
+
+    /// A region of the process has base pages again. What it saved is taken as the average of the
+    /// process's regions.
+    fn record_recovery(&mut self, now: Duration, process: ProcessId) {
+        self.settle_savings(now);
+        if let Some(saving) = self.saving.get_mut(&process) {
+            let left = saving.regions.saturating_sub(1);
+            saving.cores *= ratio_or_zero(f64::from(left), f64::from(saving.regions));
+            saving.regions = left;
+        }
+    }
+
+    /// Takes in the CPU time of a promotion, whatever paid for it. The time that its call took may
+    /// be much longer, because the call waits.
+    pub fn record_cost(&mut self, cost: Duration) {
+        self.average_cost_s += (cost.as_secs_f64() - self.average_cost_s) * Self::NEWEST;
+    }
+
+    /// Pays for a call, whether it succeeded or not.
+    pub fn charge(&mut self, now: Duration, cost: Duration) {
+        self.settle_savings(now);
+        self.settled_s -= cost.as_secs_f64();
+        self.pace.draw_tokens(now, cost.as_secs_f64());
+        self.spent += cost;
+    }
+
+    /// Takes in how much CPU time a process uses now, in cores. Promotions save no more than that.
+    pub fn limit_to_cpu_use(&mut self, now: Duration, process: ProcessId, cpu_cores: f64) {
+        self.settle_savings(now);
+        if let Some(saving) = self.saving.get_mut(&process) {
+            saving.cores = saving.cores.min(cpu_cores.max(0.0));
+        }
+    }
+
+    /// Forgets processes that have ended, with what they were expected to save.
+    pub fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
+        self.settle_savings(now);
+        self.saving.retain(|process, _| is_there(*process));
+    }
+
+    /// Moves what was saved since the last call from the expected savings to the settled ones.
+    fn settle_savings(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        if passed <= 0.0 {
+            return;
+        }
+        self.at = now;
+        let horizon_s = Self::HORIZON.as_secs_f64();
+        let left = (-passed / horizon_s).exp();
+        let mut saved_s = 0.0;
+        for ProcessSaving { cores, .. } in self.saving.values_mut() {
+            saved_s += *cores * horizon_s * (1.0 - left);
+            *cores *= left;
+        }
+        self.settled_s = (self.settled_s + self.share * saved_s).min(Self::MOST_SETTLED_S);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::{at_second, process};
+    use proptest::prelude::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn promoted(
+        budget: &mut SavingsBudget,
+        now: Duration,
+        process: ProcessId,
+        saved_us_per_s: f64,
+        cost: Duration,
+    ) {
+        budget.record_saving(now, process, saved_us_per_s);
+        budget.record_cost(cost);
+    }
+
+    #[test]
+    fn a_promotion_that_pays_back_within_a_quarter_of_the_horizon_is_made_at_once() {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        for n in 0..100 {
+            promoted(&mut budget, at_second(n), process(1), 0.0, MS(5));
+        }
+        // 5 ms at 100 us/s have paid back after 50 s, at 60 us/s after 83 s.
+        let now = at_second(200);
+        assert_eq!(budget.decide(now, 100.0), SavingsDecision::Pays);
+        assert_eq!(budget.decide(now, 60.0), SavingsDecision::TooLittle);
+        assert_eq!(budget.decide(now, f64::NAN), SavingsDecision::TooLittle);
+    }
+
+    #[test]
+    fn promotions_use_half_of_a_core_at_most() {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        let (mut now, mut used) = (at_second(10), Duration::ZERO);
+        while now < at_second(20) {
+            match budget.decide(now, 1e4) {
+                SavingsDecision::Pays => {
+                    promoted(&mut budget, now, process(1), 1e4, MS(5));
+                    budget.charge(now, MS(5));
+                    (now, used) = (now + MS(5), used + MS(5));
+                }
+                SavingsDecision::Wait { until } => now = until,
+                SavingsDecision::TooLittle => panic!("it pays after half a second"),
+            }
+        }
+        let used_s = used.as_secs_f64();
+        assert!((4.9..=5.15).contains(&used_s), "{used_s}");
+    }
+
+    #[test]
+    fn what_a_process_did_not_save_before_its_end_must_be_paid_by_others() {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        for n in 0..100 {
+            assert_eq!(budget.decide(at_second(n), 100.0), SavingsDecision::Pays);
+            promoted(&mut budget, at_second(n), process(1), 100.0, MS(5));
+            budget.charge(at_second(n), MS(5));
+        }
+        budget.retain_processes(at_second(100), |_| false);
+        // 100 promotions cost 0.5 s and saved 100 us/s for 50 s on average.
+        assert_eq!(
+            budget.decide(at_second(100), 1000.0),
+            SavingsDecision::TooLittle
+        );
+        assert_eq!(
+            budget.decide(at_second(100), 10_000.0),
+            SavingsDecision::Pays
+        );
+    }
+
+    #[test]
+    fn a_process_saves_no_more_than_it_uses() {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        promoted(&mut budget, at_second(0), process(1), 500_000.0, MS(5));
+        assert_eq!(budget.decide(at_second(1), 0.0), SavingsDecision::Pays);
+        budget.limit_to_cpu_use(at_second(1), process(1), 0.0);
+        let Some(left) = budget.saving.get(&process(1)) else {
+            panic!("the process is known");
+        };
+        assert!(left.cores == 0.0);
+    }
+
+    #[test]
+    fn a_recovered_region_saves_nothing_any_more() {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        for _ in 0..4 {
+            promoted(&mut budget, at_second(0), process(1), 1000.0, MS(5));
+        }
+        let cores = |budget: &SavingsBudget| budget.saving[&process(1)].cores;
+        assert!((cores(&budget) - 0.004).abs() < 1e-9);
+        budget.record_recovery(at_second(0), process(1));
+        assert!((cores(&budget) - 0.003).abs() < 1e-9);
+        for _ in 0..5 {
+            budget.record_recovery(at_second(0), process(1));
+        }
+        assert!(cores(&budget) == 0.0);
+    }
+
+    /// A call waits for the program's locks, and one that is late took seconds.
+    #[test]
+    fn the_length_of_a_call_is_not_what_it_costs() {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        let mut event =
+            crate::test_support::promoted_event(process(1), crate::test_support::region(0));
+        if let Event::Promoted { took, .. } = &mut event {
+            *took = Duration::from_secs(10);
+        }
+        for _ in 0..100 {
+            budget.apply_event(at_second(0), &event);
+        }
+        assert_eq!(budget.decide(at_second(1), 100.0), SavingsDecision::Pays);
+    }
+
+    proptest! {
+        /// What promotions cost is at most their share of what they saved and are expected to save.
+        #[test]
+        fn the_cost_is_within_the_share(
+            steps in proptest::collection::vec((0u64..5_000, 1u32..4, 0.0..2000.0f64, 1u64..8), 1..300),
+        ) {
+            let mut budget = SavingsBudget::new(SavingsShare::default());
+            let (mut now, mut most_s) = (Duration::ZERO, 0.0);
+            for (pause_ms, pid, saved_us_per_s, cost_ms) in steps {
+                now += MS(pause_ms);
+                if budget.decide(now, saved_us_per_s) == SavingsDecision::Pays {
+                    let cost = MS(cost_ms);
+                    promoted(&mut budget, now, process(pid), saved_us_per_s, cost);
+                    budget.charge(now, cost);
+                    most_s += saved_us_per_s / 1e6 * 300.0 * 0.25;
+                    // One call may cost more than calls do on average.
+                    prop_assert!(budget.cpu_time_spent().as_secs_f64() <= most_s + 0.008, "{budget:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One stream of first touches and the window ahead of it.
+
+use super::{PrefaultLimits, StreamAdvance};
+use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use crate::saturating_cast::i64_of;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The first window, in regions: 4 MiB.
+pub(super) const FIRST_WINDOW: u32 = 2;
+/// The largest window, in regions. At most these 128 MiB are filled in vain.
+pub(super) const LARGEST_WINDOW: u32 = 64;
+/// Regions left to a program that is faster than the filler, so that both work at once.
+const LEFT_TO_PROGRAM: i64 = 4;
+/// A stream without a report for this long has ended.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+
+/// A region is judged only when its program is this many steps further. Allocators write the head
+/// and the end of what they hand out, and the region is filled only after that.
+const LEFT_BEHIND: i64 = 4;
+
+/// A program's way through new memory.
+///
+/// Positions are counted in steps from the first report, in the stream's own direction. Smaller
+/// positions lie behind.
+#[derive(Clone, Debug)]
+pub struct FaultStream {
+    origin: RegionAddr,
+    step: i32,
+    head: i64,
+    /// First position that has not been handed out to be filled.
+    next: i64,
+    /// Positions that were handed out and have no result yet.
+    under_way: BTreeSet<i64>,
+    /// Positions before this were left to the program.
+    filled_from: i64,
+    /// The window in regions; 0: given up.
+    pub(super) window: u32,
+    /// Whether the program is known to use what it passes through.
+    pub(super) proven: bool,
+    /// The first filled position of this window. It is checked in place of the others.
+    witness: Option<i64>,
+    /// Whether it is filled because a user asked for it, whether in use or not.
+    pub(super) asked_for: bool,
+    pub(super) heard_at: Duration,
+    /// Time that the program takes for a step, known after two reports.
+    pace: Option<Duration>,
+    /// When to check whether the program has passed half of what is filled.
+    peek_at: Option<Duration>,
+}
+
+/// The shortest time between such checks. Each takes some ten microseconds, or a hundred where all
+/// of the region is zeros.
+const SHORTEST_PEEK: Duration = Duration::from_micros(500);
+const LONGEST_PEEK: Duration = Duration::from_secs(1);
+
+impl FaultStream {
+    /// A stream that was just recognised.
+    pub fn new(now: Duration, advance: StreamAdvance) -> Self {
+        Self {
+            origin: advance.region,
+            step: advance.step,
+            head: 0,
+            next: 1,
+            under_way: BTreeSet::new(),
+            filled_from: 1,
+            window: FIRST_WINDOW,
+            proven: advance.dense,
+            witness: None,
+            asked_for: false,
+            heard_at: now,
+            pace: None,
+            peek_at: None,
+        }
+    }
+
+    /// A stream on request, down from the end of a mapping. Most programs come from the other side,
+    /// so both work at once. `last` is the mapping's last whole region.
+    pub fn from_mapping_end(now: Duration, last: RegionAddr) -> Self {
+        let advance = StreamAdvance {
+            region: last,
+            step: -1,
+            dense: true,
+        };
+        Self {
+            next: 0,
+            filled_from: 0,
+            window: u32::MAX,
+            asked_for: true,
+            ..Self::new(now, advance)
+        }
+    }
+
+    /// Takes in a report of first touches; returns whether it belongs to this stream.
+    pub fn on_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
+        let Some(at) = self.position_of(advance.region) else {
+            return false;
+        };
+        // The program has already passed what lies behind, and touches far ahead belong to another
+        // stream.
+        let reach = self.next + i64::from(LARGEST_WINDOW);
+        if advance.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
+            return false;
+        }
+        // Fills that are still under way were too late.
+        let outrun =
+            self.unreached_regions() < u64::from(self.window) || !self.under_way.is_empty();
+        self.advance_to(now, at);
+        let under_way_ahead = i64_of(self.under_way.range(at + 1..).count() as u64);
+        if at + 1 + under_way_ahead >= self.next {
+            self.on_caught_up(outrun);
+        }
+        if advance.dense {
+            self.proven = true;
+            self.window = self.window.max(FIRST_WINDOW);
+        }
+        true
+    }
+
+    fn advance_to(&mut self, now: Duration, at: i64) {
+        let steps = u32::try_from(at - self.head).unwrap_or(1).max(1);
+        let latest = now.saturating_sub(self.heard_at) / steps;
+        self.pace = Some(self.pace.map_or(latest, |pace| (pace + latest) / 2));
+        self.head = at;
+        self.heard_at = now;
+        self.peek_at = None;
+    }
+
+    /// The region halfway through what is filled, and when the program is expected there. The
+    /// kernel reports nothing for memory that is present, so the region is checked. `None` while
+    /// the window is not full.
+    pub fn progress_check(&self) -> Option<(Duration, RegionAddr)> {
+        let ahead = self.unreached_regions();
+        let full = self.window > 0 && ahead >= u64::from(self.window);
+        if ahead < 2 || !full || self.asked_for {
+            return None;
+        }
+        let halfway = self.halfway_position();
+        if self.under_way.contains(&halfway) {
+            return None;
+        }
+        let steps = u32::try_from(halfway - self.head).ok()?;
+        let expected = || {
+            // The program may be faster now that it doesn't fault.
+            let way = self.pace? * steps / 2;
+            Some(self.heard_at + way.clamp(SHORTEST_PEEK, LONGEST_PEEK))
+        };
+        let at = self.peek_at.or_else(expected)?;
+        Some((at, self.region_at(halfway)?))
+    }
+
+    /// Takes in whether the program has passed half. If so, the window goes on from there.
+    pub fn on_progress_check(&mut self, now: Duration, halfway: bool) {
+        if halfway {
+            self.advance_to(now, self.halfway_position());
+            self.grow_window();
+        } else {
+            let waited = now.saturating_sub(self.heard_at);
+            self.peek_at = Some(now + (waited / 4).clamp(SHORTEST_PEEK, LONGEST_PEEK));
+        }
+    }
+
+    fn grow_window(&mut self) {
+        if self.proven {
+            let doubled = self.window.saturating_mul(2).min(LARGEST_WINDOW);
+            self.window = self.window.max(doubled);
+        }
+    }
+
+    /// The program has passed all that was filled. The window starts again ahead of it.
+    fn on_caught_up(&mut self, outrun: bool) {
+        if !outrun {
+            self.grow_window();
+        }
+        let left = if self.proven && outrun {
+            LEFT_TO_PROGRAM
+        } else {
+            0
+        };
+        let restart = self.head + 1 + left;
+        // Where fills are under way beyond that, the program reaches those next.
+        if restart >= self.next {
+            self.next = restart;
+            self.filled_from = restart;
+        }
+    }
+
+    fn position_before_filled(&self) -> i64 {
+        self.head.max(self.filled_from - 1)
+    }
+
+    fn halfway_position(&self) -> i64 {
+        self.position_before_filled() + i64_of(self.unreached_regions().div_ceil(2))
+    }
+
+    /// The next region to fill, if one is due: within the window and the mapping.
+    pub fn region_to_prefault(&self, surroundings: &PrefaultLimits) -> Option<RegionAddr> {
+        if !self.window_has_room() || surroundings.room_regions == 0 {
+            return None;
+        }
+        let region = self.region_at(self.next)?;
+        let mapped = &surroundings.mapped;
+        (mapped.start <= region.start() && region.end() <= mapped.end).then_some(region)
+    }
+
+    /// Whether the window has room.
+    pub fn window_has_room(&self) -> bool {
+        let waits_for_proof = !self.proven && self.region_to_check_use().is_some();
+        self.unreached_regions() < u64::from(self.window) && !waits_for_proof
+    }
+
+    /// The region that was due is now being filled.
+    pub fn on_prefault_handed_out(&mut self) {
+        self.under_way.insert(self.next);
+        self.next += 1;
+    }
+
+    /// A region that was handed out is done; `filled` if it is present only because of this fill.
+    pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
+        let at = self.position_of(region);
+        let Some(at) = at.filter(|at| self.under_way.remove(at)) else {
+            return;
+        };
+        if filled && self.witness.is_none() && !self.asked_for {
+            self.witness = Some(at);
+        }
+    }
+
+    /// A filled region that the program has left behind. Whether it is in use decides whether to go
+    /// on.
+    pub fn region_to_check_use(&self) -> Option<RegionAddr> {
+        let at = self.witness.filter(|at| at + LEFT_BEHIND <= self.head)?;
+        self.region_at(at)
+    }
+
+    /// Takes in whether the passed witness is in use. If not, the stream ends, because its program
+    /// touches only scattered pages.
+    pub fn on_use_check(&mut self, in_use: bool) {
+        self.witness = None;
+        self.proven = in_use;
+        if !in_use {
+            self.window = 0;
+        }
+    }
+
+    /// Whether the stream can be forgotten.
+    pub fn has_ended(&self, now: Duration) -> bool {
+        let unheard = now.saturating_sub(self.heard_at) > FORGOTTEN_AFTER;
+        unheard && !(self.asked_for && self.window > 0)
+    }
+
+    /// Regions that were handed out and in which no report has placed the program yet.
+    pub fn unreached_regions(&self) -> u64 {
+        u64::try_from(self.next - 1 - self.position_before_filled()).unwrap_or(0)
+    }
+
+    /// The region of the last report.
+    pub fn last_reported_region(&self) -> RegionAddr {
+        self.region_at(self.head).unwrap_or(self.origin)
+    }
+
+    fn position_of(&self, region: RegionAddr) -> Option<i64> {
+        let bytes = i64_of(region.start()) - i64_of(self.origin.start());
+        let step = i64::from(self.step) * i64_of(HUGE_PAGE_BYTES);
+        (step != 0 && bytes % step == 0).then(|| bytes / step)
+    }
+
+    fn region_at(&self, position: i64) -> Option<RegionAddr> {
+        let bytes = position.checked_mul(i64::from(self.step) * i64_of(HUGE_PAGE_BYTES))?;
+        let start = self.origin.start().checked_add_signed(bytes)?;
+        Some(RegionAddr::containing(start))
+    }
+}

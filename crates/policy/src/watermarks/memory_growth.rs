@@ -1,0 +1,313 @@
+//! Starting recovery early enough: how fast memory fills up, how fast it can be recovered, and how
+//! often its use is read.
+
+use super::Watermarks;
+use crate::observation::MemoryUse;
+use std::time::Duration;
+
+/// Smoothed growth of memory use. It follows a rise within a tenth of a second and forgets it over
+/// seconds, because being late costs more. What the manager itself takes is no growth.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryGrowth {
+    bytes_per_s: f64,
+    /// When use was last read, and what it would be by now from the manager's own changes alone.
+    last: Option<(Duration, f64)>,
+    /// All growth so far, in bytes; decreases are not subtracted.
+    total_bytes: f64,
+}
+
+/// Time constant of the average while growth rises, and while it falls.
+const RISE_S: f64 = 0.1;
+const FALL_S: f64 = 3.0;
+/// Bytes per second. Slower growth counts as none: it never fills memory in time.
+const STILL: f64 = 4096.0;
+
+impl MemoryGrowth {
+    /// When the clock stands still or went back, the call only sets the new starting point.
+    pub(super) fn record_use(&mut self, now: Duration, used_bytes: u64) {
+        let used = used_bytes as f64;
+        let Some((then, before)) = self.last.replace((now, used)) else {
+            return;
+        };
+        let seconds = now.saturating_sub(then).as_secs_f64();
+        if seconds <= 0.0 {
+            self.last = Some((then.max(now), before));
+            return;
+        }
+        let newest = (used - before) / seconds;
+        let constant_s = if newest > self.bytes_per_s {
+            RISE_S
+        } else {
+            FALL_S
+        };
+        let weight = 1.0 - (-seconds / constant_s).exp();
+        self.bytes_per_s += weight * (newest - self.bytes_per_s);
+        self.total_bytes += (used - before).max(0.0);
+    }
+
+    /// The manager took this much, in bytes, or gave it back (below 0).
+    pub(super) fn record_own_use(&mut self, taken_bytes: i64) {
+        if let Some((_, used)) = &mut self.last {
+            *used += taken_bytes as f64;
+        }
+    }
+
+    /// Growth in bytes per second; 0 where use stands still or shrinks.
+    pub(super) fn bytes_per_s(&self) -> f64 {
+        if self.bytes_per_s > STILL {
+            self.bytes_per_s
+        } else {
+            0.0
+        }
+    }
+
+    pub(super) fn total_bytes(&self) -> f64 {
+        self.total_bytes
+    }
+}
+
+/// Smoothed over the work of searching and splitting. Searches that find nothing don't count,
+/// because this is not a measure of how much there is to find.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecoverySpeed {
+    bytes_per_s: f64,
+}
+
+/// Assumed before any recovery: half of a huge page in about 0.6 ms, with some margin.
+const DEFAULT_SPEED: f64 = (1u64 << 30) as f64;
+/// Weight of the newest split.
+const NEWEST: f64 = 0.05;
+
+impl Default for RecoverySpeed {
+    fn default() -> Self {
+        Self {
+            bytes_per_s: DEFAULT_SPEED,
+        }
+    }
+}
+
+impl RecoverySpeed {
+    pub(super) fn record_recovery(&mut self, bytes: u64, took: Duration) {
+        let seconds = took.as_secs_f64();
+        if bytes > 0 && seconds > 0.0 {
+            self.bytes_per_s += NEWEST * (bytes as f64 / seconds - self.bytes_per_s);
+        }
+    }
+
+    /// Over 0.
+    pub(super) fn bytes_per_s(self) -> f64 {
+        self.bytes_per_s
+    }
+}
+
+/// Margin for recovery, which starts with a delay and shares the CPU with programs.
+const SAFETY_S: f64 = 0.5;
+/// However fast memory fills, recovery does not start below this share of the way from the low mark
+/// to the high one. It ends at the low mark, and would otherwise start and end all the time.
+const EARLIEST: f64 = 0.25;
+
+/// The share in use, in per cent, above which recovery starts.
+///
+/// Let `L` be the total, `low` the low mark, `g` the growth, `r` the recovery speed and `s` the
+/// margin. Recovery starts where memory would be full before it is back at the low mark:
+///
+/// ```text
+/// (L - used) / g  <  (used - low) / r + s      that is      used > (r L + g low - s g r) / (r + g)
+/// ```
+///
+/// It starts at the high mark at the latest, and at the earliest a quarter of the way up from the
+/// low one. Without growth the result is the high mark; it falls as growth rises.
+pub(super) fn recovery_start_percent(
+    marks: Watermarks,
+    total_bytes: u64,
+    growth_bytes_per_s: f64,
+    recovery_bytes_per_s: f64,
+) -> f64 {
+    let (high, low) = (marks.high_percent(), marks.low_percent());
+    let (g, r) = (growth_bytes_per_s.max(0.0), recovery_bytes_per_s);
+    if g == 0.0 {
+        return high;
+    }
+    let total = total_bytes.max(1) as f64;
+    let start = (r * total + g * total * low / 100.0 - SAFETY_S * g * r) / (r + g);
+    (start / total * 100.0).clamp(low + EARLIEST * (high - low), high)
+}
+
+/// Time until memory is full at this growth; `None`: never.
+pub(super) fn time_to_full(usage: MemoryUse, growth_bytes_per_s: f64) -> Option<Duration> {
+    let room = usage.total_bytes.saturating_sub(usage.used_bytes) as f64;
+    (growth_bytes_per_s > 0.0)
+        .then(|| Duration::try_from_secs_f64(room / growth_bytes_per_s).unwrap_or(Duration::MAX))
+}
+
+/// The longest and the shortest interval between reads of memory use.
+const SELDOM: Duration = Duration::from_secs(1);
+const OFTEN: Duration = Duration::from_millis(40);
+/// The most that one thread can fill: clearing huge pages, in bytes per second.
+const FASTEST_FILL: f64 = 4e9;
+/// Reading takes at most this share of one core.
+const SHARE_OF_A_CORE: f64 = 0.005;
+/// Weight of the newest read in the average cost.
+const NEWEST_READ: f64 = 0.2;
+
+/// Half of the time in which memory could be full, at its growth or at the speed of page faults.
+pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) -> Duration {
+    let fastest = growth_bytes_per_s.max(FASTEST_FILL);
+    let full = time_to_full(usage, fastest).unwrap_or(Duration::MAX);
+    (full / 2).clamp(OFTEN, SELDOM)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadRateLimit {
+    cost_s: f64,
+}
+
+impl ReadRateLimit {
+    pub(super) fn record_cost(&mut self, cost: Duration) {
+        self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
+    }
+
+    /// `wanted`, or longer where reading that often would cost too much; at most a second.
+    pub(super) fn affordable_read_interval(self, wanted: Duration) -> Duration {
+        let least = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE).unwrap_or(SELDOM);
+        wanted.max(least).min(SELDOM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GB: f64 = 1e9;
+    const GIB: u64 = 1 << 30;
+
+    fn at(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn a_rise_shows_at_once_and_is_forgotten_slowly() {
+        let mut growth = MemoryGrowth::default();
+        growth.record_use(at(0.0), GIB);
+        assert_eq!(growth.bytes_per_s(), 0.0);
+        growth.record_use(at(1.0), 2 * GIB);
+        assert!(growth.bytes_per_s() > 0.99 * GIB as f64);
+        growth.record_use(at(2.0), 2 * GIB);
+        assert!(growth.bytes_per_s() > 0.6 * GIB as f64);
+        growth.record_use(at(60.0), 2 * GIB);
+        assert_eq!(growth.bytes_per_s(), 0.0);
+        assert_eq!(growth.total_bytes(), GIB as f64);
+    }
+
+    #[test]
+    fn the_managers_own_changes_do_not_count_as_growth() {
+        let mut growth = MemoryGrowth::default();
+        growth.record_use(at(0.0), GIB);
+        growth.record_own_use(GIB as i64);
+        growth.record_use(at(1.0), 2 * GIB);
+        assert_eq!(growth.bytes_per_s(), 0.0);
+        // Given back and filled again: the program grew.
+        growth.record_own_use(-(GIB as i64));
+        growth.record_use(at(2.0), 2 * GIB);
+        assert!(growth.bytes_per_s() > 0.9 * GIB as f64);
+        assert_eq!(growth.total_bytes(), GIB as f64);
+    }
+
+    #[test]
+    fn a_stopped_clock_gives_no_growth() {
+        let mut growth = MemoryGrowth::default();
+        growth.record_use(at(5.0), GIB);
+        growth.record_use(at(5.0), 2 * GIB);
+        growth.record_use(at(4.0), 3 * GIB);
+        assert_eq!(growth.bytes_per_s(), 0.0);
+        growth.record_use(at(6.0), 2 * GIB);
+        assert!(growth.bytes_per_s() > 0.9 * GIB as f64);
+    }
+
+    #[test]
+    fn recovery_in_a_container_of_2_gib_starts_by_its_growth() {
+        let start =
+            |g: f64| recovery_start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
+        let starts = [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start);
+        assert_eq!(starts, [85.0, 85.0, 85.0, 82.0, 74.0, 74.0]);
+    }
+
+    #[test]
+    fn searches_without_result_do_not_change_the_speed() {
+        let mut speed = RecoverySpeed::default();
+        speed.record_recovery(0, at(1.0));
+        assert_eq!(speed.bytes_per_s(), DEFAULT_SPEED);
+        (0..200).for_each(|_| speed.record_recovery(1 << 20, at(0.01)));
+        assert!((speed.bytes_per_s() / f64::from(100 << 20) - 1.0).abs() < 0.01);
+    }
+
+    fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {
+        MemoryUse {
+            used_bytes: used_mib << 20,
+            total_bytes: total_mib << 20,
+        }
+    }
+
+    #[test]
+    fn memory_is_checked_more_often_the_less_is_left() {
+        assert_eq!(wanted_read_interval(usage(4096, 24 << 10), 0.0), SELDOM);
+        let half = wanted_read_interval(usage(1024, 2048), 0.0);
+        assert!(half > OFTEN && half < SELDOM / 5, "{half:?}");
+        assert_eq!(wanted_read_interval(usage(1800, 2048), 0.0), OFTEN);
+        assert_eq!(wanted_read_interval(usage(3000, 2048), 0.0), OFTEN);
+        assert!(wanted_read_interval(usage(1024, 2048), 8e9) < half);
+    }
+
+    #[test]
+    fn checks_of_memory_stay_cheap() {
+        let mut pace = ReadRateLimit::default();
+        assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
+        (0..50).for_each(|_| pace.record_cost(Duration::from_micros(50)));
+        assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
+        // Fifty groups: 2 ms a read.
+        (0..50).for_each(|_| pace.record_cost(Duration::from_millis(2)));
+        let paced = pace.affordable_read_interval(OFTEN).as_secs_f64();
+        assert!((paced - 0.4).abs() < 0.01, "{paced}");
+        (0..50).for_each(|_| pace.record_cost(Duration::from_secs(1)));
+        assert_eq!(pace.affordable_read_interval(OFTEN), SELDOM);
+    }
+
+    proptest! {
+        #[test]
+        fn recovery_starts_earlier_with_faster_growth_and_by_the_high_mark(
+            total in 1u64..1 << 42,
+            low in 1.0..98.0f64,
+            gap in 0.5..50.0f64,
+            g in 0.0..1e11f64,
+            more in 0.0..1e11f64,
+            r in 1.0..1e11f64,
+        ) {
+            let marks = Watermarks::new((low + gap).min(100.0), low)?;
+            let start = |g, r| recovery_start_percent(marks, total, g, r);
+            prop_assert!(start(g, r) <= marks.high_percent());
+            prop_assert!(start(g, r) > marks.low_percent());
+            prop_assert!(start(g + more, r) <= start(g, r) + 1e-9);
+            prop_assert_eq!(start(0.0, r), marks.high_percent());
+        }
+
+        /// Constant use ends as no growth, whatever came before.
+        #[test]
+        fn constant_use_is_no_growth(
+            course in prop::collection::vec((0.01..2.0f64, 0u64..1 << 35), 1..20),
+            used in 0u64..1 << 35,
+        ) {
+            let mut growth = MemoryGrowth::default();
+            let mut now = 0.0;
+            for (step, used) in course {
+                now += step;
+                growth.record_use(at(now), used);
+            }
+            for _ in 0..100 {
+                now += 1.0;
+                growth.record_use(at(now), used);
+            }
+            prop_assert_eq!(growth.bytes_per_s(), 0.0);
+        }
+    }
+}

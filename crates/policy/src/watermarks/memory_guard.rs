@@ -1,0 +1,410 @@
+//! The state of memory of the machine and of each cgroup, and its consequences.
+
+use super::memory_growth::{
+    MemoryGrowth, ReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
+    wanted_read_interval,
+};
+use super::{MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks};
+use crate::observation::{MemoryState, MemoryUse, ProcessId};
+use crate::saturating_cast::u64_of;
+use crate::setting_error::{SettingError, check_positive_percent};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Watches the watermarks of the machine and of each cgroup, and memory pressure.
+///
+/// The machine and each group have a state of their own. Recovery starts when use is over the high
+/// watermark, or over an earlier mark while use grows fast. It ends when use is under the low one.
+/// Meanwhile nothing is promoted in them. A group that is no longer reported is forgotten.
+#[derive(Clone, Debug)]
+pub struct MemoryGuard {
+    table: WatermarkTable,
+    pressure_limit_percent: f64,
+    /// The machine first; empty while the state of memory is not known.
+    watched: Vec<MemoryScopeState>,
+    /// The last known state, from before memory could not be read.
+    last_known: Vec<MemoryScopeState>,
+    /// The groups of each process, as indices into `watched`.
+    groups: HashMap<ProcessId, Vec<usize>>,
+    speed: RecoverySpeed,
+    pace: ReadRateLimit,
+}
+
+/// Huge pages to recover from are listed anew when the list is older than this ...
+const LIST_AGE: Duration = Duration::from_secs(10);
+/// ... or when this many bytes, or this share of the total, were allocated since.
+const LIST_GROWTH: f64 = (32u64 << 20) as f64;
+const LIST_GROWTH_SHARE: f64 = 1.0 / 64.0;
+/// Memory is in danger when it would be full within this time.
+const FULL_SOON: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Debug)]
+struct MemoryScopeState {
+    scope: MemoryScope,
+    marks: Watermarks,
+    usage: MemoryUse,
+    pressure_percent: Option<f64>,
+    /// Of a group; the machine has all processes.
+    members: Vec<ProcessId>,
+    growth: MemoryGrowth,
+    start_percent: f64,
+    recovering: bool,
+    read_at: Duration,
+    /// When its huge pages were last listed, and total growth until then, in bytes.
+    listed: Option<(Duration, f64)>,
+}
+
+impl MemoryScopeState {
+    fn record_reading(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
+        self.usage = usage;
+        self.read_at = now;
+        self.growth.record_use(now, usage.used_bytes);
+        self.update_recovery(speed);
+    }
+
+    fn update_recovery(&mut self, speed: RecoverySpeed) {
+        let used = self.usage.percent();
+        self.start_percent = recovery_start_percent(
+            self.marks,
+            self.usage.total_bytes,
+            self.growth.bytes_per_s(),
+            speed.bytes_per_s(),
+        );
+        self.recovering =
+            used > self.start_percent || (self.recovering && used >= self.marks.low_percent());
+    }
+
+    fn add_used_bytes(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
+        self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
+        self.growth.record_own_use(taken_bytes);
+        self.update_recovery(speed);
+    }
+
+    fn shortage(&self) -> Option<MemoryShortage> {
+        self.recovering.then(|| MemoryShortage {
+            used_percent: self.usage.percent(),
+            start_percent: self.start_percent,
+            growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
+        })
+    }
+
+    /// Why nothing in it is promoted, if so.
+    fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlock> {
+        let scope = self.scope.clone();
+        if !self.recovering {
+            let pressure_percent = self
+                .pressure_percent
+                .filter(|p| *p > pressure_limit_percent)?;
+            return Some(PromotionBlock::Pressure {
+                scope,
+                pressure_percent,
+                limit_percent: pressure_limit_percent,
+            });
+        }
+        let (used_percent, start_percent) = (self.usage.percent(), self.start_percent);
+        let high_percent = self.marks.high_percent();
+        Some(if used_percent > high_percent {
+            PromotionBlock::AboveHigh {
+                scope,
+                used_percent,
+                high_percent,
+            }
+        } else if used_percent > start_percent {
+            PromotionBlock::FillingUp {
+                scope,
+                used_percent,
+                start_percent,
+                growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
+            }
+        } else {
+            PromotionBlock::Recovering {
+                scope,
+                used_percent,
+                low_percent: self.marks.low_percent(),
+            }
+        })
+    }
+
+    /// Why `bytes` more would be too much, if so.
+    fn promotion_block_after_adding(&self, bytes: u64) -> Option<PromotionBlock> {
+        let with = MemoryUse {
+            used_bytes: self.usage.used_bytes.saturating_add(bytes),
+            ..self.usage
+        };
+        (with.percent() > self.start_percent).then(|| PromotionBlock::WouldCross {
+            scope: self.scope.clone(),
+            used_percent: self.usage.percent(),
+            bytes,
+            start_percent: self.start_percent,
+        })
+    }
+
+    fn is_listing_outdated(&self, now: Duration) -> bool {
+        let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
+        self.listed.is_none_or(|(at, grown)| {
+            now >= at.saturating_add(LIST_AGE) || self.growth.total_bytes() - grown >= enough
+        })
+    }
+
+    fn mark_huge_pages_listed(&mut self, now: Duration) {
+        self.listed = Some((now, self.growth.total_bytes()));
+    }
+
+    /// Memory up to the high watermark, in bytes; 0 under pressure. Growth does not matter here,
+    /// because a process that is prefaulted grows with its program.
+    fn room_bytes(&self, pressure_limit_percent: f64) -> u64 {
+        let pressed = |percent| percent > pressure_limit_percent;
+        if self.recovering || self.pressure_percent.is_some_and(pressed) {
+            return 0;
+        }
+        let high = self.marks.high_percent() / 100.0 * self.usage.total_bytes as f64;
+        u64_of(high).saturating_sub(self.usage.used_bytes)
+    }
+
+    fn is_full_within_seconds(&self) -> bool {
+        self.recovering
+            && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
+    }
+}
+
+impl MemoryGuard {
+    /// Pressure above which nothing is promoted unless set, in per cent (10).
+    pub const DEFAULT_PRESSURE_LIMIT_PERCENT: f64 = 10.0;
+
+    /// Uses `watermarks`, and holds promotion while PSI "some avg10" is more than
+    /// `pressure_limit_percent` (over 0, at most 100; 100: never). Holds until the first
+    /// assessment.
+    pub fn new(
+        watermarks: impl Into<WatermarkTable>,
+        pressure_limit_percent: f64,
+    ) -> Result<Self, SettingError> {
+        let limit = check_positive_percent(pressure_limit_percent, "memory pressure limit (%)")?;
+        Ok(Self {
+            table: watermarks.into(),
+            pressure_limit_percent: limit,
+            watched: Vec::new(),
+            last_known: Vec::new(),
+            groups: HashMap::new(),
+            speed: RecoverySpeed::default(),
+            pace: ReadRateLimit::default(),
+        })
+    }
+
+    /// How much memory the process may be given ahead of its demand, in bytes. The limit is the
+    /// nearest high watermark, of its groups or of the machine.
+    pub fn room_bytes(&self, process: ProcessId) -> u64 {
+        let rooms = self.scope_states_of(process);
+        let rooms = rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent));
+        rooms.min().unwrap_or(0)
+    }
+
+    /// Bytes up to the high watermark of the whole machine; 0 while memory is short or its state is
+    /// unknown.
+    pub fn machine_room_bytes(&self) -> u64 {
+        let machine = self.watched.first();
+        machine.map_or(0, |machine| machine.room_bytes(self.pressure_limit_percent))
+    }
+
+    /// Changes the watermarks from the next assessment on. A recovery under way goes on until use
+    /// is under the new low mark.
+    pub fn set_watermarks(&mut self, watermarks: impl Into<WatermarkTable>) {
+        self.table = watermarks.into();
+    }
+
+    /// Takes in the state of memory at `now`. Reports whether promotion goes on at all. A process
+    /// in a group that is short of memory is held separately, by [`Self::may_promote`].
+    ///
+    /// # Errors
+    /// Why nothing is promoted.
+    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Result<(), PromotionBlock> {
+        let mut before = std::mem::take(&mut self.watched);
+        before.append(&mut self.last_known);
+        let mut known: HashMap<MemoryScope, MemoryScopeState> =
+            before.into_iter().map(|w| (w.scope.clone(), w)).collect();
+        self.groups.clear();
+        let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
+            let marks = self.table.for_scope(&scope);
+            let before = known.remove(&scope);
+            let listed = before.as_ref().filter(|it| it.members == members);
+            let mut watched = MemoryScopeState {
+                scope,
+                marks,
+                usage,
+                pressure_percent,
+                members: members.to_vec(),
+                growth: before.as_ref().map(|it| it.growth).unwrap_or_default(),
+                start_percent: marks.high_percent(),
+                recovering: before.as_ref().is_some_and(|it| it.recovering),
+                read_at: now,
+                listed: listed.and_then(|it| it.listed),
+            };
+            watched.record_reading(now, usage, self.speed);
+            for member in members {
+                let place = self.watched.len();
+                self.groups.entry(*member).or_default().push(place);
+            }
+            self.watched.push(watched);
+        };
+        let (machine, pressure_percent) = (state.machine, state.pressure_percent);
+        watch(MemoryScope::Machine, machine, pressure_percent, &[]);
+        for group in &state.groups {
+            let scope = MemoryScope::Group(group.name.clone());
+            watch(scope, group.usage, group.pressure_percent, &group.members);
+        }
+        self.all_promotion_blocked_by().map_or(Ok(()), Err)
+    }
+
+    /// Takes in the use of the machine or of one group between assessments (see
+    /// [`scopes_due_to_read`](Self::scopes_due_to_read)).
+    pub fn record_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
+        let speed = self.speed;
+        if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
+            watched.record_reading(now, usage, speed);
+        }
+    }
+
+    /// Adds what a promotion took from memory, or a recovery gave back (below 0). It counts until
+    /// memory is next read.
+    pub fn add_used_bytes(&mut self, process: ProcessId, taken_bytes: i64) {
+        let groups = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
+        for place in std::iter::once(0).chain(groups.iter().copied()) {
+            if let Some(watched) = self.watched.get_mut(place) {
+                watched.add_used_bytes(taken_bytes, self.speed);
+            }
+        }
+    }
+
+    /// A huge page was searched and split in `took`, and gave back `bytes`.
+    pub fn record_recovered(&mut self, bytes: u64, took: Duration) {
+        self.speed.record_recovery(bytes, took);
+    }
+
+    /// The state of memory could not be read. Nothing is promoted or recovered until the next
+    /// assessment. A recovery that was under way then goes on.
+    pub fn mark_memory_unknown(&mut self) {
+        self.last_known.append(&mut self.watched);
+        self.groups.clear();
+    }
+
+    /// Everything to recover from was searched. Where the list of huge pages is up to date,
+    /// recovery ends, because the rest is in use. It starts again when memory is over the mark;
+    /// until then promotion goes on. Where the list is outdated, recovery goes on.
+    pub fn on_search_exhausted(&mut self, now: Duration) {
+        for watched in &mut self.watched {
+            watched.recovering &= watched.is_listing_outdated(now);
+        }
+    }
+
+    /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
+    /// must be recovered from them, and new huge pages may have appeared. They count as listed from
+    /// then on.
+    pub fn begin_huge_page_listing(
+        &mut self,
+        now: Duration,
+        everyone: &[ProcessId],
+    ) -> Vec<ProcessId> {
+        let mut all = false;
+        let mut members = Vec::new();
+        for watched in &mut self.watched {
+            if watched.recovering && watched.is_listing_outdated(now) {
+                watched.mark_huge_pages_listed(now);
+                all |= watched.scope == MemoryScope::Machine;
+                members.extend_from_slice(&watched.members);
+            }
+        }
+        let wanted = |process: &&ProcessId| all || members.contains(process);
+        everyone.iter().filter(wanted).copied().collect()
+    }
+
+    /// The huge pages of all processes were just listed.
+    pub fn record_huge_pages_listed(&mut self, now: Duration) {
+        self.watched
+            .iter_mut()
+            .for_each(|w| w.mark_huge_pages_listed(now));
+    }
+
+    /// Why nothing at all is promoted now, if so.
+    pub fn all_promotion_blocked_by(&self) -> Option<PromotionBlock> {
+        match self.watched.first() {
+            None => Some(PromotionBlock::Unknown),
+            Some(machine) => machine.promotion_block(self.pressure_limit_percent),
+        }
+    }
+
+    /// Whether a region of this process may be promoted, by the last assessment, if that takes
+    /// `bytes` more memory.
+    pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlock> {
+        let fullest = self.group_states_of(process).max_by(|a, b| {
+            let by_recovery = a.recovering.cmp(&b.recovering);
+            by_recovery.then(a.usage.percent().total_cmp(&b.usage.percent()))
+        });
+        let mut groups = fullest.into_iter().chain(self.group_states_of(process));
+        let mut scopes = self.scope_states_of(process);
+        self.all_promotion_blocked_by()
+            .or_else(|| groups.find_map(|w| w.promotion_block(self.pressure_limit_percent)))
+            .or_else(|| scopes.find_map(|w| w.promotion_block_after_adding(bytes)))
+            .map_or(Ok(()), Err)
+    }
+
+    /// Whether memory is recovered from any process, by the last assessment.
+    pub fn is_recovering(&self) -> bool {
+        self.watched.iter().any(|w| w.recovering)
+    }
+
+    /// The shortage for which this process is recovered from; `None` when it is left alone. Its
+    /// group comes before the machine, and of nested groups the fullest one.
+    pub fn shortage(&self, process: ProcessId) -> Option<MemoryShortage> {
+        let machine = self.watched.first().and_then(MemoryScopeState::shortage);
+        self.group_states_of(process)
+            .filter_map(MemoryScopeState::shortage)
+            .max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
+            .or(machine)
+    }
+
+    /// Whether the machine or a group would be out of memory within seconds at its present growth.
+    /// Recovery then comes before all else.
+    pub fn is_full_within_seconds(&self) -> bool {
+        self.watched
+            .iter()
+            .any(MemoryScopeState::is_full_within_seconds)
+    }
+
+    /// The machine and groups to read by `now`, between assessments.
+    pub fn scopes_due_to_read(&self, now: Duration) -> Vec<MemoryScope> {
+        let due = self.watched.iter().filter(|w| self.next_read_at(w) <= now);
+        due.map(|w| w.scope.clone()).collect()
+    }
+
+    /// When one should be read next; `None`: at the next assessment.
+    pub fn next_memory_read_at(&self) -> Option<Duration> {
+        self.watched.iter().map(|w| self.next_read_at(w)).min()
+    }
+
+    /// CPU time that the reads that were due took.
+    pub fn record_read_cost(&mut self, cost: Duration) {
+        self.pace.record_cost(cost);
+    }
+
+    fn next_read_at(&self, watched: &MemoryScopeState) -> Duration {
+        let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
+        watched
+            .read_at
+            .saturating_add(self.pace.affordable_read_interval(wanted))
+    }
+
+    fn group_states_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
+        let places = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
+        places.iter().filter_map(|place| self.watched.get(*place))
+    }
+
+    /// The machine, which comes first, and the groups of a process.
+    fn scope_states_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
+        self.watched
+            .iter()
+            .take(1)
+            .chain(self.group_states_of(process))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! Tests of the decisions in the module above.
+
+use super::*;
+use crate::observation::{GroupMemory, MemoryUse};
+use crate::test_support::{at_second, process};
+use proptest::prelude::*;
+
+fn usage(percent: u64) -> MemoryUse {
+    MemoryUse {
+        used_bytes: percent * 10,
+        total_bytes: 1000,
+    }
+}
+
+fn machine(percent: u64) -> MemoryState {
+    MemoryState {
+        machine: usage(percent),
+        groups: Vec::new(),
+        pressure_percent: None,
+        fmfi: None,
+    }
+}
+
+fn group(name: &str, percent: u64, members: &[u32]) -> GroupMemory {
+    GroupMemory {
+        name: name.to_owned(),
+        usage: usage(percent),
+        pressure_percent: None,
+        members: members.iter().copied().map(process).collect(),
+    }
+}
+
+/// Memory use out of 2 GiB.
+fn gib(used_mib: u64) -> MemoryUse {
+    MemoryUse {
+        used_bytes: used_mib << 20,
+        total_bytes: 2 << 30,
+    }
+}
+
+fn in_group(name: &str, usage: MemoryUse, members: &[u32]) -> MemoryState {
+    let group = GroupMemory {
+        usage,
+        ..group(name, 0, members)
+    };
+    MemoryState {
+        groups: vec![group],
+        ..machine(10)
+    }
+}
+
+fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+fn assert_held(promotion: Result<(), PromotionBlock>, why: &str) {
+    assert_eq!(promotion.expect_err("promotion is held").to_string(), why);
+}
+
+fn held(guard: &MemoryGuard) -> Result<(), PromotionBlock> {
+    guard.may_promote(process(1), 0)
+}
+
+fn guard() -> MemoryGuard {
+    let limit = MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT;
+    MemoryGuard::new(Watermarks::default(), limit).expect("the limit is in range")
+}
+
+#[test]
+fn nothing_is_promoted_before_memory_was_looked_at() {
+    let mut guard = guard();
+    assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
+    assert_eq!(guard.assess(at_second(0), &machine(50)), Ok(()));
+    assert_eq!(held(&guard), Ok(()));
+    guard.mark_memory_unknown();
+    assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
+}
+
+#[test]
+fn a_group_holds_and_gives_back_only_its_own() {
+    let mut guard = guard();
+    let mut state = machine(50);
+    state.groups = vec![group("/db", 90, &[1, 2]), group("/web", 80, &[3])];
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
+    let shortage = MemoryShortage {
+        used_percent: 90.0,
+        start_percent: 85.0,
+        growth_bytes_per_s: 0,
+    };
+    assert_eq!(guard.shortage(process(1)), Some(shortage));
+    assert_held(
+        guard.may_promote(process(2), 0),
+        "cgroup /db uses 90.0 % of its memory, over the high watermark of 85 %",
+    );
+    assert_eq!(guard.may_promote(process(3), 0), Ok(()));
+    assert_eq!(guard.shortage(process(3)), None);
+
+    state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
+    assert!(matches!(
+        held(&guard),
+        Err(PromotionBlock::Recovering { .. })
+    ));
+
+    // After it was gone and came back, it starts anew.
+    state.groups.remove(0);
+    let _ = guard.assess(at_second(0), &state);
+    assert!(!guard.is_recovering());
+    state.groups = vec![group("/db", 75, &[1, 2])];
+    let _ = guard.assess(at_second(0), &state);
+    assert!(!guard.is_recovering());
+    assert_eq!(held(&guard), Ok(()));
+}
+
+#[test]
+fn a_full_machine_holds_every_promotion() {
+    let mut guard = guard();
+    let mut state = machine(95);
+    state.groups = vec![group("/", 96, &[1]), group("/db", 99, &[1])];
+    let _ = guard.assess(at_second(0), &state);
+    assert!(guard.watched.iter().all(|watched| watched.recovering));
+    let percent = |p| guard.shortage(process(p)).map(|s| s.used_percent);
+    assert_eq!(percent(1), Some(99.0));
+    assert_eq!(percent(7), Some(95.0));
+}
+
+#[test]
+fn pressure_holds_promotion_but_recovers_nothing() {
+    let mut guard = guard();
+    let pressed = |percent| MemoryState {
+        pressure_percent: percent,
+        ..machine(50)
+    };
+    assert_eq!(guard.assess(at_second(0), &pressed(Some(10.0))), Ok(()));
+    assert_held(
+        guard.assess(at_second(0), &pressed(Some(12.34))),
+        "tasks of the machine waited for memory 12.3 % of the last 10 s, more than 10 %",
+    );
+    assert!(!guard.is_recovering());
+    assert_eq!(guard.assess(at_second(0), &pressed(None)), Ok(()));
+}
+
+#[test]
+fn pressure_in_a_cgroup_holds_its_promotions() {
+    let mut guard = guard();
+    let mut state = machine(50);
+    state.groups = vec![group("/a", 50, &[1]), group("/b", 60, &[1, 2])];
+    state.groups[0].pressure_percent = Some(20.0);
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
+    assert!(matches!(held(&guard), Err(PromotionBlock::Pressure { .. })));
+    assert_eq!(guard.may_promote(process(2), 0), Ok(()));
+}
+
+#[test]
+fn a_promotion_does_not_cross_the_mark_itself() {
+    let mut guard = guard();
+    let mut state = machine(84);
+    state.groups = vec![group("/a", 80, &[1])];
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
+    assert_eq!(guard.may_promote(process(1), 10), Ok(()));
+    let crosses = PromotionBlock::WouldCross {
+        scope: MemoryScope::Machine,
+        used_percent: 84.0,
+        bytes: 11,
+        start_percent: 85.0,
+    };
+    assert_eq!(guard.may_promote(process(1), 11), Err(crosses));
+    // Memory taken counts at once, in the group too.
+    state.machine = usage(10);
+    let _ = guard.assess(at_second(0), &state);
+    guard.add_used_bytes(process(1), 50);
+    assert!(guard.may_promote(process(1), 1).is_err());
+    assert_eq!(guard.may_promote(process(2), 1), Ok(()));
+    guard.add_used_bytes(process(1), -1);
+    assert_eq!(guard.may_promote(process(1), 1), Ok(()));
+}
+
+/// A group of 2 GiB with these uses in MiB, read every 50 ms.
+fn fill(guard: &mut MemoryGuard, used_mib: impl Iterator<Item = u64>) {
+    for (look, used) in (0..).zip(used_mib) {
+        let _ = guard.assess(ms(look * 50), &in_group("/a", gib(used), &[1]));
+    }
+}
+
+#[test]
+fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
+    for (mib_per_look, early) in [(2, false), (10, false), (60, true)] {
+        let mut guard = guard();
+        fill(&mut guard, (600..1639).step_by(mib_per_look));
+        assert_eq!(guard.is_recovering(), early, "{mib_per_look} MiB in 50 ms");
+        assert_eq!(guard.is_full_within_seconds(), early);
+        assert_eq!(
+            matches!(held(&guard), Err(PromotionBlock::FillingUp { .. })),
+            early
+        );
+    }
+}
+
+#[test]
+fn a_slow_recovery_has_to_start_earlier() {
+    let mut guard = guard();
+    // 8 MiB/s here.
+    (0..200).for_each(|_| guard.record_recovered(1 << 20, ms(125)));
+    fill(&mut guard, (600..1600).step_by(10));
+    assert!(guard.is_recovering());
+}
+
+#[test]
+fn a_group_searched_through_does_not_end_the_recovery_of_another() {
+    let mut guard = guard();
+    let mut state = in_group("/a", gib(1800), &[1]);
+    let listed = |guard: &mut MemoryGuard, time| {
+        guard.begin_huge_page_listing(ms(time), &[process(1), process(2)])
+    };
+    let _ = guard.assess(ms(0), &state);
+    assert_eq!(listed(&mut guard, 0), [process(1)]);
+    assert_eq!(listed(&mut guard, 50), []);
+    // Another group runs short; its huge pages are not listed yet.
+    state.groups.push(GroupMemory {
+        usage: gib(1900),
+        ..group("/b", 0, &[2])
+    });
+    let _ = guard.assess(ms(100), &state);
+    guard.on_search_exhausted(ms(100));
+    assert_eq!(guard.shortage(process(1)), None);
+    assert!(guard.shortage(process(2)).is_some());
+    assert_eq!(listed(&mut guard, 150), [process(2)]);
+    guard.on_search_exhausted(ms(150));
+    assert!(!guard.is_recovering());
+}
+
+#[test]
+fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
+    let mut guard = guard();
+    let listed = |guard: &mut MemoryGuard, time, used| {
+        let _ = guard.assess(ms(time), &in_group("/a", gib(used), &[1]));
+        !guard
+            .begin_huge_page_listing(ms(time), &[process(1)])
+            .is_empty()
+    };
+    assert!(listed(&mut guard, 0, 1800));
+    assert!(!listed(&mut guard, 100, 1800));
+    assert!(!listed(&mut guard, 200, 1831));
+    assert!(listed(&mut guard, 300, 1832));
+    // Taken back and filled again equally fast.
+    guard.add_used_bytes(process(1), -(32 << 20));
+    assert!(listed(&mut guard, 400, 1832));
+    assert!(!listed(&mut guard, 500, 1832));
+    assert!(listed(&mut guard, 10_400, 1832));
+    // Another process moved in.
+    let state = in_group("/a", gib(1832), &[1, 2]);
+    let _ = guard.assess(ms(10_500), &state);
+    let everyone = [process(1), process(2)];
+    let listed = guard.begin_huge_page_listing(ms(10_500), &everyone);
+    assert_eq!(listed, everyone);
+}
+
+#[test]
+fn nearly_full_memory_is_checked_between_looks() {
+    let mut guard = guard();
+    let mut state = in_group("/a", gib(1900), &[1]);
+    state.machine = MemoryUse {
+        used_bytes: 0,
+        total_bytes: 64 << 30,
+    };
+    let _ = guard.assess(ms(0), &state);
+    let scope = MemoryScope::Group("/a".to_owned());
+    assert_eq!(guard.next_memory_read_at(), Some(ms(40)));
+    assert_eq!(guard.scopes_due_to_read(ms(39)), []);
+    let due = guard.scopes_due_to_read(ms(40));
+    assert_eq!(due, std::slice::from_ref(&scope));
+    guard.record_use(ms(40), &scope, gib(2000));
+    assert!(guard.is_recovering());
+    assert_eq!(guard.next_memory_read_at(), Some(ms(80)));
+    guard.mark_memory_unknown();
+    assert_eq!(guard.next_memory_read_at(), None);
+}
+
+#[test]
+fn marks_can_be_changed() -> Result<(), SettingError> {
+    let mut guard = guard();
+    let state = in_group("/a", gib(1500), &[1]);
+    let _ = guard.assess(ms(0), &state);
+    assert!(!guard.is_recovering());
+    guard.set_watermarks(Watermarks::new(60.0, 50.0)?);
+    let _ = guard.assess(ms(10), &state);
+    assert!(guard.is_recovering());
+    Ok(())
+}
+
+proptest! {
+    /// It depends on the last crossing of a mark, for the machine and each group.
+    #[test]
+    fn hysteresis(
+        percents in prop::collection::vec((0u64..=110, 0u64..=110), 1..100),
+        high in 2u64..=100,
+        low_share in 1u64..100,
+    ) {
+        let low = (high * low_share / 100).max(1).min(high - 1);
+        let mut guard = MemoryGuard::new(Watermarks::new(high as f64, low as f64)?, 100.0)?;
+        let expected = |course: &[u64]| {
+            course.iter().rev().find(|p| **p > high || **p < low).is_some_and(|p| *p > high)
+        };
+        let (mut on_machine, mut in_group) = (Vec::new(), Vec::new());
+        for (m, g) in percents {
+            on_machine.push(m);
+            in_group.push(g);
+            let mut state = machine(m);
+            state.groups = vec![group("/g", g, &[1])];
+            let (machine, group) = (expected(&on_machine), expected(&in_group));
+            prop_assert_eq!(guard.assess(at_second(0), &state).is_err(), machine);
+            prop_assert_eq!(guard.is_recovering(), machine || group);
+            prop_assert_eq!(guard.may_promote(process(1), 0).is_err(), machine || group);
+            prop_assert_eq!(guard.may_promote(process(2), 0).is_err(), machine);
+            let covers = |p| guard.shortage(process(p)).is_some();
+            prop_assert_eq!(covers(1), machine || group);
+            prop_assert_eq!(covers(2), machine);
+        }
+    }
+
+    /// After any history, constant use changes nothing once growth is forgotten, and above the high
+    /// mark there is recovery.
+    #[test]
+    fn constant_use_does_not_flap(
+        course in prop::collection::vec((1u64..2000, 0u64..=2048), 1..40),
+        used in 0u64..=2048,
+    ) {
+        let mut guard = guard();
+        let mut now = 0;
+        for (step, used) in course {
+            now += step;
+            let _ = guard.assess(ms(now), &in_group("/a", gib(used), &[1]));
+            if used * 100 > 2048 * 85 {
+                prop_assert!(guard.shortage(process(1)).is_some());
+            }
+            if used * 100 < 2048 * 70 {
+                prop_assert!(guard.shortage(process(1)).is_none());
+            }
+        }
+        let mut states = Vec::new();
+        for _ in 0..300 {
+            now += 250;
+            let _ = guard.assess(ms(now), &in_group("/a", gib(used), &[1]));
+            states.push(guard.is_recovering());
+        }
+        states.dedup();
+        prop_assert!(states.len() <= 2, "{:?}", states);
+        prop_assert!(!guard.is_full_within_seconds());
+    }
+}
