@@ -70,7 +70,7 @@ fn read(
         }
     }
     assert!(trace.next().is_none(), "nothing follows the end");
-    (accesses, error, trace.skipped())
+    (accesses, error, trace.skipped_records())
 }
 
 fn places(accesses: &[TraceAccess]) -> Vec<(AccessKind, u64)> {
@@ -429,7 +429,7 @@ proptest! {
             let accesses = (&mut trace).collect::<Result<Vec<_>, _>>();
             prop_assert!(accesses.is_ok());
             let rubbish_lines = if rubbish.trim().is_empty() { 0 } else { expected.len() as u64 };
-            prop_assert_eq!(trace.skipped(), rubbish_lines);
+            prop_assert_eq!(trace.skipped_records(), rubbish_lines);
             prop_assert_eq!(accesses.unwrap_or_default(), expected);
         }
     }

@@ -70,7 +70,7 @@ pub fn make(
     (process, call): &Step,
     page: impl Fn(u64) -> u64,
 ) -> Option<u64> {
-    let base = machine.setup().kernel.base;
+    let base = machine.settings().kernel.base;
     let process = *process;
     let address = |place: u64| base.address_of(page(place));
     let bytes = |pages: u64| base.address_of(pages);

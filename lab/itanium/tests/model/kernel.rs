@@ -108,7 +108,7 @@ fn a_write_after_a_fork_splits_or_copies_all() {
         assert_eq!(sized(&machine, P, 0), Some(8));
         machine.exit(P).unwrap();
         machine.check().unwrap();
-        let all = machine.setup().kernel.memory_bytes >> 14;
+        let all = machine.settings().kernel.memory_bytes >> 14;
         assert_eq!(u64::from(machine.free_frames()), all);
     }
 }

@@ -69,7 +69,7 @@ fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
 
 fn entry(machine: &ItaniumMachine, address: u64) -> Pte {
     let page = BasePage::Kib16.page_of(address);
-    machine.space(P).unwrap().table.entry(page)
+    machine.space(P).unwrap().table.entry_or_empty(page)
 }
 
 /// The order of the page at an address; `None` without memory.

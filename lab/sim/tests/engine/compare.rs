@@ -1,7 +1,7 @@
 //! Many runs at once.
 
 use crate::common::{HOT_AT_THE_TOP, accessing, fragmented};
-use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_all};
 use hawkeye_sim::systems::SYSTEMS;
 use hawkeye_sim::workloads::WorkloadSpec;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn compare(workload: &WorkloadSpec, threads: usize, seed: u64) -> Vec<Simulation
         setup,
     });
     let told = AtomicUsize::new(0);
-    let done = simulate_each(&jobs, threads, &|_| {
+    let done = simulate_all(&jobs, threads, &|_| {
         told.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(told.into_inner(), jobs.len());

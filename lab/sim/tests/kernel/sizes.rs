@@ -35,7 +35,9 @@ fn the_largest_page_that_fits_is_given() -> TestResult {
     // 1,020 KiB from an address that is aligned for any size: 512 KiB, 256, ... 16 KiB, and a rest
     // of three pages.
     let all = kernel.touch(space, bytes_at(0, 1020 * KIB), PageAccess::Write)?;
-    let by_order: Vec<u64> = (0..9).map(|number| all.faults.of(order(number))).collect();
+    let by_order: Vec<u64> = (0..9)
+        .map(|number| all.faults.first_touches_of(order(number)))
+        .collect();
     assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!((all.faults.total(), all.zeroed), (9, 255));
     assert_eq!(kib(&kernel, space, order(7)), 512);
@@ -52,9 +54,9 @@ fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!((first.faults.base, rss(&kernel, space)), (1, 4 * KIB));
     let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!(next.faults.of(order(2)), 1);
+    assert_eq!(next.faults.first_touches_of(order(2)), 1);
     let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!((far.faults.of(K64), far.zeroed), (1, 16));
+    assert_eq!((far.faults.first_touches_of(K64), far.zeroed), (1, 16));
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
     let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), PageAccess::Write)?;
     assert_eq!(rest.faults.total(), 0);
@@ -85,7 +87,7 @@ fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
     let mut fallbacks = 0;
     for number in 0..16 {
         let touched = kernel.touch(space, bytes_at(number * MIB, MIB), PageAccess::Write)?;
-        faults += touched.faults.of(order(8));
+        faults += touched.faults.first_touches_of(order(8));
         fallbacks += touched.faults.size_fallbacks(order(8));
     }
     assert_eq!((faults, fallbacks), (16, 0));
@@ -94,10 +96,13 @@ fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
     let touched = kernel.touch(space, bytes_at(0, 12 * MIB), PageAccess::Write)?;
     let faults = touched.faults;
     assert!(
-        faults.of(order(8)) < 9 && faults.size_fallbacks(order(8)) > 0,
+        faults.first_touches_of(order(8)) < 9 && faults.size_fallbacks(order(8)) > 0,
         "{faults:?}"
     );
-    assert!(faults.of(K64) > 0 && faults.of(order(8)) + faults.size_fallbacks(order(8)) >= 12);
+    assert!(
+        faults.first_touches_of(K64) > 0
+            && faults.first_touches_of(order(8)) + faults.size_fallbacks(order(8)) >= 12
+    );
     Ok(())
 }
 
@@ -162,7 +167,7 @@ fn blocks_with_anything_in_them_are_promoted() -> TestResult {
     let costs = KernelCosts::paper();
     let copied = 18 * costs.copy_base_ns + 30 * costs.zero_base_ns + 3 * costs.shoot_down_ns;
     assert_eq!(done.locked, Duration::from_nanos(copied));
-    let sample = kernel.sample(space, region(0));
+    let sample = kernel.region_sample(space, region(0));
     assert_eq!(sample.map(|s| (s.order, s.present)), Some((K64, 48)));
     let again = kernel.promote(space, region(0), K64);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
@@ -178,7 +183,9 @@ fn blocks_with_anything_in_them_are_promoted() -> TestResult {
 }
 
 fn first(kernel: &SimulatedKernel, space: SpaceId) -> Option<PageOrder> {
-    kernel.sample(space, region(0)).map(|sample| sample.order)
+    kernel
+        .region_sample(space, region(0))
+        .map(|sample| sample.order)
 }
 
 #[test]
@@ -287,11 +294,11 @@ fn a_gibibyte_is_one_page() -> TestResult {
 #[test]
 fn what_no_region_holds_is_told() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
-    assert_eq!(kernel.outside_regions(space)?, Default::default());
+    assert_eq!(kernel.memory_outside_regions(space)?, Default::default());
     kernel.map(space, bytes_at(8 * MIB, 128 * KIB))?;
     kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB))?;
     kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), PageAccess::Write)?;
-    let outside = kernel.outside_regions(space)?;
+    let outside = kernel.memory_outside_regions(space)?;
     let mut expected = [0; 9];
     (expected[0], expected[5]) = (4 * KIB, 128 * KIB);
     assert_eq!(

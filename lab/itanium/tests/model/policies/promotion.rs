@@ -303,7 +303,7 @@ fn one_entry_holds_a_block_of_base_pages() {
 fn a_miss_fills_all_present_pages_of_its_block() {
     for walker in [WalkerMode::None, WalkerMode::ShortFormat] {
         let mut machine = talluri_and_hill();
-        let mut setup = *machine.setup();
+        let mut setup = *machine.settings();
         setup.walker = walker;
         machine = ItaniumMachine::new(setup, 1).unwrap();
         machine.spawn().unwrap();
