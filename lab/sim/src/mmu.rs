@@ -83,8 +83,7 @@ pub use error::MmuError;
 pub use huge_page_gain::HugePageGain;
 pub use lru_sets::SetShape;
 pub use memory_model::MemorySpec;
-pub use page_tables::NestedCaches;
-pub use page_tables::WalkCacheSizes;
+pub use page_tables::{NestedCaches, WalkCacheSizes};
 pub use pattern_run::PatternRun;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,

@@ -49,7 +49,7 @@ fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> TestResult {
 }
 
 #[test]
-fn what_the_tlb_reaches_is_not_walked_for() -> TestResult {
+fn memory_within_tlb_reach_has_no_walks() -> TestResult {
     // 1536 entries of 4 KiB: 6 MiB.
     let inside = counted(AccessPattern::RANDOM, 4 * MIB, 100_000)?;
     assert_eq!(inside.walks, 0);
@@ -283,7 +283,7 @@ fn where_latency_varies_reads_overlap_less() -> TestResult {
 }
 
 #[test]
-fn who_works_slowly_gains_less() -> TestResult {
+fn slow_programs_gain_less() -> TestResult {
     let gain = |pace| -> TestResult<f64> {
         let new = |size| {
             Ok(PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?.with_pace(pace))

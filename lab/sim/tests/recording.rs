@@ -82,7 +82,7 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
 }
 
 #[test]
-fn what_the_manager_saw_is_read_back_and_replayed() {
+fn recording_of_a_manager_is_read_and_replayed() {
     let (path, rows) = record("whole.parquet", false);
     assert!(rows > 64, "{rows}");
     let mut replay = RecordingReplay::default();

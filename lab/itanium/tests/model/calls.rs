@@ -100,11 +100,7 @@ pub fn make(
         Call::Access(at, pages, write, times) => {
             let places = (0..times).flat_map(|_| at..at + pages);
             let one = |place| machine.access(process, address(place), write, 1);
-            places
-                .map(one)
-                .reduce(Result::and)
-                .unwrap_or(Ok(()))
-                .map(zero)
+            places.map(one).fold(Ok(()), Result::and).map(zero)
         }
     };
     done.ok()

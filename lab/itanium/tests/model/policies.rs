@@ -63,6 +63,12 @@ pub fn write(machine: &mut ItaniumMachine, addresses: impl IntoIterator<Item = u
     machine.check().unwrap();
 }
 
+/// Maps memory at an address and writes to each of its pages.
+fn map_and_write(machine: &mut ItaniumMachine, at: u64, bytes: u64) {
+    map(machine, Some(at), bytes);
+    write(machine, pages(at, bytes));
+}
+
 fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (from..from + bytes).step_by(PAGE as usize)
 }
@@ -82,7 +88,7 @@ fn frame(machine: &ItaniumMachine, address: u64) -> u32 {
     entry(machine, address).frame
 }
 
-fn refused(setup: MachineSettings) -> bool {
+pub fn refused(setup: MachineSettings) -> bool {
     matches!(
         ItaniumMachine::new(setup, 1),
         Err(ItaniumError::Setup { .. })

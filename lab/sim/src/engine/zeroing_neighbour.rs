@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_past_the_caches_take_nothing_from_who_lives_in_them() {
+    fn nontemporal_stores_evict_nothing() {
         let lines = 16e6;
         let (small, large) = (20, 4096);
         assert_eq!(slowed(source(small, StreamPattern::Random), 0.0, 0.0), 0.0);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_end_as_wholes() {
+    fn folios_end_as_a_whole() {
         let mut folios = Folios::default();
         let sixteen = PageOrder::CONTIGUOUS;
         let four = PageOrder::new(2).unwrap_or_default();

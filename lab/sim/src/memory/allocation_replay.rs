@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_zeroed_is_served_where_zeros_are_wanted() {
+    fn zeroed_blocks_serve_requests_for_zeros() {
         let mut replay = replay(8);
         assert_eq!(replay.zero_free_frames(4 * 512), 4 * 512);
         let file = replay.allocate("file", 100, 0, FrameContent::Dirty);

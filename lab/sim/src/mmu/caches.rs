@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_come_back_to_outlasts_three_fills_by_neighbours() {
+    fn reused_lines_outlast_three_fills_by_neighbours() {
         // 16 sets of 16 ways, 4 of them for the program: every 100 cycles a neighbour's line in
         // every set.
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;

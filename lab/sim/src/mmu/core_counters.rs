@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_run_is_what_it_added() {
+    fn counters_since_are_the_difference() {
         let early = CoreCounters {
             accesses: 100,
             walks: 10,

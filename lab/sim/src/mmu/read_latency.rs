@@ -104,18 +104,9 @@ mod tests {
 
     #[test]
     fn without_a_shape_they_are_all_the_same() {
-        assert_eq!(
-            LatencyShape::from_latencies(vec![1.0; 15]),
-            LatencyShape::SAME
-        );
-        assert_eq!(
-            LatencyShape::from_latencies(vec![0.0; 160]),
-            LatencyShape::SAME
-        );
-        assert_eq!(
-            LatencyShape::from_latencies(vec![7.0; 160]),
-            LatencyShape::SAME
-        );
+        for latencies in [vec![1.0; 15], vec![0.0; 160], vec![7.0; 160]] {
+            assert_eq!(LatencyShape::from_latencies(latencies), LatencyShape::SAME);
+        }
         let mut same = ReadLatencyDraws::new(300.0, LatencyShape::SAME);
         assert!((0..100).all(|_| same.draw() == 300.0));
     }

@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_was_used_again_stays_while_others_pass() {
+    fn reused_entries_stay_while_others_pass() {
         let mut sets = RripSets::new(SetShape::new(4, 4), 100);
         assert!(!sets.access(0, 1) && sets.access(0, 1));
         // The three other ways are enough for the lines that pass through. Twice, because all lines

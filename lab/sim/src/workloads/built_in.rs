@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_machine_can_run_what_another_workload_does() {
+    fn guest_runs_an_included_workload() {
         let text = |name: &str| {
             format!(
                 "name = \"w\"\nsource = \"\"\n[[guest]]\nname = \"vm\"\nmemory = \"80GiB\"\ncores = 2\n[[guest.workload]]\nname = {name:?}\nstart_s = 60.0\n"

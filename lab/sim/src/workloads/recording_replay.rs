@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn however_long_it_is_it_is_summed_up() {
+    fn history_of_any_length_is_summarised() {
         let rows: Vec<_> = (0..5000).map(|s| row(s, 10 + s % 200, 100, 100)).collect();
         let process = &replay(&rows).processes[0];
         let accesses = process

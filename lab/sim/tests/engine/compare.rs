@@ -56,7 +56,7 @@ unzeroed         60.01  0.00 128    64  0
 
 /// A change that changes these figures must say in its note which ones, and why.
 #[test]
-fn a_comparison_comes_out_as_it_did() {
+fn comparison_equals_its_recorded_figures() {
     let workload = accessing(60.0, HOT_AT_THE_TOP);
     let lines = compare(&workload, 2, 1).into_iter().map(|run| {
         let program = &run.figures.programs[0];

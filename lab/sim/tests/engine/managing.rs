@@ -65,7 +65,7 @@ fn promotions_are_paid_and_pay_off() {
 }
 
 #[test]
-fn freebsd_promotes_what_is_full_by_itself() {
+fn freebsd_promotes_full_reservations_itself() {
     let workload = accessing(1.0, RANDOM);
     let done = run("freebsd", &workload, &crate::common::small());
     assert_eq!(

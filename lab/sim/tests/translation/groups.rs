@@ -125,7 +125,7 @@ fn huge_pages_are_groups_too() -> TestResult {
 }
 
 #[test]
-fn a_host_holds_what_its_own_pages_are_as_large_as() -> TestResult {
+fn host_limits_the_size_of_tlb_entries() -> TestResult {
     let spec = TranslatorSpec::nested(&NEOVERSE_V2, LeafSize::Base);
     for host in EntrySize::ALL {
         let mut guest = Machine::grouped(&spec)?;
