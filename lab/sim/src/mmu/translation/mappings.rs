@@ -199,8 +199,8 @@ impl Mappings {
         were_clear
     }
 
-    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_pages_accessed) will set. Those of
-    /// base pages do not fit into the caches of the simulating machine.
+    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_pages_accessed) will set.
+    /// Those of base pages do not fit into the caches of the simulating machine.
     #[inline(always)]
     pub(super) fn prefetch_access_bit(&self, page: u32, leaf: usize) {
         if leaf == 0 {
