@@ -8,12 +8,12 @@ pub const REGION_BITS: u32 = 61;
 pub const REGION_LIMIT: u64 = 1 << 36;
 
 /// Number of the region (0-7) of an address.
-pub fn region_of(address: u64) -> usize {
+pub fn region_of_address(address: u64) -> usize {
     (address >> REGION_BITS) as usize
 }
 
 /// Offset of an address in its region.
-pub fn offset_of(address: u64) -> u64 {
+pub fn offset_in_region(address: u64) -> u64 {
     address & ((1 << REGION_BITS) - 1)
 }
 
@@ -57,7 +57,7 @@ impl BasePage {
     }
 
     /// Number of whole pages that hold `bytes`.
-    pub const fn pages(self, bytes: u64) -> u64 {
+    pub const fn pages_for_bytes(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.bytes())
     }
 
@@ -69,7 +69,7 @@ impl BasePage {
     /// Offset, in the region, of an address's entry in the virtual linear page table. The table
     /// lies at the region's end (`ia64_mmu_init`) and has one entry for every page of the region
     /// (section 3.3.3).
-    pub const fn entry_offset(self, offset: u64) -> u64 {
+    pub const fn table_entry_offset(self, offset: u64) -> u64 {
         /// As large as the table of the 2^51 bytes that Madison implements in a region.
         const IMPLEMENTED_BITS: u32 = 51;
         let table_bytes = 1 << (IMPLEMENTED_BITS - self.shift() + ENTRY_SHIFT);
@@ -90,7 +90,7 @@ impl OrderSet {
 
     /// The sizes in a bitmap that the processor has. Bit n stands for order n, as in the thesis'
     /// `order_bitmap` (section 5.5.3).
-    pub fn allowed(bitmap: u32, base: BasePage) -> Self {
+    pub fn from_bitmap(bitmap: u32, base: BasePage) -> Self {
         let supported = PAGE_SHIFTS.iter().filter(|shift| **shift > base.shift());
         let mask = supported.fold(1, |mask, shift| mask | 1 << (shift - base.shift()));
         Self((bitmap & mask) | 1)
@@ -98,7 +98,7 @@ impl OrderSet {
 
     /// All sizes that the processor has.
     pub fn all(base: BasePage) -> Self {
-        Self::allowed(u32::MAX, base)
+        Self::from_bitmap(u32::MAX, base)
     }
 
     /// Whether there are any large pages.
@@ -120,7 +120,7 @@ impl OrderSet {
     }
 
     /// The next order under `order`.
-    pub fn next_lower(self, order: u8) -> u8 {
+    pub fn next_lower_order(self, order: u8) -> u8 {
         self.largest_at_most(u32::from(order).saturating_sub(1))
     }
 
@@ -168,13 +168,13 @@ mod tests {
         );
         assert_eq!(of(BasePage::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
         assert!(!OrderSet::BASE.has_large() && OrderSet::all(BasePage::Kib64).has_large());
-        assert!(OrderSet::allowed(0b1001, BasePage::Kib16) == OrderSet::BASE);
+        assert!(OrderSet::from_bitmap(0b1001, BasePage::Kib16) == OrderSet::BASE);
     }
 
     #[test]
     fn figure_2_6() {
         // Eight pages, two off the alignment of four: 2 + 4 + 2.
-        let orders = OrderSet::allowed(u32::MAX, BasePage::Kib4);
+        let orders = OrderSet::from_bitmap(u32::MAX, BasePage::Kib4);
         let pieces: Vec<_> = orders.cover_by_pages(2, 8, u8::MAX).collect();
         assert_eq!(pieces, [(2, 1), (4, 2), (8, 1)]);
     }
@@ -187,10 +187,10 @@ mod tests {
             (BasePage::Kib64, 512 << 20),
         ] {
             assert_eq!(base.bytes() << base.table_shift(), reach);
-            let page = |offset| base.entry_offset(offset) >> base.shift();
+            let page = |offset| base.table_entry_offset(offset) >> base.shift();
             assert_eq!(page(0), page(reach - 1));
             assert_eq!(page(0) + 1, page(reach));
-            assert!(base.entry_offset(0) > REGION_LIMIT);
+            assert!(base.table_entry_offset(0) > REGION_LIMIT);
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
         fn covers_are_aligned_whole_and_as_large_as_can_be(
             bitmap: u32, first in 0u64..1 << 40, pages in 1u64..5000, limit in 0u8..20,
         ) {
-            let orders = OrderSet::allowed(bitmap, BasePage::Kib16);
+            let orders = OrderSet::from_bitmap(bitmap, BasePage::Kib16);
             let mut next = first;
             for (page, order) in orders.cover_by_pages(first, pages, limit) {
                 let fits = |o: u8| {

@@ -50,7 +50,7 @@ pub enum ItaniumError {
 }
 
 impl ItaniumError {
-    pub(crate) fn unless(valid: bool, what: &'static str, allowed: &'static str) -> Result {
+    pub(crate) fn require(valid: bool, what: &'static str, allowed: &'static str) -> Result {
         if valid {
             Ok(())
         } else {
@@ -70,7 +70,7 @@ pub struct Contradiction {
 }
 
 impl Contradiction {
-    pub(crate) fn unless(
+    pub(crate) fn require(
         right: bool,
         what: &'static str,
         page: impl Into<u64>,

@@ -26,14 +26,14 @@ mod invariants;
 mod mapping_calls;
 mod page_faults;
 pub mod policies;
+mod process_space;
 mod promotion;
 mod reservations;
-mod space;
 mod statistics;
 mod tlb_misses;
 
 pub use frames::InitialFragmentation;
-pub use space::{MappingBacking, PageMapping, PageTable, ProcessSpace};
+pub use process_space::{MappingBacking, PageMapping, PageTable, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
 use crate::address::{BasePage, OrderSet};
@@ -172,14 +172,14 @@ impl ItaniumMachine {
         let pinned = setup.walker.pinned() + setup.fake_pinned;
         let mmu = Mmu::new(&setup.processor, kernel.base, setup.walker, pinned, seed)?;
         let advised = setup.advice.map_or(kernel.base.bytes(), |it| it.page_bytes);
-        ItaniumError::unless(
+        ItaniumError::require(
             advised.is_power_of_two() && advised >= kernel.base.bytes(),
             "an advised page size",
             "a power of two, and at least the kernel's page size",
         )?;
         let frames = kernel.memory_bytes >> kernel.base.shift();
         let fits = (1..=1 << 31).contains(&frames);
-        ItaniumError::unless(fits, "memory", "1 to 2^31 pages")?;
+        ItaniumError::require(fits, "memory", "1 to 2^31 pages")?;
         let rules = kernel.policy;
         rules.check(&kernel)?;
         let pool = rules
@@ -205,13 +205,13 @@ impl ItaniumMachine {
             statistics: LargePageStatistics::default(),
         };
         if let Some(how) = setup.fragmentation {
-            machine.fragment(how, seed);
+            machine.fragment_free_memory(how, seed);
         }
         Ok(machine)
     }
 
     /// Its settings.
-    pub fn setup(&self) -> &MachineSettings {
+    pub fn settings(&self) -> &MachineSettings {
         &self.setup
     }
 
@@ -231,7 +231,7 @@ impl ItaniumMachine {
     }
 
     /// Number of processes started so far.
-    pub fn processes(&self) -> u32 {
+    pub fn count_processes(&self) -> u32 {
         self.spaces.len() as u32
     }
 
@@ -252,10 +252,10 @@ impl ItaniumMachine {
 
     /// Starts a process with nothing mapped and returns its number.
     pub fn spawn(&mut self) -> Result<u32> {
-        let registers = self.next_context()?;
+        let registers = self.next_region_registers()?;
         self.spaces
             .push(Some(ProcessSpace::new(self.base(), registers)));
-        Ok(self.processes() - 1)
+        Ok(self.count_processes() - 1)
     }
 
     /// Accounts for a program's work without memory references.
@@ -274,11 +274,11 @@ impl ItaniumMachine {
     }
 
     #[inline]
-    fn rules(&self) -> &PageSizePolicy {
+    fn policy(&self) -> &PageSizePolicy {
         &self.setup.kernel.policy
     }
 
-    fn next_context(&mut self) -> Result<RegionRegisters> {
+    fn next_region_registers(&mut self) -> Result<RegionRegisters> {
         self.contexts += 1;
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);
@@ -290,7 +290,7 @@ impl ItaniumMachine {
         })
     }
 
-    fn ensure_leaf(&mut self, process: u32, page: u64) -> Result {
+    fn ensure_leaf_table(&mut self, process: u32, page: u64) -> Result {
         if self.space(process)?.table.leaf_frame(page).is_none() {
             let frame = self.allocate(0).ok_or(ItaniumError::OutOfMemory(process))?;
             self.space_mut(process)?.table.add_leaf(page, frame);

@@ -2,17 +2,17 @@
 //! entries, and the hardware page-table walker in its two forms (thesis, chapter 3).
 
 mod processor;
-mod regions;
+mod region_registers;
 mod tlb;
 
 pub use processor::{
     EventCosts, HashTableFill, ItaniumCounters, ItaniumProcessorSpec, MADISON, RX2600_COSTS,
     TlbReplacement, WalkerMode,
 };
-pub use regions::{Pte, RegionRegisters};
+pub use region_registers::{Pte, RegionRegisters};
 pub use tlb::{HashedPageTable, Tlb, TlbEntry};
 
-use super::address::{BasePage, offset_of};
+use super::address::{BasePage, offset_in_region};
 use super::error::Result;
 use hawkeye_sim::mmu::translation::FullyAssociativeLru;
 
@@ -84,7 +84,7 @@ impl Mmu {
         entry_of: impl Fn(u64) -> Pte,
     ) -> Result<TlbEntry, TlbMiss> {
         let rid = registers.rid(address);
-        let offset = offset_of(address);
+        let offset = offset_in_region(address);
         let preferred = registers.preferred_order(address);
         if let Some(entry) = self.tlb.lookup(rid, offset) {
             return Ok(entry);
@@ -93,7 +93,7 @@ impl Mmu {
         let found = match self.walker {
             WalkerMode::None => return Err(TlbMiss::Entry),
             WalkerMode::ShortFormat => {
-                let table = self.base.entry_offset(offset >> preferred);
+                let table = self.base.table_entry_offset(offset >> preferred);
                 if self.tlb.lookup(rid, table).is_none() {
                     return Err(TlbMiss::Table);
                 }
@@ -123,7 +123,7 @@ impl Mmu {
         missed: bool,
         counters: &mut ItaniumCounters,
     ) {
-        let key = l1_key(registers.rid(address), offset_of(address));
+        let key = l1_key(registers.rid(address), offset_in_region(address));
         let here = self.l1.access(key);
         counters.l1_refills += u64::from(missed || !here);
     }
@@ -140,7 +140,7 @@ impl Mmu {
         pte: Pte,
         entry_of: &impl Fn(u64) -> Pte,
     ) -> TlbEntry {
-        let offset = offset_of(address);
+        let offset = offset_in_region(address);
         let block = self.sub_block_order;
         let place = |page: u64| (page & ((1 << block) - 1)) as u32;
         let lies_right = |page: u64, pte: Pte| {

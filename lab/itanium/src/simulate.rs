@@ -73,7 +73,7 @@ pub fn simulate(
                 at,
                 backing,
             } => {
-                while machine.processes() <= process {
+                while machine.count_processes() <= process {
                     machine.spawn()?;
                 }
                 let start = machine.mmap(process, bytes, at, backing)?;

@@ -38,7 +38,6 @@
 //! [`Translator`]: crate::mmu::translation::Translator
 
 mod access_cost;
-mod accesses;
 mod area_layout;
 mod clock;
 mod core_shares;
@@ -46,14 +45,15 @@ mod coverage;
 mod error;
 mod figures;
 mod fill_phases;
-mod filler;
 mod guests;
 mod machine;
 mod manager_view;
+mod page_size_history;
 mod program;
 mod program_history;
 mod program_run;
-mod size_history;
+mod simulated_prefaulter;
+mod stream_sampler;
 mod swap_waits;
 mod sync_mappings;
 mod trace_player;

@@ -21,21 +21,21 @@
 //! [`engine`], which keeps time and puts the rest together.
 #![forbid(unsafe_code)]
 
-mod bits;
 pub mod engine;
 pub mod kernel;
 pub mod machine_file;
 pub mod memory;
 pub mod mmu;
+mod page_bits;
 pub mod parallel;
 pub mod rng;
-mod setup;
 pub mod simulate;
+mod simulation_setup;
 pub mod sweep;
+mod system_overrides;
 pub mod systems;
 pub mod trace;
-mod tuning;
 pub mod workloads;
 
-pub use bits::PageBits;
-pub use tuning::SystemOverrides;
+pub use page_bits::PageBits;
+pub use system_overrides::SystemOverrides;

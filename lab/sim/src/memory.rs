@@ -16,32 +16,32 @@
 mod allocation_replay;
 mod buddy;
 mod compaction;
-mod content;
 mod contiguous;
 mod fragmentation;
+mod frame_content;
+mod frame_owner;
+mod frame_run;
 mod frame_touches;
-mod frames;
 mod invariants;
-mod owner;
 mod partial_pageblock;
 mod prezeroing;
-mod run_map;
-mod watermarks;
+mod run_length_map;
+mod zone_watermarks;
 
 pub use allocation_replay::{AllocationReplay, ReplayedAllocation};
 pub use buddy::PhysicalMemory;
-pub use content::FrameContent;
+pub use frame_content::FrameContent;
+pub use frame_run::FrameRun;
 pub use frame_touches::FrameTouch;
-pub use frames::FrameRun;
 pub use prezeroing::ZeroingResult;
-pub use watermarks::ZoneWatermarks;
+pub use zone_watermarks::ZoneWatermarks;
 
 pub(crate) use buddy::AllocatedFrames;
 pub(crate) use compaction::ScanCount;
 pub(crate) use contiguous::PageblockUse;
-pub(crate) use frames::block_of;
-pub(crate) use owner::FrameOwner;
-pub(crate) use run_map::{RunLengthMap, ValueRun};
+pub(crate) use frame_owner::FrameOwner;
+pub(crate) use frame_run::pageblock_of;
+pub(crate) use run_length_map::{RunLengthMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).
 pub const ORDERS: u8 = 11;

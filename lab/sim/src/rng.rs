@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chances_come_out_as_often_as_they_should() {
+    fn chances_have_the_asked_frequency() {
         let mut rng = SimulationRng::new(1, 2);
         let hits = (0..100_000).filter(|_| rng.chance(0.3)).count();
         assert!((29_500..30_500).contains(&hits), "{hits}");

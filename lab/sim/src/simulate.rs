@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures, SharedEngine};
 use crate::parallel::map_on_threads;
-pub use crate::setup::SimulationSetup;
+pub use crate::simulation_setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::WorkloadSpec;
 use hawkeye_manager::{JournalTotals, LoopWakeReason, Machine, Manager};
@@ -79,7 +79,7 @@ pub fn build_manager(
     workload: &WorkloadSpec,
     setup: &SimulationSetup,
 ) -> Result<Manager<Engine>> {
-    run_manager(system, build_engine(system, workload, setup)?, setup)
+    attach_manager(system, build_engine(system, workload, setup)?, setup)
 }
 
 /// Runs a workload on a system.
@@ -151,7 +151,7 @@ fn run_with_guests(
     let inside = setup.guest_system.as_ref().unwrap_or(system);
     let systems = iter::once(system).chain(iter::repeat(inside));
     let managers = machine.manager_views().zip(systems);
-    let managers = managers.map(|(seat, system)| run_manager(system, seat, setup));
+    let managers = managers.map(|(seat, system)| attach_manager(system, seat, setup));
     let mut managers = managers.collect::<Result<Vec<_>, _>>()?;
     while let Some(next) = managers
         .iter_mut()
@@ -176,7 +176,7 @@ fn build_engine(
     engine.map_err(|source| SimulateError::engine_error(system, workload, source))
 }
 
-fn run_manager<M: Machine>(
+fn attach_manager<M: Machine>(
     system: &SimulatedSystem,
     machine: M,
     setup: &SimulationSetup,
@@ -199,12 +199,8 @@ pub struct SimulationJob<'a> {
 }
 
 /// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs.
-pub fn simulate_all(jobs: &[SimulationJob], threads: usize) -> Result<Vec<SimulationResult>> {
-    simulate_each(jobs, threads, &|_| {})
-}
-
-/// Like [`simulate_all`]; the thread that ends a job calls `done` with the job's index.
-pub fn simulate_each(
+/// The thread that ends a job calls `done` with the job's index.
+pub fn simulate_all(
     jobs: &[SimulationJob],
     threads: usize,
     done: &(dyn Fn(usize) + Sync),

@@ -10,8 +10,8 @@
 //! | `system.KEY` | `rate_per_s`, or any of [`SystemOverrides`](crate::SystemOverrides): `system.period_s` |
 //! | `workload.KEY` | anything that a workload's file says; processes and areas by name or number from 0, phases and streams by number: `workload.process.0.area.heap.size` |
 
-mod parameter;
+mod sweep_parameter;
 mod values;
 
-pub use parameter::{SweepBase, SweepError, SweepParameter};
+pub use sweep_parameter::{SweepBase, SweepError, SweepParameter};
 pub use values::{ValuesError, parse_values};

@@ -25,21 +25,21 @@
 //! # Ok::<(), hawkeye_sim::trace::TraceError>(())
 //! ```
 
-mod access;
 mod champsim;
-mod detect;
+mod coverage_row_reader;
 mod drmemtrace;
 mod error;
-mod fields;
 mod lackey;
 mod open;
+mod parsed_line;
 mod perf_script;
-mod reader;
-mod recording;
-mod text;
+mod trace_access;
+mod trace_format;
+mod trace_line_reader;
+mod trace_reader;
 
-pub use access::{AccessKind, TraceAccess};
-pub use detect::TraceFormat;
+pub use coverage_row_reader::CoverageRowReader;
 pub use error::{TraceError, TracePosition};
-pub use reader::{BadRecords, TraceReader};
-pub use recording::CoverageRowReader;
+pub use trace_access::{AccessKind, TraceAccess};
+pub use trace_format::TraceFormat;
+pub use trace_reader::{BadRecords, TraceReader};

@@ -6,19 +6,19 @@
 //! the system.
 
 mod built_in;
+mod byte_size;
 mod error;
 mod recording_replay;
-mod size;
-mod spec;
 mod trace_workload;
+mod workload_spec;
 
-pub use built_in::{BUILT_IN, by_name, names};
+pub use built_in::{BUILT_IN, built_in_names, by_name};
+pub use byte_size::ByteSize;
 pub use error::WorkloadSpecError;
 pub use recording_replay::RecordingReplay;
-pub use size::ByteSize;
-pub(crate) use spec::DEFAULT_CPU_WEIGHT;
-pub use spec::{
+pub use trace_workload::{TraceReplay, TraceWorkloadError, workload_of_trace};
+pub(crate) use workload_spec::DEFAULT_CPU_WEIGHT;
+pub use workload_spec::{
     AccessStream, Area, AreaPieces, FillContent, GuestSpec, IncludedWorkload, Phase, Process,
     StreamPattern, WorkloadSpec,
 };
-pub use trace_workload::{TraceReplay, TraceWorkloadError, workload_of_trace};

@@ -49,7 +49,7 @@ fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> TestResult {
 }
 
 #[test]
-fn what_the_tlb_reaches_is_not_walked_for() -> TestResult {
+fn memory_within_tlb_reach_has_no_walks() -> TestResult {
     // 1536 entries of 4 KiB: 6 MiB.
     let inside = counted(AccessPattern::RANDOM, 4 * MIB, 100_000)?;
     assert_eq!(inside.walks, 0);
@@ -222,7 +222,7 @@ fn a_host_of_base_pages_takes_the_reach_of_huge_pages_and_not_their_shorter_walk
             let run = PatternRun::new(&SKYLAKE, AccessPattern::CHASE, GIB, size, 1)?;
             Ok(run.in_guest(&SKYLAKE, backed_by))
         };
-        HugePageGain::of(new, 200_000)
+        HugePageGain::measure_runs(new, 200_000)
     };
     let (native, small, large) = (
         HugePageGain::measure(&SKYLAKE, AccessPattern::CHASE, GIB, 200_000, 1)?,
@@ -263,7 +263,7 @@ fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> TestResult {
 fn where_latency_varies_reads_overlap_less() -> TestResult {
     let mut varied = SKYLAKE;
     let latencies = (0..1000).map(|n| if n % 10 == 0 { 5.0 } else { 1.0 });
-    varied.memory.latency_shape = LatencyShape::of(latencies.collect());
+    varied.memory.latency_shape = LatencyShape::from_latencies(latencies.collect());
     let slower = |pattern| -> TestResult<f64> {
         let read_ns = |processor| -> TestResult<f64> {
             let huge = HugePageGain::measure(processor, pattern, GIB, 200_000, 1)?.huge;
@@ -283,12 +283,12 @@ fn where_latency_varies_reads_overlap_less() -> TestResult {
 }
 
 #[test]
-fn who_works_slowly_gains_less() -> TestResult {
+fn slow_programs_gain_less() -> TestResult {
     let gain = |pace| -> TestResult<f64> {
         let new = |size| {
             Ok(PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?.with_pace(pace))
         };
-        Ok(HugePageGain::of(new, 200_000)?.gain_percent())
+        Ok(HugePageGain::measure_runs(new, 200_000)?.gain_percent())
     };
     let (fast, slow) = (gain(4.0)?, gain(0.1)?);
     assert!(fast > slow && slow >= 0.0, "{fast}, {slow}");
@@ -298,7 +298,7 @@ fn who_works_slowly_gains_less() -> TestResult {
 #[test]
 fn nothing_is_gained_where_nothing_is_missed() -> TestResult {
     let truth = HugePageGain::measure(&SKYLAKE, AccessPattern::RANDOM, 2 * MIB, 50_000, 1)?;
-    assert_eq!((truth.base.walks, truth.walk_ns()), (0, None));
+    assert_eq!((truth.base.walks, truth.saved_walk_ns()), (0, None));
     let gain = truth.gain_percent();
     assert!(
         (0.0..30.0).contains(&gain),
@@ -319,7 +319,7 @@ fn a_walk_costs_most_where_the_program_waits_for_it() -> TestResult {
         ];
         for (cost, pattern) in costs.iter_mut().zip(patterns) {
             let truth = HugePageGain::measure(&SKYLAKE, pattern, bytes, 1 << 17, 1)?;
-            *cost = truth.walk_ns().unwrap_or_default();
+            *cost = truth.saved_walk_ns().unwrap_or_default();
         }
         let [streamed, independent, dependent] = costs;
         assert!(dependent > 2.0 * independent.max(streamed), "{costs:?}");

@@ -82,13 +82,13 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
 }
 
 #[test]
-fn what_the_manager_saw_is_read_back_and_replayed() {
+fn recording_of_a_manager_is_read_and_replayed() {
     let (path, rows) = record("whole.parquet", false);
     assert!(rows > 64, "{rows}");
     let mut replay = RecordingReplay::default();
     let mut read = 0;
     for row in CoverageRowReader::open(&path, BadRecords::Fail).unwrap() {
-        replay.add(&row.unwrap());
+        replay.add_row(&row.unwrap());
         read += 1;
     }
     assert_eq!(read, rows);
@@ -131,7 +131,7 @@ fn a_bad_row_is_an_error_or_left_out_and_counted() {
     assert_eq!(error, "row 3: present_pages must be 0 to 512, not 513");
     let mut lenient = CoverageRowReader::open(&path, BadRecords::Skip).unwrap();
     assert_eq!(lenient.by_ref().filter(Result::is_ok).count(), rows - 1);
-    assert_eq!(lenient.skipped(), 1);
+    assert_eq!(lenient.skipped_rows(), 1);
 }
 
 #[test]

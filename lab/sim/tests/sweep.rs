@@ -23,11 +23,11 @@ fn base() -> SweepBase {
 }
 
 fn set(key: &str, value: &str) -> (SimulationSetup, WorkloadSpec) {
-    SweepParameter::new(key).set(&base(), value).unwrap()
+    SweepParameter::new(key).apply(&base(), value).unwrap()
 }
 
 fn refused(key: &str, value: &str) -> String {
-    let set = SweepParameter::new(key).set(&base(), value);
+    let set = SweepParameter::new(key).apply(&base(), value);
     set.expect_err("refused").to_string()
 }
 

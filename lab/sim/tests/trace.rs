@@ -70,7 +70,7 @@ fn read(
         }
     }
     assert!(trace.next().is_none(), "nothing follows the end");
-    (accesses, error, trace.skipped())
+    (accesses, error, trace.skipped_records())
 }
 
 fn places(accesses: &[TraceAccess]) -> Vec<(AccessKind, u64)> {
@@ -163,7 +163,7 @@ fn champsim() {
 }
 
 #[test]
-fn what_is_wrong_is_said_where_it_is() {
+fn errors_name_their_line() {
     let message = |format, text: &[u8]| {
         let (accesses, error, _) = read(format, text, BadRecords::Fail);
         (
@@ -204,7 +204,7 @@ fn what_is_wrong_is_said_where_it_is() {
 }
 
 #[test]
-fn what_is_wrong_is_left_out_on_request() {
+fn bad_records_are_skipped_on_request() {
     let text = b" L 10,8\nrubbish\n\xff\xfe\n S 20,8\n L 30,";
     let (accesses, error, skipped) = read(TraceFormat::Lackey, text, BadRecords::Skip);
     assert!(error.is_none(), "{error:?}");
@@ -284,7 +284,7 @@ fn files_are_opened() -> TestResult {
 }
 
 #[test]
-fn compressed_input_that_ends_early_is_said_to() -> TestResult {
+fn truncated_compressed_input_is_reported() -> TestResult {
     // Incompressible.
     let mut random = 1u64;
     let records: Vec<u8> = (0..4000)
@@ -429,7 +429,7 @@ proptest! {
             let accesses = (&mut trace).collect::<Result<Vec<_>, _>>();
             prop_assert!(accesses.is_ok());
             let rubbish_lines = if rubbish.trim().is_empty() { 0 } else { expected.len() as u64 };
-            prop_assert_eq!(trace.skipped(), rubbish_lines);
+            prop_assert_eq!(trace.skipped_records(), rubbish_lines);
             prop_assert_eq!(accesses.unwrap_or_default(), expected);
         }
     }

@@ -15,7 +15,7 @@ fn recorded(file: &Path) -> WorkloadSpec {
     let mut replay = RecordingReplay::default();
     for row in CoverageRowReader::open(file, BadRecords::Fail).expect("the recording can be opened")
     {
-        replay.add(&row.expect("the row is valid"));
+        replay.add_row(&row.expect("the row is valid"));
     }
     replay
         .finish("live")

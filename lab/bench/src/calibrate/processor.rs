@@ -21,7 +21,7 @@ const SHARED_WAYS: u32 = 16;
 /// Ways of a shared cache with a size of three times a power of two.
 const SHARED_WAYS_OF_THREE: u32 = 12;
 /// How often others must fill a last level until lines that were used twice make room
-/// (`mmu/rrip.rs` of the simulator).
+/// (`mmu/rrip_sets.rs` of the simulator).
 const FILLS: f64 = 3.0;
 
 /// Least share of the lines missing in a last level that it takes when they are read, in per cent.
@@ -151,7 +151,7 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
         });
         apart.sum::<f64>()
     };
-    let nearest = presets::made_by(maker)
+    let nearest = presets::presets_of_vendor(maker)
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)));
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
@@ -200,7 +200,7 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
         latency_cycles: cycles(near_ns),
     };
     memory.caches = [own(l1, 1), own(l2, 2), l3];
-    memory.latency_shape = LatencyShape::of(core.overlap.singles.clone());
+    memory.latency_shape = LatencyShape::from_latencies(core.overlap.singles.clone());
     let buffers = core.overlap.at_once.median.round();
     memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     apply_cache_sharing(memory, &core.sharing);

@@ -11,7 +11,7 @@ pub use tables::TABLES;
 
 use crate::name::ExperimentName;
 use crate::plot::distinct;
-use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_all};
 use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
 use hawkeye_sim::{systems, workloads};
 use serde::Serialize;
@@ -137,7 +137,7 @@ pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, Strin
             setup: *setup,
         })
         .collect();
-    let results = simulate_each(&jobs, threads, &|_| {}).map_err(|e| e.to_string())?;
+    let results = simulate_all(&jobs, threads, &|_| {}).map_err(|e| e.to_string())?;
     Ok(PaperReport {
         name: table.name,
         shows: table.shows,

@@ -256,5 +256,5 @@ fn simulate(
     };
     let pattern = (case.pattern)(case.instructions);
     let run = |pages| here.simulate_pattern(processor, pattern, MIB << 20, pages, pace);
-    HugePageGain::of(run, case.accesses)
+    HugePageGain::measure_runs(run, case.accesses)
 }

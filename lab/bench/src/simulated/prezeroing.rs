@@ -66,7 +66,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 let beside = KernelAndModel {
                     pages: most,
                     kernel: counted.zeroed,
-                    model: model.zero(most),
+                    model: model.zero_free_frames(most),
                 };
                 report.add_row(
                     format!("{what}: zeroed"),

@@ -154,7 +154,7 @@ pub fn measure_block_reads(
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
     let run = |pages| here.simulate_pattern(processor, pattern, bytes, pages, pace);
-    HugePageGain::of(run, accesses)
+    HugePageGain::measure_runs(run, accesses)
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn list() -> Result<()> {
         println!("  {:12} {}", system.name, system.about);
     }
     println!("Workloads:");
-    for name in workloads::names() {
+    for name in workloads::built_in_names() {
         let source = workloads::by_name(name)?.source;
         println!("  {name:12} {}", source.trim());
     }

@@ -29,8 +29,8 @@ impl ItaniumMachine {
 
     /// Frees blocks after a page fault, if a pass is due. It moves base pages that one process
     /// owns, and other memory that can be moved.
-    pub(super) fn compact(&mut self) -> Result {
-        let Some(daemon) = self.rules().compaction_daemon() else {
+    pub(super) fn run_compaction_if_due(&mut self) -> Result {
+        let Some(daemon) = self.policy().compaction_daemon() else {
             return Ok(());
         };
         self.demand.faults += 1;
@@ -42,8 +42,8 @@ impl ItaniumMachine {
         for (order, failed) in failures.into_iter().rev() {
             let free = self.buddy.blocks().filter(|(_, free)| *free >= order);
             let wanted = failed.saturating_sub(free.count() as u64);
-            let most = daemon.most_moved(failed, 1 << order);
-            let owners = self.owners();
+            let most = daemon.most_frames_to_move(failed, 1 << order);
+            let owners = self.owners_of_movable_frames();
             for block in self.cheapest_blocks(order, wanted, most, &owners) {
                 self.evacuate_block(block, order, &owners)?;
             }
@@ -51,11 +51,12 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    fn owners(&self) -> BTreeMap<u32, MovableOwner> {
+    fn owners_of_movable_frames(&self) -> BTreeMap<u32, MovableOwner> {
         let mut owners = BTreeMap::new();
         for (space, process) in self.spaces.iter().zip(0..) {
             for (page, entry) in space.iter().flat_map(|space| space.table.entries()) {
-                let own = !self.shared.contains_key(&entry.frame) && !self.in_pool(entry.frame);
+                let own =
+                    !self.shared.contains_key(&entry.frame) && !self.is_pool_frame(entry.frame);
                 if entry.present && entry.order == 0 && own {
                     owners.insert(entry.frame, MovableOwner::Page(process, page));
                 }
@@ -129,7 +130,7 @@ impl ItaniumMachine {
                 MovableOwner::Page(process, page) => {
                     let table = &mut self.space_mut(process)?.table;
                     table.update_entries(page, 1, |entry| Pte { frame: to, ..entry });
-                    let purge = self.purge_of_pages(process, page, 1, false)?;
+                    let purge = self.purge_covering(process, page, 1, false)?;
                     self.purge_translations(purge)?;
                 }
                 MovableOwner::Other => {
@@ -149,7 +150,7 @@ impl ItaniumMachine {
     fn is_still_owned(&self, frame: u32, owner: MovableOwner) -> bool {
         match owner {
             MovableOwner::Page(process, page) => self.space(process).is_ok_and(|space| {
-                let entry = space.table.entry(page);
+                let entry = space.table.entry_or_empty(page);
                 entry.present && entry.frame == frame
             }),
             MovableOwner::Other => self.movable.contains(&frame),

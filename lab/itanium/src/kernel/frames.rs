@@ -25,7 +25,7 @@ impl HugePagePool {
         let size = u64::from(settings.pages) << settings.order;
         let fits = size <= u64::from(frames / 2);
         let what = "memory set aside for large pages";
-        ItaniumError::unless(fits, what, "at most half of all memory")?;
+        ItaniumError::require(fits, what, "at most half of all memory")?;
         let first = (frames - size as u32) & !((1 << settings.order) - 1);
         Ok(Self {
             settings,
@@ -39,7 +39,7 @@ impl HugePagePool {
         Some(self.first + frame)
     }
 
-    pub(super) fn has_region(&self, address: u64) -> bool {
+    pub(super) fn owns_address(&self, address: u64) -> bool {
         self.settings.own_region && address >> REGION_BITS == POOL_REGION as u64
     }
 
@@ -61,7 +61,9 @@ impl HugePagePool {
 impl ItaniumMachine {
     /// Number of free frames, including those of the pool.
     pub fn free_frames(&self) -> u32 {
-        self.buddies().map(|(buddy, _)| buddy.free_frames()).sum()
+        self.buddy_allocators()
+            .map(|(buddy, _)| buddy.free_frames())
+            .sum()
     }
 
     /// Number of frames outside of the pool that can be allocated one by one.
@@ -95,7 +97,7 @@ impl ItaniumMachine {
     /// Removes this owner of the memory of `pages` pages.
     pub(super) fn release_pages(&mut self, process: u32, first: u64, pages: u64) -> Result {
         for page in first..first + pages {
-            let entry = self.space(process)?.table.entry(page);
+            let entry = self.space(process)?.table.entry_or_empty(page);
             if entry.present {
                 self.release_frame(entry.frame);
             }
@@ -103,12 +105,14 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    pub(super) fn in_pool(&self, frame: u32) -> bool {
+    pub(super) fn is_pool_frame(&self, frame: u32) -> bool {
         self.pool.as_ref().is_some_and(|pool| frame >= pool.first)
     }
 
-    pub(super) fn frames(&self) -> u32 {
-        self.buddies().map(|(buddy, _)| buddy.frames()).sum()
+    pub(super) fn count_frames(&self) -> u32 {
+        self.buddy_allocators()
+            .map(|(buddy, _)| buddy.frames())
+            .sum()
     }
 
     /// Free memory outside of the pool, in per cent.
@@ -117,23 +121,23 @@ impl ItaniumMachine {
     }
 
     /// Frames that are only reserved do not count, because the kernel can still allocate them.
-    pub(super) fn update_peak_use(&mut self) {
+    pub(super) fn update_peak_memory(&mut self) {
         let others = self.held + self.movable.len() as u32;
-        let used = self.frames() - self.available_frames() - others;
+        let used = self.count_frames() - self.available_frames() - others;
         let statistics = &mut self.statistics;
         statistics.most_frames = statistics.most_frames.max(used);
         statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused);
     }
 
     /// All buddy systems, and the first frame of each.
-    pub(super) fn buddies(&self) -> impl Iterator<Item = (&BuddyAllocator, u32)> {
+    pub(super) fn buddy_allocators(&self) -> impl Iterator<Item = (&BuddyAllocator, u32)> {
         let pool = self.pool.iter().map(|pool| (&pool.buddy, pool.first));
         std::iter::once((&self.buddy, 0)).chain(pool)
     }
 
     /// Free blocks: first frame and order.
     pub(super) fn free_blocks(&self) -> impl Iterator<Item = (u32, u8)> {
-        self.buddies().flat_map(|(buddy, first)| {
+        self.buddy_allocators().flat_map(|(buddy, first)| {
             let blocks = buddy.blocks();
             blocks.map(move |(block, order)| (first + block, order))
         })
@@ -164,7 +168,7 @@ impl InitialFragmentation {
 
 impl ItaniumMachine {
     /// Takes the first frame of the broken blocks, which the seed selects.
-    pub(super) fn fragment(&mut self, how: InitialFragmentation, seed: u64) {
+    pub(super) fn fragment_free_memory(&mut self, how: InitialFragmentation, seed: u64) {
         let mut rng = SimulationRng::new(seed, 0xf4a6);
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.draw_below(100) < how.broken_percent.into();
@@ -286,7 +290,7 @@ impl BuddyAllocator {
 
     /// Blocks must be aligned, disjoint and merged, and the number of free frames right.
     pub(super) fn check(&self) -> Result<(), Contradiction> {
-        let must = Contradiction::unless;
+        let must = Contradiction::require;
         let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
         sorted.sort_unstable();
         let mut end = 0;

@@ -23,12 +23,12 @@ impl ItaniumMachine {
         let counters = &self.counters;
         let missed = counters.walker + counters.software + counters.nested;
         let fits = missed == counters.misses;
-        Contradiction::unless(fits, "misses do not add up", counters.misses)
+        Contradiction::require(fits, "misses do not add up", counters.misses)
     }
 
     fn check_frames(&self) -> CheckOutcome {
-        let must = Contradiction::unless;
-        for (buddy, _) in self.buddies() {
+        let must = Contradiction::require;
+        for (buddy, _) in self.buddy_allocators() {
             buddy.check()?;
         }
         let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
@@ -55,7 +55,7 @@ impl ItaniumMachine {
             .spaces
             .iter()
             .flatten()
-            .flat_map(|it| it.table.frames());
+            .flat_map(|it| it.table.leaf_frames());
         let others = self
             .reservations
             .reserved_frames_left()
@@ -69,11 +69,11 @@ impl ItaniumMachine {
             must(used.is_none(), "a frame is free and owned", block)?;
         }
         let all = owners.len() as u32 + self.held + self.free_frames();
-        must(all == self.frames(), "a frame is lost", all)
+        must(all == self.count_frames(), "a frame is lost", all)
     }
 
     fn check_entries(&self, space: &ProcessSpace) -> CheckOutcome {
-        let must = Contradiction::unless;
+        let must = Contradiction::require;
         for (page, entry) in space.table.entries() {
             let mapped = space.mapping_of(page).is_some();
             must(mapped, "a page has an entry without a mapping", page)?;
@@ -135,10 +135,10 @@ impl ItaniumMachine {
         region: u64,
         entry: TlbEntry,
     ) -> CheckOutcome {
-        let must = |right, what| Contradiction::unless(right, what, entry.page);
+        let must = |right, what| Contradiction::require(right, what, entry.page);
         let base = self.base();
         let region_page = base.page_of(region << REGION_BITS);
-        let tables = base.page_of(base.entry_offset(0));
+        let tables = base.page_of(base.table_entry_offset(0));
         if entry.shift == base.shift() && entry.page >= tables {
             let page = (entry.page - tables) << base.table_shift();
             let leaf = space.table.leaf_frame(region_page + page);
@@ -148,7 +148,9 @@ impl ItaniumMachine {
             );
         }
         let order = entry.shift.saturating_sub(base.shift());
-        let pte = space.table.entry(region_page + (entry.page << order));
+        let pte = space
+            .table
+            .entry_or_empty(region_page + (entry.page << order));
         must(pte.present, "a page without memory has a translation")?;
         let same = u32::from(pte.order) == order && pte.frame == entry.frame;
         must(same, "a page has a wrong translation")?;

@@ -3,7 +3,7 @@
 use super::frames::HugePagePool;
 use super::policies::PageSizePolicy;
 use super::{ItaniumMachine, MappingBacking, PageMapping};
-use crate::address::{REGION_LIMIT, offset_of};
+use crate::address::{REGION_LIMIT, offset_in_region};
 use crate::error::{ItaniumError, Result};
 use crate::mmu::Pte;
 
@@ -22,7 +22,7 @@ impl ItaniumMachine {
         backing: MappingBacking,
     ) -> Result<u64> {
         let base = self.base();
-        let align = base.pages(self.setup.kernel.vm_align_bytes);
+        let align = base.pages_for_bytes(self.setup.kernel.vm_align_bytes);
         let advice = self.setup.advice.filter(|it| bytes >= it.from_bytes);
         let preferred = advice.map_or(0, |it| (it.page_bytes.ilog2() - base.shift()) as u8);
         if backing == MappingBacking::Anonymous && at.is_none() {
@@ -38,7 +38,7 @@ impl ItaniumMachine {
         let space = self.space(process)?;
         let first = match at {
             Some(address)
-                if address <= u64::MAX - base.bytes() && !self.in_pool_region(address) =>
+                if address <= u64::MAX - base.bytes() && !self.is_pool_address(address) =>
             {
                 self.page_range(address.next_multiple_of(base.bytes()), bytes)?
                     .0
@@ -50,7 +50,7 @@ impl ItaniumMachine {
                 placed.ok_or(ItaniumError::NoRoom(process))?
             }
         };
-        let pages = base.pages(bytes);
+        let pages = base.pages_for_bytes(bytes);
         let address = base.address_of(first);
         if !space.is_free(first, pages) {
             return Err(ItaniumError::Occupied(process, address));
@@ -81,7 +81,7 @@ impl ItaniumMachine {
             return Ok(());
         }
         for page in first..first + pages {
-            self.ensure_leaf(process, page)?;
+            self.ensure_leaf_table(process, page)?;
         }
         for (start, order) in self.orders().cover_by_pages(first, pages, u8::MAX) {
             let table = &mut self.space_mut(process)?.table;
@@ -98,7 +98,7 @@ impl ItaniumMachine {
     pub(super) fn has_sizes_at_map(&self, backing: MappingBacking) -> bool {
         backing == MappingBacking::Anonymous
             && self.orders().has_large()
-            && *self.rules() == PageSizePolicy::Cover
+            && *self.policy() == PageSizePolicy::Cover
     }
 
     /// Unmaps everything in a range.
@@ -107,7 +107,7 @@ impl ItaniumMachine {
     /// No such process; an invalid range.
     pub fn munmap(&mut self, process: u32, address: u64, bytes: u64) -> Result {
         let (first, pages) = self.page_range(address, bytes)?;
-        let purge = self.purge_of_pages(process, first, pages, true)?;
+        let purge = self.purge_covering(process, first, pages, true)?;
         self.release_reservations(process, first, pages);
         self.split_at_ends(process, first, pages)?;
         self.release_pages(process, first, pages)?;
@@ -128,7 +128,7 @@ impl ItaniumMachine {
     /// No such process; an invalid range, or one that is mapped only in part.
     pub fn mprotect(&mut self, process: u32, address: u64, bytes: u64, writable: bool) -> Result {
         let (first, pages) = self.mapped_page_range(process, address, bytes)?;
-        let purge = self.purge_of_pages(process, first, pages, false)?;
+        let purge = self.purge_covering(process, first, pages, false)?;
         self.split_at_ends(process, first, pages)?;
         let mappings = &mut self.space_mut(process)?.mappings;
         for (_, mapping) in mappings.range_mut(first..first + pages) {
@@ -136,7 +136,7 @@ impl ItaniumMachine {
         }
         let mut page = first;
         while page < first + pages {
-            let Pte { order, present, .. } = self.space(process)?.table.entry(page);
+            let Pte { order, present, .. } = self.space(process)?.table.entry_or_empty(page);
             if present {
                 let allowed = writable && !self.is_shared(process, page, order)?;
                 self.set_writable(process, page, order, allowed)?;
@@ -177,19 +177,19 @@ impl ItaniumMachine {
         let base = self.base();
         let wrong = ItaniumError::Range { address, bytes };
         let (unit, bytes) = match &self.pool {
-            Some(pool) if pool.has_region(address) => {
+            Some(pool) if pool.owns_address(address) => {
                 let unit = base.bytes() << pool.settings.order;
                 // Lengths are rounded up, as those of other mappings are.
                 (unit, bytes.checked_next_multiple_of(unit).unwrap_or(bytes))
             }
             _ => (base.bytes(), bytes),
         };
-        let fits =
-            (1..=REGION_LIMIT).contains(&bytes) && offset_of(address) <= REGION_LIMIT - bytes;
+        let fits = (1..=REGION_LIMIT).contains(&bytes)
+            && offset_in_region(address) <= REGION_LIMIT - bytes;
         if address % unit != 0 || !fits {
             return Err(wrong);
         }
-        Ok((base.page_of(address), base.pages(bytes)))
+        Ok((base.page_of(address), base.pages_for_bytes(bytes)))
     }
 
     pub(super) fn mapped_page_range(
@@ -229,14 +229,14 @@ impl ItaniumMachine {
         Ok(Some(first))
     }
 
-    fn in_pool_region(&self, address: u64) -> bool {
+    fn is_pool_address(&self, address: u64) -> bool {
         let pool = self.pool.as_ref();
-        pool.is_some_and(|pool| pool.has_region(address))
+        pool.is_some_and(|pool| pool.owns_address(address))
     }
 
     /// Whether a page is in the pool's region, which holds whole pages of the pool only.
-    pub(super) fn is_unsplittable(&self, page: u64) -> bool {
-        self.in_pool_region(self.base().address_of(page))
+    pub(super) fn is_pool_page(&self, page: u64) -> bool {
+        self.is_pool_address(self.base().address_of(page))
     }
 }
 
@@ -256,7 +256,7 @@ impl ItaniumMachine {
     ) -> Result<u64> {
         let base = self.base();
         let (first, old_pages) = self.page_range(address, old_bytes)?;
-        if self.is_unsplittable(first) {
+        if self.is_pool_page(first) {
             // As on Linux, which refuses this for hugetlb pages.
             let bytes = old_bytes;
             return Err(ItaniumError::Range { address, bytes });
@@ -276,14 +276,15 @@ impl ItaniumMachine {
         }
         let end = first + old_pages;
         let more = new_pages - old_pages;
-        let in_region = offset_of(base.address_of(end)) + base.address_of(more) <= REGION_LIMIT;
+        let in_region =
+            offset_in_region(base.address_of(end)) + base.address_of(more) <= REGION_LIMIT;
         if end == start + mapping.pages && in_region && space.is_free(end, more) {
             self.set_page_sizes_in_entries(process, end, more, mapping.backing)?;
             let longer = of(mapping.pages + more);
             self.space_mut(process)?.mappings.insert(start, longer);
             return Ok(address);
         }
-        let align = base.pages(self.setup.kernel.vm_align_bytes);
+        let align = base.pages_for_bytes(self.setup.kernel.vm_align_bytes);
         let to = space.find_free_range(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
         // Memory first: without it, the call must change nothing.
@@ -292,8 +293,8 @@ impl ItaniumMachine {
         } else {
             old_pages
         };
-        self.add_leaves(process, to, entries)?;
-        let purge = self.purge_of_pages(process, first, old_pages, true)?;
+        self.add_leaf_tables(process, to, entries)?;
+        let purge = self.purge_covering(process, first, old_pages, true)?;
         self.release_reservations(process, first, old_pages);
         self.split_at_ends(process, first, old_pages)?;
         self.move_entries(process, first, to, old_pages)?;
@@ -326,7 +327,7 @@ impl ItaniumMachine {
                 };
                 let order = orders.largest_order(alignment, pages - at, entry.order);
                 for page in done + at..done + at + (1 << order) {
-                    self.ensure_leaf(process, to + page)?;
+                    self.ensure_leaf_table(process, to + page)?;
                     let table = &mut self.space_mut(process)?.table;
                     let kept = table.get(from + page).map(|kept| Pte { order, ..kept });
                     table.set(to + page, kept);
@@ -352,19 +353,19 @@ impl ItaniumMachine {
     /// No such process; no memory for page tables; no region ids.
     pub fn fork(&mut self, parent: u32) -> Result<u32> {
         let space = self.space(parent)?;
-        let leaves = space.table.frames().count();
+        let leaves = space.table.leaf_frames().count();
         if leaves > self.available_frames() as usize {
             return Err(ItaniumError::OutOfMemory(parent));
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();
         let (mappings, heap) = (space.mappings.clone(), space.heap);
-        self.space_mut(parent)?.registers = self.next_context()?;
+        self.space_mut(parent)?.registers = self.next_region_registers()?;
         let child = self.spawn()?;
         let copy = self.space_mut(child)?;
         copy.mappings = mappings;
         copy.heap = heap;
         for (page, entry) in entries {
-            self.ensure_leaf(child, page)?;
+            self.ensure_leaf_table(child, page)?;
             let both = Pte {
                 writable: false,
                 ..entry
@@ -375,7 +376,7 @@ impl ItaniumMachine {
             self.space_mut(parent)?.table.set(page, Some(both));
             self.space_mut(child)?.table.set(page, Some(both));
         }
-        self.update_peak_use();
+        self.update_peak_memory();
         Ok(child)
     }
 
@@ -388,7 +389,7 @@ impl ItaniumMachine {
         for (_, entry) in space.table.entries().filter(|(_, entry)| entry.present) {
             self.release_frame(entry.frame);
         }
-        for frame in space.table.frames() {
+        for frame in space.table.leaf_frames() {
             self.buddy.free(frame, 1);
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::mmu::Pte;
 
 impl ItaniumMachine {
     /// Handles a page fault; the caller repeats the access afterwards.
-    pub(super) fn fault(&mut self, process: u32, address: u64, write: bool) -> Result {
+    pub(super) fn handle_page_fault(&mut self, process: u32, address: u64, write: bool) -> Result {
         let page = self.base().page_of(address);
         let space = self.space(process)?;
         let Some((_, mapping)) = space.mapping_of(page) else {
@@ -18,28 +18,34 @@ impl ItaniumMachine {
         if write && !mapping.writable {
             return Err(ItaniumError::ReadOnly(process, address));
         }
-        let entry = space.table.entry(page);
+        let entry = space.table.entry_or_empty(page);
         self.counters.page_faults += 1;
         if entry.present {
-            self.write_shared(process, page, entry)?;
+            self.handle_write_to_shared(process, page, entry)?;
         } else {
             match self.frame_source(&mapping) {
                 FrameSource::AsSized => {
-                    self.first_touch(process, page, entry.order, mapping.writable)?
+                    self.allocate_page_as_sized(process, page, entry.order, mapping.writable)?
                 }
-                other => self.supply_page(process, page, other)?,
+                other => self.allocate_from_source(process, page, other)?,
             }
-            while self.promote_next_larger(process, page)? {}
-            self.compact()?;
+            while self.promote_full_block(process, page)? {}
+            self.run_compaction_if_due()?;
         }
-        self.update_peak_use();
+        self.update_peak_memory();
         Ok(())
     }
 
     /// Allocates all of the page, or the next smaller one for which there is memory
     /// (`do_anonymous_page` and `down_pte_sp`, thesis, section 5.5.5).
-    fn first_touch(&mut self, process: u32, page: u64, order: u8, writable: bool) -> Result {
-        self.ensure_leaf(process, page)?;
+    fn allocate_page_as_sized(
+        &mut self,
+        process: u32,
+        page: u64,
+        order: u8,
+        writable: bool,
+    ) -> Result {
+        self.ensure_leaf_table(process, page)?;
         let mut order = order;
         loop {
             let first = page & !((1 << order) - 1);
@@ -50,7 +56,7 @@ impl ItaniumMachine {
                 return Err(ItaniumError::OutOfMemory(process));
             }
             self.statistics.failed.add(order);
-            let lower = self.orders().next_lower(order);
+            let lower = self.orders().next_lower_order(order);
             let table = &mut self.space_mut(process)?.table;
             for page in first..first + (1 << order) {
                 table.set(page, Some(Pte::without_memory(lower)));
@@ -75,10 +81,10 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    fn write_shared(&mut self, process: u32, page: u64, entry: Pte) -> Result {
-        let purge = self.purge_of_pages(process, page, 1, false)?;
+    fn handle_write_to_shared(&mut self, process: u32, page: u64, entry: Pte) -> Result {
+        let purge = self.purge_covering(process, page, 1, false)?;
         let (first, order) = (purge.first, entry.order);
-        let all_or_none = self.is_unsplittable(page);
+        let all_or_none = self.is_pool_page(page);
         let whole = order > 0 && self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
         if !self.is_shared(process, first, order)? {
             self.set_writable(process, first, order, true)?;
@@ -110,7 +116,7 @@ impl ItaniumMachine {
 
     /// Gives a page memory of its own. Returns false if there is none.
     fn copy_page(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
-        let from_pool = self.is_unsplittable(first);
+        let from_pool = self.is_pool_page(first);
         let pool = self.pool.as_mut().filter(|_| from_pool);
         let found = match pool {
             Some(pool) => pool.allocate(),
@@ -134,7 +140,7 @@ impl ItaniumMachine {
         for page in first..first + pages {
             let there = self.space(process)?.table.get(page);
             if !there.is_some_and(|entry| entry.present) {
-                self.fault(process, self.base().address_of(page), false)?;
+                self.handle_page_fault(process, self.base().address_of(page), false)?;
             }
         }
         Ok(())
@@ -147,7 +153,7 @@ impl ItaniumMachine {
         if mapping.backing == MappingBacking::File {
             return FrameSource::AsSized;
         }
-        self.rules().first_touch(&FirstTouchRequest {
+        self.policy().first_touch_source(&FirstTouchRequest {
             preferred: mapping.preferred,
             largest: self.orders().largest_order(0, u64::MAX, u8::MAX),
             free_percent: self.free_percent(),
@@ -155,11 +161,18 @@ impl ItaniumMachine {
     }
 
     /// Allocates from a source, or a base page where the source has nothing.
-    pub(super) fn supply_page(&mut self, process: u32, page: u64, supply: FrameSource) -> Result {
+    pub(super) fn allocate_from_source(
+        &mut self,
+        process: u32,
+        page: u64,
+        supply: FrameSource,
+    ) -> Result {
         let out_of_memory = ItaniumError::OutOfMemory(process);
         let (first, order, frame) = match supply {
             FrameSource::AsSized => (page, 0, None),
-            FrameSource::Page { order, within } => self.whole_page(process, page, order, within)?,
+            FrameSource::Page { order, within } => {
+                self.allocate_whole_page(process, page, order, within)?
+            }
             FrameSource::Pool { or_base } => match self.allocate_pool_page(process, page)? {
                 (_, _, None) if !or_base => return Err(out_of_memory),
                 found => found,
@@ -169,7 +182,7 @@ impl ItaniumMachine {
                 within,
                 preempt,
             } => {
-                let (_, order) = self.largest_extent(process, page, order, within)?;
+                let (_, order) = self.largest_empty_extent(process, page, order, within)?;
                 (
                     page,
                     0,
@@ -181,7 +194,7 @@ impl ItaniumMachine {
             Some(frame) => (first, order, frame),
             None => (page, 0, self.allocate(0).ok_or(out_of_memory)?),
         };
-        if let Err(error) = self.add_leaves(process, first, 1 << order) {
+        if let Err(error) = self.add_leaf_tables(process, first, 1 << order) {
             (frame..frame + (1 << order)).for_each(|frame| self.release_frame(frame));
             return Err(error);
         }
@@ -191,14 +204,14 @@ impl ItaniumMachine {
     }
 
     /// Finds a page around `page`: first page, order (at most this one), and frame if it has one.
-    fn whole_page(
+    fn allocate_whole_page(
         &mut self,
         process: u32,
         page: u64,
         wanted: u8,
         within: ExtentLimit,
     ) -> Result<(u64, u8, Option<u32>)> {
-        let (_, mut order) = self.largest_extent(process, page, wanted, within)?;
+        let (_, mut order) = self.largest_empty_extent(process, page, wanted, within)?;
         loop {
             let first = page & !((1 << order) - 1);
             let frame = self.allocate(order);
@@ -206,13 +219,14 @@ impl ItaniumMachine {
                 return Ok((first, order, frame));
             }
             self.record_failed_request(order);
-            order = self.orders().next_lower(order);
+            order = self.orders().next_lower_order(order);
         }
     }
 
     fn allocate_pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
         let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
-        let (first, order) = self.largest_extent(process, page, wanted, ExtentLimit::Mapping)?;
+        let (first, order) =
+            self.largest_empty_extent(process, page, wanted, ExtentLimit::Mapping)?;
         let pool = self.pool.as_mut().filter(|_| order == wanted);
         let frame = pool.and_then(|pool| pool.allocate());
         if frame.is_none() && order == wanted {
@@ -223,7 +237,7 @@ impl ItaniumMachine {
 
     /// Finds the largest page of at most this order around `page` that has no memory and stays
     /// within its limits: first page and order (one of the kernel's, any for reservations).
-    pub(super) fn largest_extent(
+    pub(super) fn largest_empty_extent(
         &self,
         process: u32,
         page: u64,
@@ -235,7 +249,7 @@ impl ItaniumMachine {
             ExtentLimit::Mapping => space
                 .mapping_of(page)
                 .map(|(first, it)| first..first + it.pages),
-            ExtentLimit::Neighbours => space.neighbours(page),
+            ExtentLimit::Neighbours => space.range_of_like_mappings(page),
             ExtentLimit::Anything => Some(0..u64::MAX),
         };
         let limits = limits.unwrap_or(page..page + 1);
@@ -256,21 +270,21 @@ impl ItaniumMachine {
             {
                 return Ok((first, order));
             }
-            order = self.orders().next_lower(order);
+            order = self.orders().next_lower_order(order);
         }
         Ok((page, 0))
     }
 
-    pub(super) fn add_leaves(&mut self, process: u32, first: u64, pages: u64) -> Result {
+    pub(super) fn add_leaf_tables(&mut self, process: u32, first: u64, pages: u64) -> Result {
         let leaf = 1 << self.base().table_shift();
         let mut page = first;
         while page < first + pages {
-            self.ensure_leaf(process, page)?;
+            self.ensure_leaf_table(process, page)?;
             page = (page / leaf + 1) * leaf;
         }
         // The hardware's walker reads the entry at the place of a base page of its region.
         let walked = self.walker_entry_page(process, first)?;
-        self.ensure_leaf(process, walked)
+        self.ensure_leaf_table(process, walked)
     }
 
     /// The page with the entry that the hardware's walker reads for `page`. In a region with a

@@ -228,7 +228,7 @@ impl CompactionSettings {
     };
 
     /// The largest number of frames that it moves to free a block of `frames` frames.
-    pub(super) fn most_moved(&self, failures: u64, frames: u64) -> u64 {
+    pub(super) fn most_frames_to_move(&self, failures: u64, frames: u64) -> u64 {
         let mild = failures <= u64::from(self.mild_failures);
         let percent = if mild {
             self.mild_percent
@@ -240,10 +240,10 @@ impl CompactionSettings {
 
     fn check(&self) -> Result {
         let what = "the page faults between two passes of the daemon";
-        ItaniumError::unless(self.every_faults > 0, what, "at least 1")?;
+        ItaniumError::require(self.every_faults > 0, what, "at least 1")?;
         let fits = self.mild_percent <= self.strong_percent && self.strong_percent <= 100;
         let what = "the share of a block that the daemon moves";
-        ItaniumError::unless(fits, what, "0 to 100 %, and no less under stronger demand")
+        ItaniumError::require(fits, what, "0 to 100 %, and no less under stronger demand")
     }
 }
 
@@ -288,7 +288,7 @@ impl PageSizePolicy {
         }
     }
 
-    pub(super) fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
+    pub(super) fn first_touch_source(&self, touch: &FirstTouchRequest) -> FrameSource {
         let within = ExtentLimit::Mapping;
         match *self {
             Self::HugeTlb { order, .. } if touch.preferred == order => {
@@ -390,7 +390,7 @@ impl PageSizePolicy {
 
     /// Checks that its settings fit the kernel's.
     pub(super) fn check(&self, settings: &KernelSettings) -> Result {
-        let must = ItaniumError::unless;
+        let must = ItaniumError::require;
         let large = |order: u8, what| {
             let fits = order > 0 && settings.orders.contains(order);
             let allowed = "one of the kernel's page sizes above its base page";
@@ -462,8 +462,8 @@ mod tests {
                     FrameSource::AsSized
                 }
             };
-            assert_eq!(huge.first_touch(&touch), supply(false));
-            assert_eq!(zone.first_touch(&touch), supply(true));
+            assert_eq!(huge.first_touch_source(&touch), supply(false));
+            assert_eq!(zone.first_touch_source(&touch), supply(true));
         }
     }
 
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(orders, [0, 0, 1, 1, 2, 2].map(Some));
         // A hint above the ceiling stays.
         assert_eq!(grown(6, 8), Some(6));
-        let order = |free_percent| match hp_ux.first_touch(&touch(4, free_percent)) {
+        let order = |free_percent| match hp_ux.first_touch_source(&touch(4, free_percent)) {
             FrameSource::Page { order, .. } => order,
             other => panic!("{other:?}"),
         };
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn the_daemon_moves_more_as_more_requests_fail() {
         let daemon = CompactionSettings::IRIX;
-        let most = [1, 8, 9, 1000].map(|failures| daemon.most_moved(failures, 256));
+        let most = [1, 8, 9, 1000].map(|failures| daemon.most_frames_to_move(failures, 256));
         assert_eq!(most, [33, 33, 128, 128]);
     }
 
@@ -496,7 +496,7 @@ mod tests {
                 limit,
                 daemon: None,
             };
-            match navarro.first_touch(&touch(2, 50)) {
+            match navarro.first_touch_source(&touch(2, 50)) {
                 FrameSource::Reserve { order, .. } => order,
                 other => panic!("{other:?}"),
             }

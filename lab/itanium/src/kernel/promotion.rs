@@ -17,12 +17,12 @@ struct ConstituentPages {
 
 impl ItaniumMachine {
     /// If the policy wants it and all of it has memory. Returns whether it did.
-    pub(super) fn promote_next_larger(&mut self, process: u32, page: u64) -> Result<bool> {
-        let when_full = self.rules().full_block_action();
+    pub(super) fn promote_full_block(&mut self, process: u32, page: u64) -> Result<bool> {
+        let when_full = self.policy().full_block_action();
         if when_full == FullBlockAction::Stay {
             return Ok(false);
         }
-        let order = self.space(process)?.table.entry(page).order;
+        let order = self.space(process)?.table.entry_or_empty(page).order;
         let larger = (order + 1..u32::BITS as u8).find(|o| self.orders().contains(*o));
         let Some(larger) = larger else {
             return Ok(false);
@@ -31,7 +31,7 @@ impl ItaniumMachine {
         if !self.is_in_one_mapping(process, first, larger) {
             return Ok(false);
         }
-        let reserved = self.reservations.order_around(process, page);
+        let reserved = self.reservations.reserved_order_around(process, page);
         match when_full {
             FullBlockAction::Copy => self.promote_by_copy(process, first, larger, false),
             FullBlockAction::Join if reserved.is_some_and(|reserved| reserved >= larger) => {
@@ -54,7 +54,9 @@ impl ItaniumMachine {
     pub(super) fn promote_in_place(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let parts = self.constituent_pages(process, first, order)?;
         let page = parts.and_then(|it| Some(Pte::present(it.joined?, order, it.writable)));
-        page.map_or(Ok(false), |page| self.enter_promoted(process, first, page))
+        page.map_or(Ok(false), |page| {
+            self.map_promoted_page(process, first, page)
+        })
     }
 
     /// Makes one page of smaller ones by copying them to neighbouring frames. Parts without memory
@@ -70,7 +72,8 @@ impl ItaniumMachine {
         let Some(parts) = self.constituent_pages(process, first, order)? else {
             return Ok(false);
         };
-        if parts.present < pages && (!fill || self.add_leaves(process, first, pages).is_err()) {
+        if parts.present < pages && (!fill || self.add_leaf_tables(process, first, pages).is_err())
+        {
             return Ok(false);
         }
         let Some(frame) = self.buddy.allocate(order) else {
@@ -81,15 +84,15 @@ impl ItaniumMachine {
         let base = self.base().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;
-        self.enter_promoted(process, first, Pte::present(frame, order, parts.writable))
+        self.map_promoted_page(process, first, Pte::present(frame, order, parts.writable))
     }
 
-    fn enter_promoted(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
+    fn map_promoted_page(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
         self.write_entries(process, first, page)?;
         self.statistics.promoted.add(page.order);
         self.counters.remaps += 1;
         self.counters.sized_entries += 1 << page.order;
-        let purge = self.purge_of_pages(process, first, 1 << page.order, false)?;
+        let purge = self.purge_covering(process, first, 1 << page.order, false)?;
         self.purge_translations(purge)?;
         Ok(true)
     }
@@ -118,7 +121,7 @@ impl ItaniumMachine {
                 .take(size)
                 .any(|f| self.shared.contains_key(&f));
             let alike = known.is_none_or(|known| known.writable == entry.writable);
-            if entry.order >= order || shared || !alike || self.in_pool(entry.frame) {
+            if entry.order >= order || shared || !alike || self.is_pool_frame(entry.frame) {
                 return Ok(None);
             }
             if page == first {

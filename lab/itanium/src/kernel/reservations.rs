@@ -23,14 +23,14 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
-    pub(super) fn order_around(&self, process: u32, page: u64) -> Option<u8> {
-        let first = self.start_around(process, page)?;
+    pub(super) fn reserved_order_around(&self, process: u32, page: u64) -> Option<u8> {
+        let first = self.reservation_start(process, page)?;
         let reservation = self.all.get(&(process, first))?;
         Some(reservation.order)
     }
 
     /// The first page of the reservation around a page, even if it has no frame left for that page.
-    pub(super) fn start_around(&self, process: u32, page: u64) -> Option<u64> {
+    pub(super) fn reservation_start(&self, process: u32, page: u64) -> Option<u64> {
         let mut before = self.all.range((process, 0)..=(process, page));
         let ((_, first), reservation) = before.next_back()?;
         (page < first + (1 << reservation.order)).then_some(*first)
@@ -55,7 +55,7 @@ impl Reservations {
     }
 
     /// Hands out the frame reserved for a page; `None` if it was handed out before.
-    fn hand_out(&mut self, process: u32, first: u64, page: u64) -> Option<u32> {
+    fn hand_out_frame(&mut self, process: u32, first: u64, page: u64) -> Option<u32> {
         self.clock += 1;
         let reservation = self.all.get_mut(&(process, first))?;
         let place = (page - first) as usize;
@@ -69,7 +69,7 @@ impl Reservations {
         Some(reservation.frame + place as u32)
     }
 
-    fn oldest(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
+    fn oldest_matching(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
         let matching = self.all.iter().filter(|(_, known)| fits(known));
         let oldest = matching.min_by_key(|(_, known)| known.last);
         oldest.map(|(key, _)| *key)
@@ -106,34 +106,35 @@ impl ItaniumMachine {
         mut order: u8,
         preempt: bool,
     ) -> Option<u32> {
-        if let Some(first) = self.reservations.start_around(process, page) {
-            return self.reservations.hand_out(process, first, page);
+        if let Some(first) = self.reservations.reservation_start(process, page) {
+            return self.reservations.hand_out_frame(process, first, page);
         }
         while order > 0 {
             let found = self.buddy.allocate(order);
-            let found = found.or_else(|| preempt.then(|| self.preempt(order)).flatten());
+            let found =
+                found.or_else(|| preempt.then(|| self.preempt_reservation(order)).flatten());
             if let Some(frame) = found {
                 let first = page & !((1 << order) - 1);
                 self.reservations.add(process, first, order, frame);
-                return self.reservations.hand_out(process, first, page);
+                return self.reservations.hand_out_frame(process, first, page);
             }
             self.record_failed_request(order);
-            order = self.orders().next_lower(order);
+            order = self.orders().next_lower_order(order);
         }
         None
     }
 
     /// Gives up the oldest reservation that still has 2^order frames in one piece.
-    fn preempt(&mut self, order: u8) -> Option<u32> {
+    fn preempt_reservation(&mut self, order: u8) -> Option<u32> {
         let fits = |known: &Reservation| known.order >= order && known.has_unused_block(order);
-        let (process, first) = self.reservations.oldest(fits)?;
+        let (process, first) = self.reservations.oldest_matching(fits)?;
         self.release_reservation(process, first);
         self.buddy.allocate(order)
     }
 
     /// False if there is none.
     pub(super) fn release_oldest_reservation(&mut self) -> bool {
-        let oldest = self.reservations.oldest(|known| known.unused > 0);
+        let oldest = self.reservations.oldest_matching(|known| known.unused > 0);
         oldest.is_some_and(|(process, first)| {
             self.release_reservation(process, first);
             true
@@ -154,7 +155,7 @@ impl ItaniumMachine {
     pub(super) fn release_reservations(&mut self, process: u32, first: u64, pages: u64) {
         let last = first + (pages - 1);
         loop {
-            let around = self.reservations.start_around(process, first);
+            let around = self.reservations.reservation_start(process, first);
             let all = &self.reservations.all;
             let mut within = all.range((process, first)..=(process, last));
             let Some(start) = around.or_else(|| Some(within.next()?.0.1)) else {

@@ -2,7 +2,7 @@
 //! Counts for policies: misses that a larger page would have prevented, and pages referred to.
 
 use super::{ItaniumMachine, ProcessSpace};
-use crate::address::offset_of;
+use crate::address::offset_in_region;
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,18 +76,18 @@ pub(super) struct ReferenceWindow {
 impl ItaniumMachine {
     /// Counts a TLB miss that the kernel's handler fills. The nearest page in the TLB decides which
     /// larger pages its other parts would have brought. Makes such a page after enough misses.
-    pub(super) fn count_miss(&mut self, process: u32, address: u64) -> Result {
-        if self.rules().promotion_threshold(1).is_none() {
+    pub(super) fn count_miss_and_promote(&mut self, process: u32, address: u64) -> Result {
+        if self.policy().promotion_threshold(1).is_none() {
             return Ok(());
         }
         let space = self.space(process)?;
         let rid = space.registers.rid(address);
         let page = self.base().page_of(address);
         let entry = space.table.get(page).filter(|entry| entry.present);
-        let near = self
-            .mmu
-            .tlb
-            .nearest_entry_order(rid, offset_of(address), self.base().shift());
+        let near =
+            self.mmu
+                .tlb
+                .nearest_entry_order(rid, offset_in_region(address), self.base().shift());
         let near = near.and_then(|order| u8::try_from(order).ok());
         let Some((near, entry)) = near.zip(entry) else {
             return Ok(());
@@ -95,7 +95,7 @@ impl ItaniumMachine {
         let mut reached = None;
         for order in near.max(entry.order + 1)..u32::BITS as u8 {
             let first = page & !((1 << order) - 1);
-            let Some(enough) = self.rules().promotion_threshold(order) else {
+            let Some(enough) = self.policy().promotion_threshold(order) else {
                 break;
             };
             if !self.orders().contains(order) {
@@ -119,7 +119,7 @@ impl ItaniumMachine {
     }
 
     /// After `length` references, pages of `order` are made and split by the policy's decision.
-    pub(super) fn count_references(
+    pub(super) fn count_references_and_resize(
         &mut self,
         process: u32,
         address: u64,
@@ -140,16 +140,16 @@ impl ItaniumMachine {
         }
         for (process, chunk) in self.large_pages_of_order(order) {
             let count = referred.get(&(process, chunk)).copied().unwrap_or(0);
-            if !self.rules().should_be_large(count, 1 << order) {
+            if !self.policy().should_be_large(count, 1 << order) {
                 let first = chunk << order;
-                let purge = self.purge_of_pages(process, first, 1, false)?;
+                let purge = self.purge_covering(process, first, 1, false)?;
                 self.split_to_base(process, first, order)?;
                 self.purge_translations(purge)?;
             }
         }
         for ((process, chunk), count) in referred {
             let first = chunk << order;
-            let large = self.rules().should_be_large(count, 1 << order);
+            let large = self.policy().should_be_large(count, 1 << order);
             // A former large page still lies in memory as it did.
             if large
                 && self.is_in_one_mapping(process, first, order)
@@ -158,7 +158,7 @@ impl ItaniumMachine {
                 self.promote_by_copy(process, first, order, true)?;
             }
         }
-        self.update_peak_use();
+        self.update_peak_memory();
         Ok(())
     }
 

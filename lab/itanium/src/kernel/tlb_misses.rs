@@ -2,7 +2,7 @@
 //! `arch/ia64/kernel/ivt.S`).
 
 use super::ItaniumMachine;
-use crate::address::offset_of;
+use crate::address::offset_in_region;
 use crate::error::{ItaniumError, Result};
 use crate::mmu::{HashTableFill, TlbEntry, TlbMiss, WalkerMode};
 
@@ -26,8 +26,8 @@ impl ItaniumMachine {
     pub fn access(&mut self, process: u32, address: u64, write: bool, references: u32) -> Result {
         self.space(process)?;
         self.counters.references += u64::from(references);
-        if let Some((length, order)) = self.rules().reference_window() {
-            self.count_references(process, address, references, length, order)?;
+        if let Some((length, order)) = self.policy().reference_window() {
+            self.count_references_and_resize(process, address, references, length, order)?;
         }
         let misses = self.counters.misses;
         let base = self.base();
@@ -36,7 +36,7 @@ impl ItaniumMachine {
                 return Err(ItaniumError::Process(process));
             };
             let registers = &space.registers;
-            let entry_of = |address| space.table.entry(base.page_of(address));
+            let entry_of = |address| space.table.entry_or_empty(base.page_of(address));
             let counters = &mut self.counters;
             match self.mmu.translate(registers, address, counters, entry_of) {
                 Ok(entry) if entry.writable || !write => {
@@ -45,7 +45,7 @@ impl ItaniumMachine {
                         .access_first_level(registers, address, missed, counters);
                     return Ok(());
                 }
-                Ok(_) => self.fault(process, address, write)?,
+                Ok(_) => self.handle_page_fault(process, address, write)?,
                 Err(miss) => self.handle_tlb_miss(process, address, write, miss)?,
             }
         }
@@ -62,18 +62,18 @@ impl ItaniumMachine {
             TlbMiss::Table => self.counters.nested += 1,
             TlbMiss::Entry => self.counters.software += 1,
         }
-        self.count_miss(process, address)?;
+        self.count_miss_and_promote(process, address)?;
         if self.fill_tlb(process, address, miss)? {
             return Ok(());
         }
-        self.fault(process, address, write)
+        self.handle_page_fault(process, address, write)
     }
 
     /// Returns false if the page has no memory; then nothing is filled, not even for the table.
     fn fill_tlb(&mut self, process: u32, address: u64, miss: TlbMiss) -> Result<bool> {
         let base = self.base();
         let page = base.page_of(address);
-        let offset = offset_of(address);
+        let offset = offset_in_region(address);
         let walked = self.walker_entry_page(process, page)?;
         let Some(Some(space)) = self.spaces.get(process as usize) else {
             return Err(ItaniumError::Process(process));
@@ -86,11 +86,11 @@ impl ItaniumMachine {
         if miss == TlbMiss::Table {
             let leaf = space.table.leaf_frame(walked);
             debug_assert!(leaf.is_some(), "the walked page has no page table");
-            let page = base.page_of(base.entry_offset(offset >> preferred));
+            let page = base.page_of(base.table_entry_offset(offset >> preferred));
             let table = TlbEntry::whole(rid, page, base.shift(), leaf.unwrap_or(0), true);
             self.mmu.tlb.insert(table);
         }
-        let entry_of = |address| space.table.entry(base.page_of(address));
+        let entry_of = |address| space.table.entry_or_empty(base.page_of(address));
         let translation = self
             .mmu
             .translation_from_pte(rid, address, entry, &entry_of);
@@ -100,7 +100,7 @@ impl ItaniumMachine {
             let page = base.page_of(offset >> preferred);
             // The entries for one page must be purged together with that page.
             let sub_blocks = self.setup.processor.sub_block_order;
-            self.enter_hash(
+            self.enter_in_hash_table(
                 fill,
                 page,
                 order,
@@ -111,7 +111,13 @@ impl ItaniumMachine {
         Ok(true)
     }
 
-    fn enter_hash(&mut self, fill: HashTableFill, page: u64, order: u8, translation: TlbEntry) {
+    fn enter_in_hash_table(
+        &mut self,
+        fill: HashTableFill,
+        page: u64,
+        order: u8,
+        translation: TlbEntry,
+    ) {
         let Some(hash) = &mut self.mmu.hash else {
             return;
         };
@@ -131,7 +137,7 @@ impl ItaniumMachine {
     }
 
     /// The purge of a range of pages, including all of the large pages that reach into it.
-    pub(super) fn purge_of_pages(
+    pub(super) fn purge_covering(
         &self,
         process: u32,
         first: u64,
@@ -159,7 +165,7 @@ impl ItaniumMachine {
         let first = base.address_of(purge.first);
         let registers = &self.space(purge.process)?.registers;
         let (rid, preferred) = (registers.rid(first), registers.preferred_order(first));
-        let start = offset_of(first);
+        let start = offset_in_region(first);
         let end = start + base.address_of(purge.pages);
         self.mmu.purge(rid, start, end);
         // Tables have an entry for each page of the region's preferred size.
@@ -170,7 +176,10 @@ impl ItaniumMachine {
             }
             self.counters.hash_entries += purge.pages >> preferred;
         } else if purge.tables {
-            let (first, last) = (base.entry_offset(start), base.entry_offset(end - 1));
+            let (first, last) = (
+                base.table_entry_offset(start),
+                base.table_entry_offset(end - 1),
+            );
             self.mmu.purge(rid, first, last + 1);
         }
         Ok(())

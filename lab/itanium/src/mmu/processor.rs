@@ -102,7 +102,7 @@ pub const MADISON: ItaniumProcessorSpec = ItaniumProcessorSpec {
 impl ItaniumProcessorSpec {
     /// Rejects sizes that the simulation does not support.
     pub fn check(&self, walker: WalkerMode) -> Result {
-        let must = ItaniumError::unless;
+        let must = ItaniumError::require;
         let first = (1..=255).contains(&self.l1_entries);
         must(first, "the number of first-level TLB entries", "1 to 255")?;
         let second = (8..=255).contains(&self.l2_entries);

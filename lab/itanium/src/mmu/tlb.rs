@@ -48,10 +48,10 @@ impl TlbEntry {
 
     /// In a TLB with 2^order sub-blocks. The byte must be in the page.
     fn has_part(&self, offset: u64, order: u8) -> bool {
-        self.parts == Self::WHOLE || self.parts >> self.part_of(offset, order) & 1 != 0
+        self.parts == Self::WHOLE || self.parts >> self.part_of_byte(offset, order) & 1 != 0
     }
 
-    fn part_of(&self, offset: u64, order: u8) -> u64 {
+    fn part_of_byte(&self, offset: u64, order: u8) -> u64 {
         offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
     }
 
@@ -61,7 +61,7 @@ impl TlbEntry {
         match self.parts {
             Self::WHOLE => self,
             parts => Self {
-                parts: parts & 1 << self.part_of(offset, order),
+                parts: parts & 1 << self.part_of_byte(offset, order),
                 ..self
             },
         }
@@ -154,16 +154,16 @@ impl Tlb {
     /// Inserts an entry, which replaces another one if there is no room. No entry may overlap it:
     /// real processors stop with a machine check.
     pub fn insert(&mut self, entry: TlbEntry) {
-        debug_assert!(!self.overlapped(&entry), "{entry:?} overlaps");
+        debug_assert!(!self.overlaps_other_entry(&entry), "{entry:?} overlaps");
         let place = match self.free.pop() {
             Some(place) => usize::from(place),
             None => {
-                let victim = self.victim();
-                self.remove(victim);
+                let victim = self.choose_victim();
+                self.remove_at(victim);
                 victim
             }
         };
-        self.put(place, entry);
+        self.insert_at(place, entry);
     }
 
     /// Inserts the result of a miss on a byte in it. Parts of a block join those that are present,
@@ -180,7 +180,7 @@ impl Tlb {
                 .find(page.rid, page.page, page.shift, |_| true)
                 .is_some()
             {
-                entry.parts &= !(1 << entry.part_of(start, order));
+                entry.parts &= !(1 << entry.part_of_byte(start, order));
             }
         }
         let place = self.find(entry.rid, entry.page, entry.shift, |_| true);
@@ -226,7 +226,7 @@ impl Tlb {
     }
 
     /// Whether another entry covers some of its bytes.
-    fn overlapped(&self, entry: &TlbEntry) -> bool {
+    fn overlaps_other_entry(&self, entry: &TlbEntry) -> bool {
         let order = self.sub_block_order;
         let start = entry.page << entry.shift;
         let around = self.entries();
@@ -265,9 +265,9 @@ impl Tlb {
         let unused = self.free.len() + self.pinned == self.entries.len();
         let allowed = "at least 4 below the number of all entries, and set before others are used";
         let fits = unused && self.free.len() > 4;
-        ItaniumError::unless(fits, "the number of pinned TLB entries", allowed)?;
+        ItaniumError::require(fits, "the number of pinned TLB entries", allowed)?;
         if let Some(place) = self.free.pop() {
-            self.put(place.into(), entry);
+            self.insert_at(place.into(), entry);
             self.pinned += 1;
         }
         Ok(())
@@ -278,7 +278,7 @@ impl Tlb {
         for place in self.pinned..self.entries.len() {
             let entry = self.entries.get(place).and_then(Option::as_ref);
             if entry.is_some_and(|entry| entry.overlaps(rid, start, end)) {
-                self.remove(place);
+                self.remove_at(place);
                 self.free.push(place as u8);
             }
         }
@@ -290,7 +290,7 @@ impl Tlb {
         places.filter_map(|(place, entry)| Some(((*entry)?, place < self.pinned)))
     }
 
-    fn victim(&mut self) -> usize {
+    fn choose_victim(&mut self) -> usize {
         let first = self.pinned;
         match self.replacement {
             TlbReplacement::Lru | TlbReplacement::Fifo => {
@@ -311,7 +311,7 @@ impl Tlb {
         }
     }
 
-    fn put(&mut self, place: usize, entry: TlbEntry) {
+    fn insert_at(&mut self, place: usize, entry: TlbEntry) {
         self.clock += 1;
         self.index
             .add(entry.rid, entry.page, entry.shift, place as u8);
@@ -323,7 +323,7 @@ impl Tlb {
         self.referenced[place] = true;
     }
 
-    fn remove(&mut self, place: usize) {
+    fn remove_at(&mut self, place: usize) {
         let Some(entry) = self.entries[place].take() else {
             return;
         };
@@ -410,20 +410,20 @@ impl HashedPageTable {
     }
 
     /// Index of the entry for a base page of a region (thesis, section 3.4).
-    fn index(&self, rid: u32, page: u64) -> usize {
+    fn entry_index(&self, rid: u32, page: u64) -> usize {
         (page ^ u64::from(rid)) as usize & (self.entries.len() - 1)
     }
 
     /// The translation that the walker finds for a base page.
     pub fn find(&self, rid: u32, page: u64) -> Option<TlbEntry> {
-        let (entered, translation) = self.entries[self.index(rid, page)]?;
+        let (entered, translation) = self.entries[self.entry_index(rid, page)]?;
         (translation.rid == rid && entered == page).then_some(translation)
     }
 
     /// Enters a translation under a base page. Returns true if that removed another page's
     /// translation.
     pub fn enter(&mut self, page: u64, translation: TlbEntry) -> bool {
-        let index = self.index(translation.rid, page);
+        let index = self.entry_index(translation.rid, page);
         let before = self.entries[index].replace((page, translation));
         before.is_some_and(|(other, it)| (it.rid, other) != (translation.rid, page))
     }
@@ -431,7 +431,7 @@ impl HashedPageTable {
     /// Makes the entry of a base page invalid, of whichever process it is: the kernel does not
     /// check that (`flush_vhpt_page`).
     pub fn invalidate(&mut self, rid: u32, page: u64) {
-        let index = self.index(rid, page);
+        let index = self.entry_index(rid, page);
         self.entries[index] = None;
     }
 

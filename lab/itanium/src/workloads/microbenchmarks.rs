@@ -107,7 +107,7 @@ impl TlbcoverWorkload {
     ///
     /// The largest run's times (114 and 104 s) and 19.23 cycles for a miss give 219 cycles from
     /// miss to miss on 16 KiB pages. 200 of them are the program's.
-    pub const fn run(number: u32) -> Self {
+    pub const fn thesis_run(number: u32) -> Self {
         Self {
             bytes: (1 << 18) << number,
             accesses: 1_000_000,
@@ -198,7 +198,7 @@ pub struct ContentionWorkload {
 
 impl ContentionWorkload {
     /// `processes` processes over 160 KiB each.
-    pub const fn of(processes: u32) -> Self {
+    pub const fn with_processes(processes: u32) -> Self {
         Self {
             processes,
             pages: 10,

@@ -70,7 +70,7 @@ pub fn make(
     (process, call): &Step,
     page: impl Fn(u64) -> u64,
 ) -> Option<u64> {
-    let base = machine.setup().kernel.base;
+    let base = machine.settings().kernel.base;
     let process = *process;
     let address = |place: u64| base.address_of(page(place));
     let bytes = |pages: u64| base.address_of(pages);
@@ -100,11 +100,7 @@ pub fn make(
         Call::Access(at, pages, write, times) => {
             let places = (0..times).flat_map(|_| at..at + pages);
             let one = |place| machine.access(process, address(place), write, 1);
-            places
-                .map(one)
-                .reduce(Result::and)
-                .unwrap_or(Ok(()))
-                .map(zero)
+            places.map(one).fold(Ok(()), Result::and).map(zero)
         }
     };
     done.ok()

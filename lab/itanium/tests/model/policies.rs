@@ -63,13 +63,19 @@ pub fn write(machine: &mut ItaniumMachine, addresses: impl IntoIterator<Item = u
     machine.check().unwrap();
 }
 
+/// Maps memory at an address and writes to each of its pages.
+fn map_and_write(machine: &mut ItaniumMachine, at: u64, bytes: u64) {
+    map(machine, Some(at), bytes);
+    write(machine, pages(at, bytes));
+}
+
 fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (from..from + bytes).step_by(PAGE as usize)
 }
 
 fn entry(machine: &ItaniumMachine, address: u64) -> Pte {
     let page = BasePage::Kib16.page_of(address);
-    machine.space(P).unwrap().table.entry(page)
+    machine.space(P).unwrap().table.entry_or_empty(page)
 }
 
 /// The order of the page at an address; `None` without memory.
@@ -82,7 +88,7 @@ fn frame(machine: &ItaniumMachine, address: u64) -> u32 {
     entry(machine, address).frame
 }
 
-fn refused(setup: MachineSettings) -> bool {
+pub fn refused(setup: MachineSettings) -> bool {
     matches!(
         ItaniumMachine::new(setup, 1),
         Err(ItaniumError::Setup { .. })

@@ -40,7 +40,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             },
             walker,
             kernel: KernelSettings {
-                orders: OrderSet::allowed(bitmap, base),
+                orders: OrderSet::from_bitmap(bitmap, base),
                 vm_align_bytes,
                 copy_on_write,
                 memory_bytes: 64 << 20,

@@ -148,11 +148,7 @@ impl ReferenceMachine {
             Call::Access(at, pages, write, times) => {
                 let places = (0..times).flat_map(|_| at..at + pages);
                 let one = |place| self.access(process, page(place), write);
-                places
-                    .map(one)
-                    .reduce(Result::and)
-                    .unwrap_or(Ok(()))
-                    .map(zero)
+                places.map(one).fold(Ok(()), Result::and).map(zero)
             }
         };
         done.ok()

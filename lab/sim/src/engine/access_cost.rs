@@ -1,14 +1,14 @@
 //! The present cost of accesses, measured by a sample of them.
 
 use super::EngineError;
-use super::accesses::StreamSampler;
 use super::figures::AccessTally;
 use super::program::{PhaseProgress, Program};
-use crate::bits::PageBits;
+use super::stream_sampler::StreamSampler;
 use crate::kernel::{KernelError, PageAccess as Touch, SimulatedKernel};
 use crate::mmu::translation::{
     Access, AccessFault, LeafSize, ProgramWork as CoreWork, TranslationCounters,
 };
+use crate::page_bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {
     /// Uncounted accesses at the start of a phase, given the number in a sample.
-    pub(super) fn warm_up_accesses(&self, sample: u32) -> u32 {
+    pub(super) fn count_warm_up_accesses(&self, sample: u32) -> u32 {
         let least = sample.saturating_mul(WARM_UP_SAMPLES);
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return least;
@@ -67,7 +67,7 @@ impl Program {
         let often = |s: &&StreamSampler| s.share >= RARE && s.is_scattered();
         let needed = sources.iter().filter(often).map(|source| {
             let size = |number: &usize| {
-                let region = self.lots.get(source.lot)?.region(*number);
+                let region = self.lots.get(source.lot)?.region_address(*number);
                 self.seen.size(region)
             };
             let regions = source.regions.clone();

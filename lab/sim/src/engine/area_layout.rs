@@ -1,6 +1,6 @@
 //! Where a program's areas lie, and which of their pages it uses.
 
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use crate::workloads::{Area, AreaPieces};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
@@ -43,18 +43,18 @@ pub(super) fn lay_out_areas(areas: &[Area]) -> Vec<AreaLayout> {
 }
 
 impl AreaLayout {
-    pub(super) fn bytes(&self) -> Range<u64> {
+    pub(super) fn byte_range(&self) -> Range<u64> {
         self.start..self.start + self.used.len() as u64 * HUGE_PAGE_BYTES
     }
 
     pub(super) fn mappings(&self) -> Vec<Range<u64>> {
         match self.pieces {
-            None => vec![self.bytes()],
+            None => vec![self.byte_range()],
             Some(_) => (0..self.used.len())
                 .flat_map(|number| {
-                    let region = self.region(number);
-                    self.pieces(number)
-                        .map(move |piece| addresses(region, piece))
+                    let region = self.region_address(number);
+                    self.pieces_in_region(number)
+                        .map(move |piece| address_range(region, piece))
                 })
                 .collect(),
         }
@@ -65,7 +65,7 @@ impl AreaLayout {
     }
 
     /// The mappings in a region: all of it, or pieces.
-    pub(super) fn pieces(&self, number: usize) -> impl Iterator<Item = PageBits> + use<> {
+    pub(super) fn pieces_in_region(&self, number: usize) -> impl Iterator<Item = PageBits> + use<> {
         let region = HUGE_PAGE_BYTES;
         let (size, every) = self.pieces.map_or((region, region), |pieces| {
             (pieces.size.0, pieces.size.0 + pieces.hole.0)
@@ -78,8 +78,10 @@ impl AreaLayout {
         })
     }
 
-    pub(super) fn mapped(&self, number: usize) -> PageBits {
-        let all = self.pieces(number).fold(PageBits::EMPTY, PageBits::or);
+    pub(super) fn mapped_pages(&self, number: usize) -> PageBits {
+        let all = self
+            .pieces_in_region(number)
+            .fold(PageBits::EMPTY, PageBits::or);
         all.minus(self.gone.get(number).copied().unwrap_or(PageBits::EMPTY))
     }
 
@@ -94,11 +96,11 @@ impl AreaLayout {
     pub(super) fn take_unmapped_pieces(&mut self, number: usize) -> Vec<Range<u64>> {
         let gone = self.gone.get_mut(number).map(std::mem::take);
         let gone = gone.unwrap_or_default();
-        let region = self.region(number);
+        let region = self.region_address(number);
         let pieces = self
-            .pieces(number)
+            .pieces_in_region(number)
             .filter(|piece| !piece.and(gone).is_empty());
-        pieces.map(|piece| addresses(region, piece)).collect()
+        pieces.map(|piece| address_range(region, piece)).collect()
     }
 
     /// Regions of a part, by number; at least one.
@@ -109,7 +111,7 @@ impl AreaLayout {
         first..at(to).clamp(first + 1, count)
     }
 
-    pub(super) fn region(&self, number: usize) -> RegionAddr {
+    pub(super) fn region_address(&self, number: usize) -> RegionAddr {
         RegionAddr::containing(self.start + number as u64 * HUGE_PAGE_BYTES)
     }
 
@@ -119,7 +121,7 @@ impl AreaLayout {
         (number < self.used.len()).then_some(number)
     }
 
-    pub(super) fn used(&self, number: usize) -> PageBits {
+    pub(super) fn used_pages(&self, number: usize) -> PageBits {
         self.used.get(number).copied().unwrap_or(PageBits::EMPTY)
     }
 
@@ -135,22 +137,22 @@ impl AreaLayout {
         }
     }
 
-    pub(super) fn is_used(&self, page: u64) -> bool {
+    pub(super) fn is_page_used(&self, page: u64) -> bool {
         let used = self.used.get((page / PER_REGION) as usize);
         used.is_some_and(|used| used.contains((page % PER_REGION) as u16))
     }
 
-    pub(super) fn count_used(&self, regions: Range<usize>) -> u64 {
+    pub(super) fn count_used_pages(&self, regions: Range<usize>) -> u64 {
         let used = self.used.get(regions).unwrap_or_default();
         used.iter().map(|pages| u64::from(pages.count())).sum()
     }
 
-    pub(super) fn address(&self, page: u64) -> u64 {
+    pub(super) fn page_address(&self, page: u64) -> u64 {
         self.start + page * BASE_PAGE_BYTES
     }
 }
 
-pub(super) fn addresses(region: RegionAddr, pages: PageBits) -> Range<u64> {
+pub(super) fn address_range(region: RegionAddr, pages: PageBits) -> Range<u64> {
     let (first, count) = pages.next_run(0).unwrap_or_default();
     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
     start..start + u64::from(count) * BASE_PAGE_BYTES

@@ -7,7 +7,7 @@ use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, ProgramStatus};
 use super::program_run::ProgramStep;
 use super::zeroing_neighbour::MemoryTraffic;
-use super::{Engine, filler};
+use super::{Engine, simulated_prefaulter};
 use crate::kernel::SpaceId;
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ impl Engine {
             if self.is_over() {
                 return;
             }
-            let step = self.next_step().min(target - self.now);
-            let guests: Vec<_> = self.guests.iter().map(GuestMachine::demand).collect();
+            let step = self.next_step_length().min(target - self.now);
+            let guests: Vec<_> = self.guests.iter().map(GuestMachine::cpu_demand).collect();
             let shares = self.thread_core_shares(&guests);
             let (own, guests) = shares.split_at(self.programs.len());
             for (index, share) in own.iter().enumerate() {
@@ -51,18 +51,18 @@ impl Engine {
     /// The share of a core that each thread of its programs gets now, and then the share for each
     /// demand in `beside`.
     pub(super) fn thread_core_shares(&self, beside: &[CpuDemand]) -> Vec<f64> {
-        let own = self.programs.iter().map(Program::demand);
+        let own = self.programs.iter().map(Program::cpu_demand);
         let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
         core_shares::share_cores(self.cores, &demands)
     }
 
-    pub(super) fn busy_threads(&self) -> u32 {
-        let each = self.programs.iter().map(|p| p.demand().threads);
+    pub(super) fn count_busy_threads(&self) -> u32 {
+        let each = self.programs.iter().map(|p| p.cpu_demand().threads);
         each.fold(0, u32::saturating_add)
     }
 
     /// A call of the manager's that takes `time`, while programs run on.
-    pub(super) fn charge_manager(&mut self, time: Duration) {
+    pub(super) fn charge_manager_time(&mut self, time: Duration) {
         self.manager_cpu += time;
         if let Some(turn) = &mut self.turn {
             turn.busy_until = turn.busy_until.max(self.now) + time;
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    fn next_step(&self) -> Duration {
+    fn next_step_length(&self) -> Duration {
         let filling = |p: &Program| {
             let fills = matches!(
                 p.work,
@@ -100,7 +100,7 @@ impl Engine {
         for machine in machines.chain([self]) {
             if machine.programs.iter().any(filling) {
                 longest = longest.min(match machine.filler {
-                    Some(_) => filler::FILLING_STEP,
+                    Some(_) => simulated_prefaulter::FILLING_STEP,
                     None => FILLING_STEP,
                 });
             }
@@ -142,7 +142,7 @@ impl Engine {
                 }
                 Err(ProgramError::OutOfMemory) => {
                     let victim = self.kernel.out_of_memory_victim();
-                    if !self.kill(victim, now) {
+                    if !self.kill_space_owner(victim, now) {
                         self.end_program(index, ProgramOutcome::Killed, now);
                     }
                 }
@@ -154,8 +154,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn kill(&mut self, victim: Option<SpaceId>, now: Duration) -> bool {
-        if let Some(guest) = self.guest_in(victim) {
+    pub(super) fn kill_space_owner(&mut self, victim: Option<SpaceId>, now: Duration) -> bool {
+        if let Some(guest) = self.guest_of_space(victim) {
             self.end_guest(guest, now);
             return true;
         }

@@ -1,13 +1,13 @@
 //! Sampling's view of a program: access bits as all accesses of the window set them.
 
 use super::access_cost::WalksBySize;
-use super::accesses::{TouchedShare, touch_probability};
 use super::figures::AccessTally;
 use super::program::{Program, SamplingWindow, WindowObserver};
-use crate::bits::PageBits;
+use super::stream_sampler::{TouchedShare, touch_probability};
 use crate::kernel::SimulatedKernel;
 use crate::mmu::TlbGroupCondition;
 use crate::mmu::translation::{EntrySize, LeafSize};
+use crate::page_bits::PageBits;
 use crate::rng::SimulationRng;
 use hawkeye_policy::{
     CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder,
@@ -60,21 +60,21 @@ impl Program {
         now: Duration,
         promotable: PageOrders,
     ) -> ProcessSample {
-        let mut regions = kernel.samples(self.space).unwrap_or_default();
+        let mut regions = kernel.region_samples(self.space).unwrap_or_default();
         // Memory that could never be huge is no region of a process (`OutsideRegions`).
         regions.retain(|sample| kernel.holds_region(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&WindowObserver::Manager);
         let parts = window
             .as_ref()
-            .map_or_else(Vec::new, |w| self.stream_exposures(w));
+            .map_or_else(Vec::new, |w| self.stream_touched_shares(w));
         for sample in &mut regions {
             if kernel.faults.counts_faulted && !sample.is_huge() {
                 sample.present = self.faulted_pages(kernel, sample.region).count();
             }
             match &window {
                 Some(window) => {
-                    let large_walks = self.set_region_accesses(sample, kernel, window, &parts);
+                    let large_walks = self.fill_region_sample(sample, kernel, window, &parts);
                     if beyond_huge && sample.is_huge() {
                         sample.walks_per_s = large_walks as u32;
                     }
@@ -88,10 +88,12 @@ impl Program {
         let seen = window.as_ref().map(|w| (w.opened, w.tally, w.busy_ns));
         let figures = kernel.space_figures(self.space).ok();
         let sample = ProcessSample {
-            outside: kernel.outside_regions(self.space).unwrap_or_default(),
+            outside: kernel
+                .memory_outside_regions(self.space)
+                .unwrap_or_default(),
             faults: figures.map(|figures| figures.faults.total()),
             age: now.saturating_sub(self.arrives),
-            ..process_sample(self.id, regions, seen, now)
+            ..build_process_sample(self.id, regions, seen, now)
         };
         // Coverage counts from the *start* of the window, so another read continues it.
         self.windows
@@ -101,20 +103,21 @@ impl Program {
 
     fn faulted_pages(&self, kernel: &SimulatedKernel, region: RegionAddr) -> PageBits {
         let lots = self.lots.iter();
-        let mut used = lots.filter_map(|lot| Some(lot.used(lot.region_number(region)?)));
+        let mut used = lots.filter_map(|lot| Some(lot.used_pages(lot.region_number(region)?)));
         let used = used.next().unwrap_or(PageBits::EMPTY);
         used.and(kernel.present_pages(self.space, region))
     }
 
-    pub(super) fn stream_exposures(&self, window: &SamplingWindow) -> Vec<StreamTouchedShare> {
-        let cpu_s = cpu_s(window);
+    pub(super) fn stream_touched_shares(&self, window: &SamplingWindow) -> Vec<StreamTouchedShare> {
+        let cpu_s = window_cpu_s(window);
         let exposed = window.accesses.values().filter(|e| e.accesses > 0.0);
         let parts = exposed.filter_map(|exposed| {
             let source = &exposed.source;
             let lot = self.lots.get(source.lot)?;
             let mut in_use = [0_u64; EntrySize::ALL.len()];
             for number in source.regions.clone() {
-                let sizes = self.count_tlb_entries(lot.region(number), lot.used(number));
+                let sizes = self
+                    .count_pages_by_entry_size(lot.region_address(number), lot.used_pages(number));
                 for (sum, pages) in in_use.iter_mut().zip(sizes) {
                     *sum += u64::from(pages);
                 }
@@ -123,7 +126,7 @@ impl Program {
             for (walks, pages) in walks_per_page.iter_mut().zip(in_use) {
                 *walks = *walks / cpu_s / pages.max(1) as f64;
             }
-            let pages = lot.count_used(source.regions.clone());
+            let pages = lot.count_used_pages(source.regions.clone());
             Some(StreamTouchedShare {
                 lot: source.lot,
                 regions: source.regions.clone(),
@@ -135,7 +138,7 @@ impl Program {
         parts.collect()
     }
 
-    fn count_tlb_entries(
+    fn count_pages_by_entry_size(
         &self,
         region: RegionAddr,
         pages: PageBits,
@@ -153,7 +156,7 @@ impl Program {
         };
         let grouped = match whole {
             Some(_) => PageBits::EMPTY,
-            None => self.grouped_pages(region).and(pages),
+            None => self.pages_in_tlb_groups(region).and(pages),
         };
         let mut add = |size: EntrySize, pages: u16| {
             if let Some(sum) = entries.get_mut(size.min(host) as usize) {
@@ -181,17 +184,17 @@ impl Program {
         let (lot, held, number) = found.next()?;
         let known = window.touched.get(&region);
         let traced = window.walks.get(&region).copied().unwrap_or(0.0);
-        let used = held.used(number);
+        let used = held.used_pages(number);
         let (mut missed, mut times, mut swept) = (1.0, 0.0, false);
         let (mut per_single, mut per_grouped, mut large_walks) = (0.0, 0.0, 0.0);
-        let entries = self.count_tlb_entries(region, used);
+        let entries = self.count_pages_by_entry_size(region, used);
         let [_, grouped, large @ ..] = entries.map(f64::from);
         let single = f64::from(used.count()) - grouped;
         for part in parts {
             if part.lot != lot || !part.regions.contains(&number) {
                 continue;
             }
-            let chance = part.exposure.of_region(number - part.regions.start);
+            let chance = part.exposure.chance_in_region(number - part.regions.start);
             missed *= 1.0 - chance;
             swept |= matches!(part.exposure, TouchedShare::Swept { .. });
             times += if chance > 0.0 { part.times } else { 0.0 };
@@ -205,7 +208,9 @@ impl Program {
             touched: known.copied().unwrap_or(PageBits::EMPTY),
             chance: 1.0 - missed,
             times,
-            walks_per_s: per_single * single + per_grouped * grouped + traced / cpu_s(window),
+            walks_per_s: per_single * single
+                + per_grouped * grouped
+                + traced / window_cpu_s(window),
             large_walks_per_s: large_walks,
             swept,
             used,
@@ -213,7 +218,7 @@ impl Program {
     }
 
     /// Sets a region's access figures; returns walks per CPU second as if it were one page.
-    fn set_region_accesses(
+    fn fill_region_sample(
         &mut self,
         sample: &mut RegionSample,
         kernel: &SimulatedKernel,
@@ -233,7 +238,7 @@ impl Program {
             return marked.large_walks_per_s;
         }
         let there = self.faulted_pages(kernel, sample.region);
-        let together = self.accessed_together(sample.region);
+        let together = self.pages_sharing_access_bits(sample.region);
         let alone = together.map_or(there, |(pages, _)| there.minus(pages));
         let left = alone.minus(known).count();
         let mut drawn = draw_binomial(left, marked.chance, &mut self.rng);
@@ -257,7 +262,7 @@ impl Program {
         marked.large_walks_per_s
     }
 
-    fn grouped_pages(&self, region: RegionAddr) -> PageBits {
+    fn pages_in_tlb_groups(&self, region: RegionAddr) -> PageBits {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
         };
@@ -270,10 +275,10 @@ impl Program {
     }
 
     /// Pages in groups that have one access bit for all their pages, and the order of these groups.
-    fn accessed_together(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
+    fn pages_sharing_access_bits(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
         let group = self.seen.groups().base?;
         let marked = group.condition == TlbGroupCondition::Marked;
-        let pages = marked.then(|| self.grouped_pages(region))?;
+        let pages = marked.then(|| self.pages_in_tlb_groups(region))?;
         (!pages.is_empty()).then_some((pages, group.order))
     }
 
@@ -286,7 +291,7 @@ impl Program {
     ) -> u16 {
         let known = marked.touched.and(pages).widened_to_blocks(order);
         let mut accessed = known.count() >> order;
-        for (first, count) in pages.minus(known).each_run() {
+        for (first, count) in pages.minus(known).runs() {
             for first in (first..first + count).step_by(1 << order) {
                 let used = there.and(PageBits::range(first, 1 << order)).count();
                 let none = (1.0 - marked.chance).powi(used.into());
@@ -298,7 +303,7 @@ impl Program {
 }
 
 /// A process at `now`, sampled in a window: start, accesses, CPU time in nanoseconds.
-pub(super) fn process_sample(
+pub(super) fn build_process_sample(
     process: ProcessId,
     regions: Vec<RegionSample>,
     window: Option<(Duration, AccessTally, f64)>,
@@ -328,7 +333,7 @@ pub(super) fn process_sample(
     }
 }
 
-fn cpu_s(window: &SamplingWindow) -> f64 {
+fn window_cpu_s(window: &SamplingWindow) -> f64 {
     (window.busy_ns / 1e9).max(1e-9)
 }
 

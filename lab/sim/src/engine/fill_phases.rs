@@ -1,15 +1,15 @@
 //! Phases that fill memory or give it back, region by region.
 
 use super::access_cost::Result;
-use super::area_layout::addresses;
+use super::area_layout::address_range;
 use super::program::{PhaseProgress, Program};
-use crate::bits::PageBits;
 use crate::kernel::{PageAccess, SimulatedKernel};
+use crate::page_bits::PageBits;
 use crate::workloads::{FillContent, Phase};
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl Program {
-    pub(super) fn next_region(&mut self, kernel: &mut SimulatedKernel) -> Result<bool> {
+    pub(super) fn process_next_region(&mut self, kernel: &mut SimulatedKernel) -> Result<bool> {
         let PhaseProgress::Regions {
             lot,
             next,
@@ -24,9 +24,7 @@ impl Program {
         }
         let mut rounds = 1;
         match self.current_phase().cloned() {
-            Some(phase @ Phase::Fill { .. }) => {
-                self.fill_phase_region(kernel, (lot, next), &phase)?
-            }
+            Some(phase @ Phase::Fill { .. }) => self.fill_region(kernel, (lot, next), &phase)?,
             Some(Phase::Free {
                 share,
                 rounds: all,
@@ -37,7 +35,7 @@ impl Program {
                 // A share of what earlier rounds have left.
                 let each = share / f64::from(all);
                 let now = each / (1.0 - each * f64::from(round));
-                self.free_phase_region(kernel, (lot, next), now, page_ns)?;
+                self.free_share_of_region(kernel, (lot, next), now, page_ns)?;
             }
             _ => {}
         }
@@ -52,7 +50,7 @@ impl Program {
         Ok(last)
     }
 
-    fn fill_phase_region(
+    fn fill_region(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -72,7 +70,7 @@ impl Program {
         else {
             return Ok(());
         };
-        let region = held.region(number);
+        let region = held.region_address(number);
         for mapping in held.take_unmapped_pieces(number) {
             kernel.map(self.space, mapping)?;
         }
@@ -81,7 +79,7 @@ impl Program {
             // The same pages each time.
             run => PageBits::scattered_runs(*pages_per_region, *run, number as u64),
         };
-        let pages = pages.and(held.mapped(number));
+        let pages = pages.and(held.mapped_pages(number));
         let access = match content {
             FillContent::Data => PageAccess::Write,
             FillContent::Zeros => PageAccess::WriteZeros,
@@ -97,11 +95,11 @@ impl Program {
         let fault_ns = touched.time.as_nanos() as f64;
         self.fault_ns += fault_ns;
         self.owed_ns += fault_ns + cold_ns + after_ns as f64 + page_ns * f64::from(pages.count());
-        self.record_touched(region, pages);
+        self.record_touched_pages(region, pages);
         Ok(())
     }
 
-    fn free_phase_region(
+    fn free_share_of_region(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -111,11 +109,11 @@ impl Program {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
-        let region = held.region(number);
+        let region = held.region_address(number);
         if held.is_in_pieces() {
-            return self.free_pieces(kernel, (lot, number), share, page_ns);
+            return self.free_share_of_pieces(kernel, (lot, number), share, page_ns);
         }
-        let mut pages = held.used(number);
+        let mut pages = held.used_pages(number);
         if share < 1.0 {
             for page in 0..PAGES_PER_REGION {
                 if pages.contains(page) && !self.rng.chance(share) {
@@ -128,7 +126,7 @@ impl Program {
         }
         held.mark_pages_unused(number, pages);
         // The phase gives back all that is in use: unmap everything that is present.
-        let all = held.used(number).is_empty();
+        let all = held.used_pages(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;
         self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(pages.count());
@@ -136,7 +134,7 @@ impl Program {
         Ok(())
     }
 
-    fn free_pieces(
+    fn free_share_of_pieces(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -146,18 +144,18 @@ impl Program {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
-        let region = held.region(number);
-        let mapped = held.mapped(number);
+        let region = held.region_address(number);
+        let mapped = held.mapped_pages(number);
         for piece in held
-            .pieces(number)
+            .pieces_in_region(number)
             .filter(|piece| piece.is_subset_of(mapped))
         {
             if !self.rng.chance(share) {
                 continue;
             }
-            let used = held.used(number).and(piece).count();
+            let used = held.used_pages(number).and(piece).count();
             held.record_unmapped_piece(number, piece);
-            let paid = kernel.unmap(self.space, addresses(region, piece))?;
+            let paid = kernel.unmap(self.space, address_range(region, piece))?;
             self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(used);
         }
         self.update_mappings(kernel, region)?;

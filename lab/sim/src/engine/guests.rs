@@ -16,12 +16,12 @@
 //! Not modelled: sharing of page-table memory among guests, devices, ballooning, and the
 //! hypervisor's own time except exits for faults.
 
-mod coverage;
-mod guest;
+mod guest_coverage;
+mod guest_machine;
 mod host_effects;
 mod host_mappings;
 mod machine_view;
 
-pub(super) use guest::GuestMachine;
+pub(super) use guest_machine::GuestMachine;
 pub(super) use machine_view::ManagerSchedule;
 pub use machine_view::{MachineView, SharedEngine};

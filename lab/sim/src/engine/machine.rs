@@ -2,14 +2,14 @@
 
 use super::EngineError;
 use super::figures::EngineFigures;
-use super::filler::SimulatedPrefaulter;
 use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
 use super::program_run::SampleSettings;
+use super::simulated_prefaulter::SimulatedPrefaulter;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
 use crate::mmu::TlbPageGroups;
-use crate::setup::SimulationSetup;
+use crate::simulation_setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
@@ -47,7 +47,7 @@ impl Engine {
         system: &SimulatedSystem,
         workload: &WorkloadSpec,
     ) -> Result<Self, EngineError> {
-        let mut engine = Self::without_guests(setup, system, &workload.processes, false)?;
+        let mut engine = Self::new_without_guests(setup, system, &workload.processes, false)?;
         let inside = setup.guest_system.as_ref().unwrap_or(system);
         for guest in &workload.guests {
             for _ in 0..guest.count {
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// A machine without virtual machines of its own; `hosted` if it is a virtual machine itself.
-    pub(super) fn without_guests(
+    pub(super) fn new_without_guests(
         setup: &SimulationSetup,
         system: &SimulatedSystem,
         processes: &[Process],
@@ -91,13 +91,13 @@ impl Engine {
         if hosted {
             // Recording starts here: frames that a guest zeroed before are ones that its host never
             // gave it.
-            kernel.record_frame_touches();
+            kernel.start_recording_frame_touches();
         }
         if setup.fragmented > 0.0 {
             kernel.fragment_free_memory(setup.fragmented, setup.seed);
         }
         kernel.set_merging(setup.merging);
-        kernel.record_remapped(setup.processor.groups != TlbPageGroups::NONE);
+        kernel.start_recording_remaps(setup.processor.groups != TlbPageGroups::NONE);
         let mut programs = Vec::new();
         for process in processes {
             for _ in 0..process.count {

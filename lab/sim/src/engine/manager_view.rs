@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, MachineError>;
 const PROBED: Duration = Duration::from_secs(1);
 
 impl Engine {
-    fn guest(&mut self, id: ProcessId) -> Option<&mut GuestMachine> {
+    fn living_guest(&mut self, id: ProcessId) -> Option<&mut GuestMachine> {
         let mut guests = self.guests.iter_mut();
         guests.find(|guest| guest.id == id && guest.is_alive())
     }
@@ -33,14 +33,14 @@ impl Engine {
     }
 
     fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
-        let guest = self.guest(id).and_then(|guest| guest.space);
+        let guest = self.living_guest(id).and_then(|guest| guest.space);
         guest.map_or_else(|| Ok(self.living_program(id)?.space), Ok)
     }
 
     /// Accounts for a manager's call. What it holds up is accounted for elsewhere.
-    fn charge_call(&mut self, time: Duration) {
+    fn charge_manager_call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
-        self.charge_manager(time);
+        self.charge_manager_time(time);
     }
 
     /// The kernel remapped memory of a process, one page of size `order` around a region. The
@@ -52,13 +52,13 @@ impl Engine {
         order: PageOrder,
         locked: Duration,
     ) -> Result<()> {
-        if let Some(guest) = self.guest(id) {
+        if let Some(guest) = self.living_guest(id) {
             let bytes = order.regions_per_page() * HUGE_PAGE_BYTES;
             let first = region.start() / bytes * bytes;
             for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
                 guest.record_host_remap(RegionAddr::containing(start));
             }
-            guest.hold_up_programs(locked);
+            guest.stall_programs(locked);
             return Ok(());
         }
         let found = self.programs.iter_mut().find(|p| p.id == id);
@@ -68,11 +68,13 @@ impl Engine {
             let woken = self.kernel.charge_lock_wait(program.space);
             program.stall_for(locked + woken);
         }
-        program.update_mappings(&self.kernel, region).map_err(other)
+        program
+            .update_mappings(&self.kernel, region)
+            .map_err(other_machine_error)
     }
 }
 
-fn other(error: impl ToString) -> MachineError {
+fn other_machine_error(error: impl ToString) -> MachineError {
     MachineError::Other(error.to_string())
 }
 
@@ -145,7 +147,7 @@ impl Machine for Engine {
             return Err(MachineError::PageSize(order));
         }
         let space = self.space_of(process)?;
-        let there = self.kernel.sample(space, region);
+        let there = self.kernel.region_sample(space, region);
         if there.is_none_or(|there| there.is_huge() && there.order >= order) {
             return Ok(PromotionResult::NotCandidate);
         }
@@ -155,7 +157,7 @@ impl Machine for Engine {
         match self.kernel.promote(space, region, order) {
             Ok(done) => {
                 self.apply_remapping(process, region, order, done.locked)?;
-                self.charge_call(done.time);
+                self.charge_manager_call(done.time);
                 Ok(PromotionResult::Done(done.time))
             }
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
@@ -185,7 +187,7 @@ impl Machine for Engine {
             zero_pages: 0,
             took: Duration::ZERO,
         });
-        self.charge_manager(scanned.took);
+        self.charge_manager_time(scanned.took);
         Ok(scanned)
     }
 
@@ -199,7 +201,7 @@ impl Machine for Engine {
         })?;
         // The page table is locked while pages are read and remapped.
         self.apply_remapping(process, region, PageOrder::HUGE, done.took)?;
-        self.charge_call(done.took);
+        self.charge_manager_call(done.took);
         Ok(done)
     }
 
@@ -234,9 +236,9 @@ impl Sampling for Engine {
     ) -> Result<SliceProgress<()>> {
         let space = self.space_of(process)?;
         let (clear, _) = self.sampling_time(space)?;
-        self.charge_call(clear);
+        self.charge_manager_call(clear);
         let now = self.now;
-        if let Some(guest) = self.guest(process) {
+        if let Some(guest) = self.living_guest(process) {
             guest.open_window(now);
             return Ok(SliceProgress::Done(()));
         }
@@ -248,7 +250,7 @@ impl Sampling for Engine {
     /// Walks are seen only in an open window, which must last even if nothing else is sampled.
     fn probe(&mut self, process: ProcessId, _until: Duration) -> Result<Option<Duration>> {
         let now = self.now;
-        let opened = match self.guest(process) {
+        let opened = match self.living_guest(process) {
             Some(guest) => guest.window,
             None => {
                 let windows = &self.living_program(process)?.windows;
@@ -281,7 +283,7 @@ impl Sampling for Engine {
             }
         };
         // A live manager reads in short slices, so this is not one long call.
-        self.charge_manager(read);
+        self.charge_manager_time(read);
         Ok(SliceProgress::Done(sample))
     }
 
@@ -291,14 +293,14 @@ impl Sampling for Engine {
         _until: Duration,
     ) -> Result<SliceProgress<Vec<RegionSample>>> {
         let space = self.space_of(process)?;
-        let mut huge = self.kernel.samples(space).unwrap_or_default();
+        let mut huge = self.kernel.region_samples(space).unwrap_or_default();
         huge.retain(RegionSample::is_huge);
         for sample in &mut huge {
             sample.accessed = sample.present;
             sample.runs = 1;
         }
         let each = Duration::from_nanos(self.kernel.costs().read_huge_ns);
-        self.charge_manager(each * huge.len() as u32);
+        self.charge_manager_time(each * huge.len() as u32);
         Ok(SliceProgress::Done(huge))
     }
 
@@ -312,7 +314,7 @@ impl FaultPageSizes for Engine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         let space = self.space_of(process)?;
         let set = self.kernel.set_fault_sizes(space, orders);
-        set.map_err(other)
+        set.map_err(other_machine_error)
     }
 }
 
@@ -346,6 +348,8 @@ impl Explain for Engine {
 
 impl Engine {
     fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
-        self.kernel.sampling_time(space).map_err(other)
+        self.kernel
+            .sampling_times(space)
+            .map_err(other_machine_error)
     }
 }

@@ -2,20 +2,20 @@
 
 use super::EngineError;
 use super::access_cost::{AccessCost, WalksBySize};
-use super::accesses::StreamSampler;
 use super::area_layout::{AreaLayout, lay_out_areas};
 use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
+use super::page_size_history::PageSizeHistory;
 use super::program_history::ProgramHistory;
-use super::size_history::PageSizeHistory;
+use super::stream_sampler::StreamSampler;
 use super::swap_waits::SwapWaits;
 use super::trace_player::TracePlayer;
 use super::zeroing_neighbour::EstimatedSlowdown;
-use crate::bits::PageBits;
 use crate::kernel::{FaultCounts, SimulatedKernel, SpaceFigures, SpaceId};
 use crate::mmu::translation::{LeafSize, Mappings, PageTableSetup, Translator, TranslatorSpec};
+use crate::page_bits::PageBits;
 use crate::rng::SimulationRng;
-use crate::setup::SimulationSetup;
+use crate::simulation_setup::SimulationSetup;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,7 +204,7 @@ impl Program {
         self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, PhaseProgress::Waiting(_)))
     }
 
-    pub(super) fn demand(&self) -> CpuDemand {
+    pub(super) fn cpu_demand(&self) -> CpuDemand {
         CpuDemand {
             threads: if self.is_busy() { self.spec.threads } else { 0 },
             weight: f64::from(self.spec.cpu_weight) / f64::from(DEFAULT_CPU_WEIGHT),
@@ -228,7 +228,7 @@ impl Program {
         }
     }
 
-    pub(super) fn record_touched(&mut self, region: RegionAddr, pages: PageBits) {
+    pub(super) fn record_touched_pages(&mut self, region: RegionAddr, pages: PageBits) {
         for window in self.windows.values_mut() {
             let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
             *touched = touched.or(pages);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_spans_the_whole_time_in_some_hundred_moments() {
+    fn history_spans_the_run_in_a_few_hundred_samples() {
         let mut course = ProgramHistory::new();
         for tenth in 0..100_000 {
             let at_s = f64::from(tenth) / 10.0;

@@ -2,8 +2,8 @@
 
 use super::EngineError;
 use super::access_cost::{Result, WalksBySize};
-use super::accesses::StreamSampler;
 use super::program::{PhaseProgress, Program, StreamAccesses};
+use super::stream_sampler::StreamSampler;
 use super::trace_player::TracePlayer;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
@@ -75,12 +75,12 @@ impl Program {
             };
             if matches!(self.work, PhaseProgress::Begin) {
                 let phase = phase.clone();
-                self.begin(&phase, measuring)?;
+                self.begin_phase(&phase, measuring)?;
                 continue;
             }
             let (spent, over) = match self.work {
                 PhaseProgress::Begin => (0.0, false),
-                PhaseProgress::Regions { .. } => (0.0, self.next_region(kernel)?),
+                PhaseProgress::Regions { .. } => (0.0, self.process_next_region(kernel)?),
                 PhaseProgress::Accesses { .. } => {
                     self.make_accesses(kernel, at, left_ns, measuring)?
                 }
@@ -100,13 +100,13 @@ impl Program {
         Ok(0.0)
     }
 
-    pub(super) fn count_busy(&mut self, ns: f64) {
+    pub(super) fn record_busy_time(&mut self, ns: f64) {
         for window in self.windows.values_mut() {
             window.busy_ns += ns;
         }
     }
 
-    fn is_to_be_measured(&self, now: Duration) -> bool {
+    fn is_measurement_due(&self, now: Duration) -> bool {
         let Some(pace) = &self.pace else {
             return true;
         };
@@ -115,7 +115,7 @@ impl Program {
         self.changed && now >= pace.at + pause
     }
 
-    fn begin(&mut self, phase: &Phase, measuring: SampleSettings) -> Result<(), EngineError> {
+    fn begin_phase(&mut self, phase: &Phase, measuring: SampleSettings) -> Result<(), EngineError> {
         self.work = match phase {
             Phase::Fill { area, .. } | Phase::Free { area, .. } => {
                 let part = match phase {
@@ -179,9 +179,9 @@ impl Program {
         left_ns: f64,
         measuring: SampleSettings,
     ) -> Result<(f64, bool)> {
-        if self.is_to_be_measured(now) {
+        if self.is_measurement_due(now) {
             if std::mem::take(&mut self.cold) {
-                let accesses = self.warm_up_accesses(measuring.accesses);
+                let accesses = self.count_warm_up_accesses(measuring.accesses);
                 self.measure_access_cost(kernel, now, accesses)?;
             }
             self.changed = false;
@@ -192,7 +192,7 @@ impl Program {
                 return Ok((0.0, false));
             }
         }
-        let waits_ns = self.swap_in(kernel, now, false)?;
+        let waits_ns = self.settle_swap_waits(kernel, now, false)?;
         let (
             Some(pace),
             PhaseProgress::Accesses {
@@ -206,7 +206,7 @@ impl Program {
         };
         let neighbour = &measuring.neighbour;
         let threads = self.spec.threads;
-        let slowed = neighbour.slowed(sources, threads, pace.cycles, self.slowed);
+        let slowed = neighbour.estimate_slowdown(sources, threads, pace.cycles, self.slowed);
         self.slowed = Some(slowed);
         let ns = (pace.cycles + slowed.by) / measuring.ghz;
         let spent_ns = ns + *idle_ns;
@@ -238,11 +238,11 @@ impl Program {
         tally.cycles += made * slowed.by;
         self.add_access_tally(tally);
         let spent = made * (spent_ns + waits_ns);
-        self.count_busy(made * ns);
+        self.record_busy_time(made * ns);
         self.swapping.made += made;
         self.swapping.waited_ns += made * self.swapping.waits_ns;
         if over {
-            self.swap_in(kernel, now, true)?;
+            self.settle_swap_waits(kernel, now, true)?;
         }
         Ok((spent, over))
     }

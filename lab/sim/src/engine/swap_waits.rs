@@ -5,10 +5,10 @@
 //! access bits are. The program waits for each.
 
 use super::access_cost::Result;
-use super::accesses::StreamSampler;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
-use crate::bits::PageBits;
+use super::stream_sampler::StreamSampler;
 use crate::kernel::SimulatedKernel;
+use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_millis(100);
 impl Program {
     /// Brings in what was accessed since the last call, if that was at least `EVERY` ago or if
     /// `must` is set. Returns the average wait of an access from now on, in nanoseconds.
-    pub(super) fn swap_in(
+    pub(super) fn settle_swap_waits(
         &mut self,
         kernel: &mut SimulatedKernel,
         now: Duration,
@@ -44,11 +44,11 @@ impl Program {
             self.fetch_accessed_swap_pages(kernel, made)?;
         }
         self.swapping.at = Some(now).filter(|_| !must);
-        self.swapping.waits_ns = self.swap_wait_ns(kernel);
+        self.swapping.waits_ns = self.estimate_swap_wait_ns(kernel);
         Ok(self.swapping.waits_ns)
     }
 
-    fn swap_wait_ns(&self, kernel: &SimulatedKernel) -> f64 {
+    fn estimate_swap_wait_ns(&self, kernel: &SimulatedKernel) -> f64 {
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
         };
@@ -77,7 +77,7 @@ impl Program {
             let away: Vec<_> = self.swapped_regions_of(source, kernel).collect();
             for (number, region, away) in away {
                 let accesses = made * source.share;
-                let visited = source.visited(accesses, number, away, &mut self.rng);
+                let visited = source.draw_visited_pages(accesses, number, away, &mut self.rng);
                 if !visited.is_empty() {
                     wanted.push((region, visited));
                 }
@@ -109,16 +109,16 @@ impl Program {
         let lot = self.lots.get(source.lot).into_iter();
         lot.flat_map(move |lot| {
             source.regions.clone().filter_map(move |number| {
-                let region = lot.region(number);
+                let region = lot.region_address(number);
                 let away = kernel
                     .swapped_pages(self.space, region)
-                    .and(lot.used(number));
+                    .and(lot.used_pages(number));
                 (!away.is_empty()).then_some((number, region, away))
             })
         })
     }
 
-    pub(super) fn take_pages_accessed(
+    pub(super) fn draw_accessed_pages(
         &mut self,
         kernel: &SimulatedKernel,
         now: Duration,
@@ -134,11 +134,12 @@ impl Program {
                 continue;
             };
             for number in source.regions.clone() {
-                let region = lot.region(number);
+                let region = lot.region_address(number);
                 let there = kernel
                     .present_pages(self.space, region)
-                    .and(lot.used(number));
-                let visited = source.visited(exposed.accesses, number, there, &mut self.rng);
+                    .and(lot.used_pages(number));
+                let visited =
+                    source.draw_visited_pages(exposed.accesses, number, there, &mut self.rng);
                 if !visited.is_empty() {
                     accessed.push((region, visited));
                 }

@@ -2,10 +2,10 @@
 
 use super::EngineError;
 use super::program::Program;
-use crate::bits::PageBits;
 use crate::kernel::{RegionId, RegionMapping, SimulatedKernel, regions_around};
 use crate::mmu::translation::LeafSize;
 use crate::mmu::{TlbGroupCondition, TlbPageGroup};
+use crate::page_bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 
 impl Program {
@@ -23,16 +23,16 @@ impl Program {
             let all = regions_of_page(region, PageOrder::GIANT);
             self.seen.unmap_giant(region.start())?;
             for part in all {
-                self.update_region(kernel, part)?;
+                self.update_region_mapping(kernel, part)?;
             }
-            self.invalidate_page(region, PageOrder::GIANT);
+            self.invalidate_tlb_page(region, PageOrder::GIANT);
         } else if let Some(order) = multi_region {
             self.update_multi_region_page(kernel, region, order)?;
         } else {
-            let before = self.update_region(kernel, region)?;
+            let before = self.update_region_mapping(kernel, region)?;
             // A region that was not mapped is in no TLB.
             if before.is_some() {
-                self.invalidate_page(region, PageOrder::HUGE);
+                self.invalidate_tlb_page(region, PageOrder::HUGE);
             }
         }
         self.changed = true;
@@ -56,7 +56,7 @@ impl Program {
             return Ok(());
         }
         for part in regions_of_page(region, order) {
-            self.update_region(kernel, part)?;
+            self.update_region_mapping(kernel, part)?;
         }
         if order == PageOrder::GIANT {
             self.seen.unmap_giant(region.start())?;
@@ -64,12 +64,12 @@ impl Program {
         } else if grouped {
             self.seen.map_huge_group(region)?;
         }
-        self.invalidate_page(region, order);
+        self.invalidate_tlb_page(region, order);
         Ok(())
     }
 
     /// Updates one region; returns how it was mapped before.
-    fn update_region(
+    fn update_region_mapping(
         &mut self,
         kernel: &SimulatedKernel,
         region: RegionAddr,
@@ -95,7 +95,7 @@ impl Program {
         let present = found.map_or(PageBits::EMPTY, |found| found.present);
         let zeros = found.map_or(PageBits::EMPTY, |found| found.zero_mapped);
         let gone = PageBits::FULL.minus(present.or(zeros));
-        self.seen.split(region);
+        self.seen.split_huge_page(region);
         self.seen.unmap_pages(region, gone.words())?;
         if !present.is_empty() {
             self.seen.map_pages(region, present.words())?;
@@ -103,13 +103,13 @@ impl Program {
         if !zeros.is_empty() {
             self.seen.map_protected(region, zeros.words())?;
         }
-        let groups = self.tlb_groups(found);
+        let groups = self.tlb_groups_of_region(found);
         self.seen.set_groups(region, groups);
         Ok(before)
     }
 
     /// Groups of base pages of a region that one TLB entry can hold, a bit each.
-    fn tlb_groups(&self, found: Option<&RegionMapping>) -> u128 {
+    fn tlb_groups_of_region(&self, found: Option<&RegionMapping>) -> u128 {
         let (Some(group), Some(found)) = (self.seen.groups().base, found) else {
             return 0;
         };
@@ -121,7 +121,7 @@ impl Program {
             .fold(0, |all, number| all | 1 << number)
     }
 
-    fn invalidate_page(&mut self, region: RegionAddr, order: PageOrder) {
+    fn invalidate_tlb_page(&mut self, region: RegionAddr, order: PageOrder) {
         let bytes = order.regions_per_page() * HUGE_PAGE_BYTES;
         let first = region.start() / bytes * bytes;
         self.core.invalidate(&self.seen, first..first + bytes);
@@ -131,7 +131,7 @@ impl Program {
     #[cfg(debug_assertions)]
     pub(super) fn debug_check(&self, kernel: &SimulatedKernel) {
         use crate::mmu::translation::LeafSize::{Giant, Huge};
-        for sample in kernel.samples(self.space).unwrap_or_default() {
+        for sample in kernel.region_samples(self.space).unwrap_or_default() {
             let region = sample.region;
             let size = self.seen.size(region);
             let huge = size >= Some(Huge);
@@ -154,7 +154,12 @@ impl Program {
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.region(RegionId::new(self.space, region));
             let groups = self.seen.base_groups(region);
-            assert_eq!(groups, self.tlb_groups(found), "{region} of {}", self.id);
+            assert_eq!(
+                groups,
+                self.tlb_groups_of_region(found),
+                "{region} of {}",
+                self.id
+            );
         }
     }
 }
@@ -175,7 +180,7 @@ pub(super) fn pages_in_groups(found: &RegionMapping, group: TlbPageGroup) -> Pag
         TlbGroupCondition::Contiguous => found.pages_in_contiguous_blocks(group.order),
         TlbGroupCondition::Marked => {
             let order = PageOrder::new(group.order as u8).unwrap_or_default();
-            found.folios.at_least(order)
+            found.folios.pages_of_at_least(order)
         }
     }
 }

@@ -6,9 +6,9 @@ use super::EngineError;
 use super::access_cost::{AccessCost, Result};
 use super::figures::AccessTally;
 use super::program::{PhaseProgress, Program};
-use crate::bits::PageBits;
 use crate::kernel::{PageAccess as Touch, SimulatedKernel};
 use crate::mmu::translation::{Access, EntrySize, ProgramWork as CoreWork};
+use crate::page_bits::PageBits;
 use crate::trace::{AccessKind, TraceError, TraceReader};
 use crate::workloads::TraceReplay;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -129,7 +129,7 @@ impl Program {
             let before = self.core.counters();
             if player.batches % ONE_IN == 0 {
                 for access in player.batch.chunks(1) {
-                    self.access_one_by_one(kernel, access, work, scale)?;
+                    self.access_and_attribute_walks(kernel, access, work, scale)?;
                 }
             } else {
                 self.translate_accesses(kernel, &player.batch, work)?;
@@ -144,14 +144,14 @@ impl Program {
             self.add_access_tally(tally);
             played.add(tally);
             let ns = tally.cycles / ghz;
-            self.count_busy(ns);
+            self.record_busy_time(ns);
             spent_ns += ns;
         }
         player.overdrawn_ns = (spent_ns - left_ns).max(0.0);
         Ok((spent_ns.min(left_ns), played, false))
     }
 
-    fn access_one_by_one(
+    fn access_and_attribute_walks(
         &mut self,
         kernel: &mut SimulatedKernel,
         access: &[Access],
@@ -196,7 +196,7 @@ impl Program {
                 self.fault_ns += ns;
                 self.owed_ns += ns;
             }
-            self.record_touched(region, pages);
+            self.record_touched_pages(region, pages);
             let away = kernel.swapped_pages(self.space, region).and(pages);
             if !away.is_empty() {
                 let time = kernel.fetch_swapped_pages(self.space, region, away);
@@ -212,7 +212,7 @@ impl Program {
         let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));
         let found = lot.and_then(|lot| Some((lot.region_number(region)?, lot)));
         found.map_or(PageBits::EMPTY, |(number, lot)| {
-            let new = pages.minus(lot.used(number));
+            let new = pages.minus(lot.used_pages(number));
             lot.mark_pages_used(number, pages);
             new
         })

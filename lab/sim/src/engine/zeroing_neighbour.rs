@@ -15,7 +15,7 @@
 //!
 //! Not modelled: what programs take from each other; lines of page tables; a core's own caches.
 
-use super::accesses::StreamSampler;
+use super::stream_sampler::StreamSampler;
 use crate::kernel::KernelThreadWork;
 use crate::mmu::{CACHE_LINE_BYTES, MemorySpec, ProcessorSpec};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct EstimatedSlowdown {
 const SAME: f64 = 0.02;
 
 impl EstimatedSlowdown {
-    fn holds(&self, traffic: MemoryTraffic, cycles: f64) -> bool {
+    fn still_holds(&self, traffic: MemoryTraffic, cycles: f64) -> bool {
         let same = |a: f64, b: f64| (a - b).abs() <= SAME * a.max(b);
         let rates = (self.traffic, traffic);
         same(rates.0.written, rates.1.written)
@@ -113,22 +113,22 @@ impl ZeroingNeighbour {
 
     /// The additional time of an average access of a program with `threads` threads, where an
     /// access takes `cycles` without the zeroing thread. `known` is the estimate before.
-    pub(super) fn slowed(
+    pub(super) fn estimate_slowdown(
         &self,
         sources: &[StreamSampler],
         threads: u32,
         cycles: f64,
         known: Option<EstimatedSlowdown>,
     ) -> EstimatedSlowdown {
-        let known = known.filter(|known| known.holds(self.traffic, cycles));
+        let known = known.filter(|known| known.still_holds(self.traffic, cycles));
         known.unwrap_or_else(|| EstimatedSlowdown {
             traffic: self.traffic,
             cycles,
-            by: self.slowdown_ns(sources, threads, cycles),
+            by: self.slowdown_cycles(sources, threads, cycles),
         })
     }
 
-    fn slowdown_ns(&self, sources: &[StreamSampler], threads: u32, cycles: f64) -> f64 {
+    fn slowdown_cycles(&self, sources: &[StreamSampler], threads: u32, cycles: f64) -> f64 {
         if self.traffic.written <= 0.0 {
             return 0.0;
         }
@@ -147,7 +147,7 @@ impl ZeroingNeighbour {
         let beside = self.line_lifetime_s(sources, per_s, self.traffic.cached);
         let memory = self.memory.latency_ns * self.ghz;
         let longer = memory - f64::from(last.latency_cycles);
-        let waits = self.wait_ns() * self.ghz;
+        let waits = self.memory_wait_ns() * self.ghz;
         let each = sources.iter().map(|source| {
             let per_s = per_s * source.share;
             let misses = |stays_s| source.missed_lines_per_access(per_s, stays_s);
@@ -185,7 +185,7 @@ impl ZeroingNeighbour {
     }
 
     /// Average wait of a read from memory: for half a batch of writes, or for another read.
-    fn wait_ns(&self) -> f64 {
+    fn memory_wait_ns(&self) -> f64 {
         let channels = f64::from(self.memory.channels);
         let line_ns = CACHE_LINE_BYTES as f64 / self.memory.channel_gb_per_s;
         let batch_ns = WRITE_BATCH * line_ns + TURN_NS;
@@ -198,7 +198,7 @@ impl ZeroingNeighbour {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::accesses::tests;
+    use crate::engine::stream_sampler::tests;
     use crate::mmu::HASWELL;
     use crate::workloads::StreamPattern;
 
@@ -211,11 +211,11 @@ mod tests {
             traffic: MemoryTraffic { written, cached },
             ..ZeroingNeighbour::new(&HASWELL)
         };
-        neighbour.slowdown_ns(&[source], 1, 60.0)
+        neighbour.slowdown_cycles(&[source], 1, 60.0)
     }
 
     #[test]
-    fn stores_past_the_caches_take_nothing_from_who_lives_in_them() {
+    fn nontemporal_stores_evict_nothing() {
         let lines = 16e6;
         let (small, large) = (20, 4096);
         assert_eq!(slowed(source(small, StreamPattern::Random), 0.0, 0.0), 0.0);

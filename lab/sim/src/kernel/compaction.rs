@@ -1,7 +1,7 @@
 //! Compaction: moves pages together, so that a huge page becomes free.
 
 use super::SimulatedKernel;
-use super::costs::times;
+use super::kernel_costs::total_time;
 use super::page_moves::PagesToMoveTogether;
 use crate::memory::{PhysicalMemory, ScanCount, ValueRun};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const MOST_SHIFT: u32 = 6;
 
 impl SimulatedKernel {
     /// Tries to make a free huge page; adds the time that it took to `time`.
-    pub(crate) fn compact(&mut self, time: &mut Duration) -> bool {
+    pub(crate) fn compact_for_huge_page(&mut self, time: &mut Duration) -> bool {
         if self.huge_frames.deferral.skip > 0 {
             self.huge_frames.deferral.skip -= 1;
             return false;
@@ -32,14 +32,14 @@ impl SimulatedKernel {
         for _ in 0..2 {
             if let Some(evacuation) = self.memory.next_evacuation(&mut scanned) {
                 for run in evacuation.pages {
-                    moved += self.evacuate(evacuation.block, run, &mut scanned);
+                    moved += self.evacuate_run(evacuation.block, run, &mut scanned);
                 }
                 made = true;
                 break;
             }
         }
-        *time += times(scanned.blocks, self.costs.scan_block_ns);
-        *time += times(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
+        *time += total_time(scanned.blocks, self.costs.scan_block_ns);
+        *time += total_time(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if made {
             self.huge_frames.deferral = CompactionDeferral::default();
         } else {
@@ -51,11 +51,11 @@ impl SimulatedKernel {
 
     /// Moves a run of pages out of a pageblock; returns the number of pages. Moves as many at a
     /// time as find room side by side, and whole folios where there is room for one.
-    fn evacuate(&mut self, block: u32, run: ValueRun, scanned: &mut ScanCount) -> u64 {
+    fn evacuate_run(&mut self, block: u32, run: ValueRun, scanned: &mut ScanCount) -> u64 {
         let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
             let room = order.and_then(|order| memory.free_target_block(order));
             let room = room.map(|frame| (frame, count));
-            let (target, room) = room.or_else(|| memory.next_target(scanned))?;
+            let (target, room) = room.or_else(|| memory.next_target_frames(scanned))?;
             memory.allocate_at(target, room.min(count), owner)
         };
         let moved = self.move_run(block, run, allocate, PhysicalMemory::free);

@@ -2,9 +2,9 @@
 //! of `mm/page_alloc.c`). The kernel chooses a range, stops allocation from it, and moves its pages
 //! out.
 
-use super::costs::times;
+use super::address_space::RegionId;
+use super::kernel_costs::total_time;
 use super::page_moves::PagesToMoveTogether;
-use super::space::RegionId;
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
     FrameContent, FrameOwner, FrameRun, HUGE_ORDER, PageblockUse, PhysicalMemory, ValueRun,
@@ -16,30 +16,34 @@ use std::time::Duration;
 impl SimulatedKernel {
     /// Takes `count` pageblocks (a power of two), naturally aligned; returns the first. The kernel
     /// owns all of them until they are handed over. Adds the time that it took to `time`.
-    pub(super) fn contiguous_blocks(&mut self, count: u32, time: &mut Duration) -> Option<u32> {
-        let (range, pages) = self.cheapest_range(count, time)?;
+    pub(super) fn allocate_contiguous_blocks(
+        &mut self,
+        count: u32,
+        time: &mut Duration,
+    ) -> Option<u32> {
+        let (range, pages) = self.cheapest_range_to_empty(count, time)?;
         let inside = u64::from(count) * u64::from(PAGES_PER_REGION) - pages;
         let outside = self.memory.free_frames().saturating_sub(inside);
         if outside < pages + self.reclaim_state.watermarks.low {
             return None;
         }
         for block in range.clone() {
-            self.memory.isolate(block);
+            self.memory.isolate_pageblock(block);
         }
         let mut moved = 0;
         let emptied = range.clone().all(|block| {
-            let runs: Vec<ValueRun> = self.memory.owners_in(block).collect();
+            let runs: Vec<ValueRun> = self.memory.owners_in_pageblock(block).collect();
             let others = runs.into_iter().filter(|run| !is_isolated(*run));
             others
                 .into_iter()
                 .all(|run| self.move_run_anywhere(block, run, &mut moved))
         });
-        *time += times(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
+        *time += total_time(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if emptied {
             return Some(range.start);
         }
         for block in range {
-            let runs: Vec<ValueRun> = self.memory.owners_in(block).collect();
+            let runs: Vec<ValueRun> = self.memory.owners_in_pageblock(block).collect();
             for run in runs.into_iter().filter(|run| is_isolated(*run)) {
                 self.memory
                     .free(FrameRun::within_pageblock(block, run.first, run.count));
@@ -50,13 +54,17 @@ impl SimulatedKernel {
 
     /// The range from which the fewest pages have to move, and the number of these pages. Of equal
     /// ranges it is the lowest. Linux takes the first range that may do.
-    fn cheapest_range(&self, count: u32, time: &mut Duration) -> Option<(Range<u32>, u64)> {
+    fn cheapest_range_to_empty(
+        &self,
+        count: u32,
+        time: &mut Duration,
+    ) -> Option<(Range<u32>, u64)> {
         let mut best: Option<(Range<u32>, u64)> = None;
         let mut looked = 0;
-        for start in (0..self.memory.blocks()).step_by(count as usize) {
+        for start in (0..self.memory.count_pageblocks()).step_by(count as usize) {
             let range = start..start.saturating_add(count);
             let most = best.as_ref().map_or(u64::MAX, |(_, pages)| *pages);
-            if range.end > self.memory.blocks() || most == 0 {
+            if range.end > self.memory.count_pageblocks() || most == 0 {
                 break;
             }
             let mut pages = 0;
@@ -70,7 +78,7 @@ impl SimulatedKernel {
                 best = Some((range, pages));
             }
         }
-        *time += times(looked, self.costs.scan_block_ns);
+        *time += total_time(looked, self.costs.scan_block_ns);
         best
     }
 

@@ -50,7 +50,7 @@ pub(crate) type Result<T> = std::result::Result<T, KernelError>;
 
 /// A kernel that contradicts itself: a bug in the model.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BrokenKernel {
+pub enum InvariantViolation {
     /// A rule on physical memory is broken.
     #[error("frames: {0}")]
     Frames(&'static str),

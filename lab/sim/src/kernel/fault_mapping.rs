@@ -1,18 +1,18 @@
 //! Maps pages at faults.
 
-use super::costs::times;
+use super::address_space::RegionId;
 use super::fault_policies::{FirstTouchPolicy, ZeroingPolicy};
-use super::region::Reservation;
-use super::space::RegionId;
+use super::kernel_costs::total_time;
+use super::region_mapping::Reservation;
 use super::{Result, SimulatedKernel, TouchedPages};
-use crate::bits::PageBits;
-use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, FrameRun, block_of};
+use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, FrameRun, pageblock_of};
+use crate::page_bits::PageBits;
 use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl SimulatedKernel {
     /// How to map a region: the policy's choice while it is empty, and base pages after that.
-    pub(super) fn first_touch_of(&mut self, at: RegionId) -> Result<FirstTouchPolicy> {
+    pub(super) fn first_touch_policy_of(&mut self, at: RegionId) -> Result<FirstTouchPolicy> {
         let first_touch = self.faults.first_touch;
         let space = self.space_mut(at.space)?;
         let untouched = space.table.get_or_create(at.region).untouched;
@@ -37,41 +37,41 @@ impl SimulatedKernel {
             found.zero_mapped = PageBits::FULL;
             found.huge_zero = true;
             sum.faults.zero_page += 1;
-            sum.time += times(1, fault_ns);
+            sum.time += total_time(1, fault_ns);
         } else {
             found.zero_mapped = found.zero_mapped.or(PageBits::range(first, count));
             found.untouched = false;
             sum.faults.zero_page += u64::from(count);
-            sum.time += times(count.into(), fault_ns);
+            sum.time += total_time(count.into(), fault_ns);
         }
         Ok(count)
     }
 
-    pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
-        let FirstTouchPolicy::Huge { compact } = self.first_touch_of(at)? else {
+    pub(super) fn map_huge_page(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
+        let FirstTouchPolicy::Huge { compact } = self.first_touch_policy_of(at)? else {
             return Ok(false);
         };
-        let owner = self.owner(at, 0)?;
+        let owner = self.frame_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
             sum.faults.count_size_fallback(PageOrder::HUGE);
             return Ok(false);
         };
-        sum.time += times(1, self.costs.huge_fault_ns);
+        sum.time += total_time(1, self.costs.huge_fault_ns);
         let cold = self.zero_in_fault(&got, true, sum);
         sum.faults.huge += 1;
-        self.map_region_huge(at, block_of(got.frames.first), cold)?;
+        self.map_region_huge(at, pageblock_of(got.frames.first), cold)?;
         Ok(true)
     }
 
     /// Maps zeroed base pages, as many as there is memory for at once.
-    pub(super) fn map_base(
+    pub(super) fn map_base_pages(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
         sum: &mut TouchedPages,
     ) -> Result<u16> {
-        let owner = self.owner(at, first)?;
+        let owner = self.frame_owner(at, first)?;
         let reservation = self.get_or_create_region(at)?.reservation;
         let got = match reservation {
             Some(reservation) => {
@@ -89,12 +89,12 @@ impl SimulatedKernel {
             )?,
         };
         let frames = got.frames;
-        sum.time += times(frames.count.into(), self.costs.base_fault_ns);
+        sum.time += total_time(frames.count.into(), self.costs.base_fault_ns);
         let cold = self.zero_in_fault(&got, false, sum);
         let owned = self.space_mut(at.space)?;
         owned.resident += u64::from(frames.count);
         let found = owned.table.get_or_create(at.region);
-        found.map(first, frames);
+        found.map_pages(first, frames);
         found.cold = cold;
         self.on_pages_mapped(at, &mut sum.time);
         Ok(frames.count as u16)
@@ -123,35 +123,38 @@ impl SimulatedKernel {
         (first, count): (u16, u16),
         sum: &mut TouchedPages,
     ) -> Result<u16> {
-        let owner = self.owner(at, first)?;
+        let owner = self.frame_owner(at, first)?;
         let got =
             self.allocate_base_frames(at.space, count, FrameContent::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
-        sum.time += times(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
-        sum.time += self.reclaim_state.swap.read(pages);
+        sum.time += total_time(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
+        sum.time += self.reclaim_state.swap.read_time(pages);
         sum.faults.swapped_in += pages;
         self.reclaim_state.swap.used -= pages;
         let space = self.space_mut(at.space)?;
         space.resident += pages;
         space.swapped -= pages;
-        space.table.get_or_create(at.region).map(first, got.frames);
+        space
+            .table
+            .get_or_create(at.region)
+            .map_pages(first, got.frames);
         Ok(got.frames.count as u16)
     }
 
-    pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<FrameOwner> {
-        let (space, page) = (self.space(at.space)?.id.0, at.page(page));
+    pub(crate) fn frame_owner(&self, at: RegionId, page: u16) -> Result<FrameOwner> {
+        let (space, page) = (self.space(at.space)?.id.0, at.page_number(page));
         Ok(FrameOwner::Anonymous { space, page })
     }
 
     /// Makes a reservation for a region that has none, if a huge frame is free.
     pub(super) fn reserve_region_frames(&mut self, at: RegionId) {
-        let (space, page) = (at.space.0, at.page(0));
+        let (space, page) = (at.space.0, at.page_number(0));
         let owner = FrameOwner::Reserved { space, page };
         let mut nothing = Duration::ZERO;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut nothing);
         if let (Some(got), Ok(found)) = (got, self.get_or_create_region(at)) {
             found.reservation = Some(Reservation {
-                block: block_of(got.frames.first),
+                block: pageblock_of(got.frames.first),
                 zeroed: got.dirty == 0,
                 used: 0,
             });

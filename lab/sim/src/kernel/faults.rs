@@ -1,10 +1,10 @@
 //! Page faults: a program accesses memory.
 
+use super::address_space::{FaultCounts, RegionId, cut_at_regions, page_range_of_bytes};
 use super::fault_policies::FirstTouchPolicy;
-use super::region::RegionMapping;
-use super::space::{FaultCounts, RegionId, cut_at_regions, pages_of};
+use super::region_mapping::RegionMapping;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl SimulatedKernel {
         bytes: Range<u64>,
         access: PageAccess,
     ) -> Result<TouchedPages> {
-        let pages = pages_of(&bytes)?;
+        let pages = page_range_of_bytes(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
             return Err(KernelError::NotMapped(space, bytes));
         }
@@ -95,8 +95,8 @@ impl SimulatedKernel {
         access: PageAccess,
     ) -> Result<TouchedPages> {
         let at = RegionId::new(space, region);
-        for (first, count) in pages.each_run() {
-            let run = at.page(first)..at.page(first + count);
+        for (first, count) in pages.runs() {
+            let run = at.page_number(first)..at.page_number(first + count);
             if !self.space(space)?.is_mapped(&run) {
                 let bytes = run.start * BASE_PAGE_BYTES..run.end * BASE_PAGE_BYTES;
                 return Err(KernelError::NotMapped(space, bytes));
@@ -137,7 +137,7 @@ impl SimulatedKernel {
                 break;
             };
             let (cause, count) = found.fault_cause(first, count);
-            from = first + self.fault(at, (first, count), cause, access, sum)?;
+            from = first + self.handle_faults(at, (first, count), cause, access, sum)?;
             let done = pages.and(PageBits::range(first, from - first));
             sum.cold += u64::from(
                 self.get_or_create_region(at)?
@@ -148,7 +148,7 @@ impl SimulatedKernel {
     }
 
     /// Handles faults on neighbouring pages of one cause; returns how many of them, at least one.
-    fn fault(
+    fn handle_faults(
         &mut self,
         at: RegionId,
         pages: (u16, u16),
@@ -164,52 +164,52 @@ impl SimulatedKernel {
                     // A huge page replaces the huge zero page, or 512 small zero pages do.
                     found.zero_mapped = PageBits::EMPTY;
                     found.huge_zero = false;
-                    if self.map_huge(at, sum)? {
+                    if self.map_huge_page(at, sum)? {
                         return Ok(pages.1);
                     }
                     let found = self.get_or_create_region(at)?;
                     found.zero_mapped = PageBits::FULL;
                     found.untouched = false;
                 }
-                let got = self.map_base(at, pages, sum)?;
+                let got = self.map_base_pages(at, pages, sum)?;
                 sum.faults.zero_page_writes += u64::from(got);
                 Ok(got)
             }
-            FaultCause::Missing => self.first_touch(at, pages, access, sum),
+            FaultCause::Missing => self.handle_first_touches(at, pages, access, sum),
         }
     }
 
-    fn first_touch(
+    fn handle_first_touches(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
         access: PageAccess,
         sum: &mut TouchedPages,
     ) -> Result<u16> {
-        let choice = self.first_touch_of(at)?;
+        let choice = self.first_touch_policy_of(at)?;
         if access == PageAccess::Read && self.faults.shares_zero_page {
             return self.map_zero_page(at, (first, count), choice, sum);
         }
         match choice {
             FirstTouchPolicy::Huge { .. } => {
-                if self.map_huge(at, sum)? {
-                    self.reports.frontier.first_touches(at, 1);
+                if self.map_huge_page(at, sum)? {
+                    self.reports.frontier.record_first_touches(at, 1);
                     return Ok(count);
                 }
             }
             FirstTouchPolicy::Reserve => self.reserve_region_frames(at),
             FirstTouchPolicy::Base => {}
         }
-        let most = match self.map_sized(at, (first, count), sum)? {
+        let most = match self.map_sized_page(at, (first, count), sum)? {
             SizedTouchResult::Mapped(got) => {
-                self.reports.frontier.first_touches(at, 1);
+                self.reports.frontier.record_first_touches(at, 1);
                 return Ok(got);
             }
             SizedTouchResult::Base(most) => most,
         };
-        let got = self.map_base(at, (first, most), sum)?;
+        let got = self.map_base_pages(at, (first, most), sum)?;
         sum.faults.base += u64::from(got);
-        self.reports.frontier.first_touches(at, got);
+        self.reports.frontier.record_first_touches(at, got);
         Ok(got)
     }
 }

@@ -1,11 +1,11 @@
 //! Figures of a kernel and its address spaces, for engines, policies and reports.
 
-use super::region::RegionMapping;
-use super::space::{FaultCounts, RegionId};
-use super::threads::KernelThreadTimes;
+use super::address_space::{FaultCounts, RegionId};
+use super::kernel_threads::KernelThreadTimes;
+use super::region_mapping::RegionMapping;
 use super::{KernelCosts, Result, SimulatedKernel, SpaceId};
-use crate::bits::PageBits;
 use crate::memory::{FrameContent, PhysicalMemory};
+use crate::page_bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, MemoryUse, RegionAddr, RegionSample};
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl SimulatedKernel {
             total_bytes: memory.frames() * BASE_PAGE_BYTES,
             free_bytes: memory.free_frames() * BASE_PAGE_BYTES,
             zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
-            cached_bytes: self.reclaim_state.cache.pages() * BASE_PAGE_BYTES,
+            cached_bytes: self.reclaim_state.cache.count_pages() * BASE_PAGE_BYTES,
             swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
             zeroed_huge_frames: memory.free_huge_frames(FrameContent::Zeroed),
             dirty_huge_frames: memory.free_huge_frames(FrameContent::Dirty),
@@ -89,7 +89,7 @@ impl SimulatedKernel {
     }
 
     /// Living address spaces, oldest first.
-    pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
+    pub fn space_ids(&self) -> impl Iterator<Item = SpaceId> {
         self.spaces.keys().copied()
     }
 
@@ -109,17 +109,18 @@ impl SimulatedKernel {
     }
 
     /// All regions with anything in them, in address order, with the access figures of reclaim.
-    pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
+    pub fn region_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
         let sample = |(region, found): (u64, &RegionMapping)| {
-            found.sample(RegionId { space, region }.address())
+            found.region_sample(RegionId { space, region }.address())
         };
         Ok(regions.filter_map(sample).collect())
     }
 
     /// One region, if there is anything in it.
-    pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
-        self.region(RegionId::new(space, region))?.sample(region)
+    pub fn region_sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
+        self.region(RegionId::new(space, region))?
+            .region_sample(region)
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
@@ -142,7 +143,7 @@ impl SimulatedKernel {
     }
 
     /// The time to clear a space's access bits, and the time to read them, in sampling.
-    pub fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
+    pub fn sampling_times(&self, space: SpaceId) -> Result<(Duration, Duration)> {
         let space = self.space(space)?;
         let regions = space.table.iter().count() as u64 - space.huge;
         let costs = &self.costs;

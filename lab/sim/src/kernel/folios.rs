@@ -1,6 +1,6 @@
 //! Folios: pages larger than a base page and smaller than a region.
 
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use hawkeye_policy::PageOrder;
 
 /// The least order of a folio of anonymous memory.
@@ -23,19 +23,13 @@ impl Folios {
         self.0.is_empty()
     }
 
-    #[cfg(test)]
-    pub(crate) fn folios_of_order(&self, order: PageOrder) -> PageBits {
-        let found = self.0.iter().find(|(of, _)| *of == order);
-        found.map_or(PageBits::EMPTY, |(_, pages)| *pages)
-    }
-
-    pub(crate) fn at_least(&self, order: PageOrder) -> PageBits {
+    pub(crate) fn pages_of_at_least(&self, order: PageOrder) -> PageBits {
         let large = self.0.iter().filter(|(of, _)| *of >= order);
         large.fold(PageBits::EMPTY, |all, (_, pages)| all.or(*pages))
     }
 
-    pub(crate) fn all(&self) -> PageBits {
-        self.at_least(PageOrder::BASE)
+    pub(crate) fn all_pages(&self) -> PageBits {
+        self.pages_of_at_least(PageOrder::BASE)
     }
 
     pub(crate) fn order_at(&self, page: u16) -> Option<PageOrder> {
@@ -49,7 +43,7 @@ impl Folios {
 
     /// Makes each whole block of this order a folio, unless it is in one.
     pub(crate) fn insert(&mut self, order: PageOrder, pages: PageBits) {
-        debug_assert!(self.all().and(pages).is_empty());
+        debug_assert!(self.all_pages().and(pages).is_empty());
         match self.0.iter_mut().find(|(of, _)| *of == order) {
             Some((_, of)) => *of = of.or(pages),
             None => self.0.push((order, pages)),
@@ -90,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_end_as_wholes() {
+    fn folios_end_as_a_whole() {
         let mut folios = Folios::default();
         let sixteen = PageOrder::CONTIGUOUS;
         let four = PageOrder::new(2).unwrap_or_default();
@@ -99,14 +93,18 @@ mod tests {
         assert_eq!(folios.order_at(47), Some(sixteen));
         assert_eq!(folios.order_at(48), None);
         folios.end_folios_at(PageBits::range(33, 1).or(PageBits::range(71, 100)));
-        assert_eq!(folios.folios_of_order(sixteen), PageBits::range(16, 16));
-        // What is left of the other one, except pages 32 to 35.
-        let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
-        assert_eq!(folios.folios_of_order(four), left);
         let eight = PageOrder::new(3).unwrap_or_default();
-        assert_eq!(folios.folios_of_order(eight), PageBits::range(40, 8));
-        assert_eq!(folios.at_least(sixteen), PageBits::range(16, 16));
-        folios.end_folios_at(folios.all());
+        // What is left of the second one of 16 pages, except pages 32 to 35.
+        let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
+        for (order, pages) in [
+            (sixteen, PageBits::range(16, 16)),
+            (four, left),
+            (eight, PageBits::range(40, 8)),
+        ] {
+            assert!(folios.0.contains(&(order, pages)), "{order:?}: {folios:?}");
+        }
+        assert_eq!(folios.pages_of_at_least(sixteen), PageBits::range(16, 16));
+        folios.end_folios_at(folios.all_pages());
         assert!(folios.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Allocation of frames: from free memory, or else from reclaim and compaction.
 
-use super::costs::times;
+use super::kernel_costs::total_time;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, HUGE_ORDER};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -49,7 +49,8 @@ impl SimulatedKernel {
         if self.memory.free_frames() < needed {
             return None;
         }
-        let there = self.memory.has_free_huge_frame() || compact && self.compact(time);
+        let there =
+            self.memory.has_free_huge_frame() || compact && self.compact_for_huge_page(time);
         if !there {
             return None;
         }
@@ -61,9 +62,9 @@ impl SimulatedKernel {
         let dirty = u64::from(dirty);
         if huge {
             // A part of a huge page is zeroed at a huge page's speed.
-            times(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
+            total_time(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
         } else {
-            times(dirty, self.costs.zero_base_ns)
+            total_time(dirty, self.costs.zero_base_ns)
         }
     }
 }

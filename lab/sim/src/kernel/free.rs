@@ -1,10 +1,10 @@
 //! Freeing: a program gives memory back.
 
-use super::costs::times;
-use super::region::huge_run;
-use super::space::{RegionId, cut_at_regions, first_page, pages_of};
+use super::address_space::{RegionId, cut_at_regions, first_page, page_range_of_bytes};
+use super::kernel_costs::total_time;
+use super::region_mapping::huge_page_run;
 use super::{Result, SimulatedKernel, SpaceId};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -14,7 +14,7 @@ impl SimulatedKernel {
     /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
     /// Linux frees the part only when memory is short.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
-        let time = self.free_range(space, pages_of(&bytes)?)?;
+        let time = self.free_page_range(space, page_range_of_bytes(&bytes)?)?;
         Ok(self.charge_freeing(space, time))
     }
 
@@ -31,7 +31,7 @@ impl SimulatedKernel {
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
-        let time = self.unmap_pages(space, pages_of(&bytes)?)?;
+        let time = self.unmap_page_range(space, page_range_of_bytes(&bytes)?)?;
         Ok(self.charge_freeing(space, time))
     }
 
@@ -41,8 +41,12 @@ impl SimulatedKernel {
         time
     }
 
-    pub(crate) fn unmap_pages(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
-        let time = self.free_range(space, pages.clone())?;
+    pub(crate) fn unmap_page_range(
+        &mut self,
+        space: SpaceId,
+        pages: Range<u64>,
+    ) -> Result<Duration> {
+        let time = self.free_page_range(space, pages.clone())?;
         let owned = self.space_mut(space)?;
         owned.unmap(&pages);
         // A page table is freed when nothing is mapped by it any more.
@@ -56,7 +60,7 @@ impl SimulatedKernel {
         Ok(time)
     }
 
-    fn free_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
+    fn free_page_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
         let mut time = Duration::ZERO;
         for (region, first, count) in cut_at_regions(pages) {
             let pages = PageBits::range(first, count);
@@ -70,17 +74,17 @@ impl SimulatedKernel {
         let Some(found) = self.space(at.space)?.table.get(at.region) else {
             return Ok(Duration::ZERO);
         };
-        if let Some(block) = found.huge.filter(|_| pages.full()) {
+        if let Some(block) = found.huge.filter(|_| pages.is_full()) {
             // If all of a larger page is freed, this counts one split too many.
             let larger = u64::from(self.split_multi_region_page(at));
             let owned = self.space_mut(at.space)?;
             owned.table.remove(at.region);
             owned.huge -= 1;
             owned.resident -= 512;
-            self.release_unmapped_frames(huge_run(block));
-            return Ok(self.freeing_time(0, 1) + times(larger, each));
+            self.release_unmapped_frames(huge_page_run(block));
+            return Ok(self.freeing_time(0, 1) + total_time(larger, each));
         }
-        let time = times(self.split_huge(at)?, each);
+        let time = total_time(self.split_huge(at)?, each);
         let owned = self.space_mut(at.space)?;
         let found = owned.table.get_or_create(at.region);
         let gone = found.present.and(pages);
@@ -91,7 +95,7 @@ impl SimulatedKernel {
         found.accessed = found.accessed.minus(pages);
         if found.huge_zero {
             found.huge_zero = false;
-            found.untouched = pages.full();
+            found.untouched = pages.is_full();
         }
         found.zero_mapped = found.zero_mapped.minus(pages);
         owned.resident -= u64::from(gone.count());

@@ -1,12 +1,13 @@
 //! Frames of a virtual machine in its host's swap. The guest's kernel can't see that, but its
-//! programs wait. The host reports the frames ([`SimulatedKernel::set_swapped_frames`]), asks which
-//! are accessed ([`SimulatedKernel::take_accessed_swapped`]), and reports the time.
+//! programs wait. The host reports the frames
+//! ([`SimulatedKernel::set_host_swapped_frames`]), asks which are accessed
+//! ([`SimulatedKernel::take_accessed_host_swap`]), and reports the time.
 
-use super::costs::times;
-use super::space::{RegionId, cut_at_regions};
+use super::address_space::{RegionId, cut_at_regions};
+use super::kernel_costs::total_time;
 use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
-use crate::bits::PageBits;
 use crate::memory::{FrameOwner, FrameRun};
+use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) struct HostSwap {
 
 impl SimulatedKernel {
     /// For a guest: sets which frames of a block its host swapped; each costs a wait of `each`.
-    pub fn set_swapped_frames(&mut self, block: u32, frames: PageBits, each: Duration) {
+    pub fn set_host_swapped_frames(&mut self, block: u32, frames: PageBits, each: Duration) {
         self.reports.hosted.each = each;
         if frames.is_empty() {
             self.reports.hosted.away.remove(&block);
@@ -33,16 +34,16 @@ impl SimulatedKernel {
     }
 
     /// For a guest: frames in its host's swap that were accessed since the last call.
-    pub fn take_accessed_swapped(&mut self) -> Vec<FrameRun> {
+    pub fn take_accessed_host_swap(&mut self) -> Vec<FrameRun> {
         std::mem::take(&mut self.reports.hosted.wanted)
     }
 
     /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
-    pub(crate) fn regions_with_block(
+    pub(crate) fn regions_in_pageblock(
         &self,
         block: u32,
     ) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
-        let anonymous = self.memory.owners_in(block).filter_map(|run| {
+        let anonymous = self.memory.owners_in_pageblock(block).filter_map(|run| {
             let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
                 return None;
             };
@@ -78,8 +79,8 @@ impl SimulatedKernel {
             return away;
         }
         for piece in found.pieces() {
-            let there = self.swapped_frames(piece.block);
-            away = away.or(there.with_run_moved(piece.first, piece.count, piece.page));
+            let there = self.host_swapped_frames(piece.block);
+            away = away.or(there.moved_run(piece.first, piece.count, piece.page));
         }
         away
     }
@@ -87,8 +88,8 @@ impl SimulatedKernel {
     /// Expected time of an access to a page in swap, of this kernel's and of its host's.
     pub(crate) fn swapped_access_time(&self) -> Duration {
         let costs = &self.costs;
-        let own =
-            times(1, costs.base_fault_ns + costs.swap_base_ns) + self.reclaim_state.swap.read(1);
+        let own = total_time(1, costs.base_fault_ns + costs.swap_base_ns)
+            + self.reclaim_state.swap.read_time(1);
         if self.reports.hosted.away.is_empty() {
             own
         } else {
@@ -111,7 +112,7 @@ impl SimulatedKernel {
         let others = pages.minus(own);
         let pieces: Vec<_> = found.pieces().collect();
         for piece in pieces {
-            let frames = others.with_run_moved(piece.page, piece.count, piece.first);
+            let frames = others.moved_run(piece.page, piece.count, piece.first);
             self.record_swapped_access(piece.block, frames);
         }
         let touched = self.touch_pages(space, region, own, PageAccess::Read)?;
@@ -119,18 +120,18 @@ impl SimulatedKernel {
     }
 
     /// For a guest: frames of a pageblock that are in its host's swap.
-    pub(crate) fn swapped_frames(&self, block: u32) -> PageBits {
+    pub(crate) fn host_swapped_frames(&self, block: u32) -> PageBits {
         let away = self.reports.hosted.away.get(&block).copied();
         away.unwrap_or(PageBits::EMPTY)
     }
 
     fn record_swapped_access(&mut self, block: u32, frames: PageBits) {
-        let wanted = self.swapped_frames(block).and(frames);
-        for (first, count) in wanted.each_run() {
+        let wanted = self.host_swapped_frames(block).and(frames);
+        for (first, count) in wanted.runs() {
             let run = FrameRun::within_pageblock(block, first, count);
             self.reports.hosted.wanted.push(run);
         }
-        let away = self.swapped_frames(block).minus(wanted);
-        self.set_swapped_frames(block, away, self.reports.hosted.each);
+        let away = self.host_swapped_frames(block).minus(wanted);
+        self.set_host_swapped_frames(block, away, self.reports.hosted.each);
     }
 }

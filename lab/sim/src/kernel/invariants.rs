@@ -2,21 +2,21 @@
 
 mod sizes;
 
-use super::region::RegionMapping;
-use super::space::{AddressSpace, first_page};
-use super::{BrokenKernel, SimulatedKernel};
-use crate::bits::PageBits;
+use super::address_space::{AddressSpace, first_page};
+use super::region_mapping::RegionMapping;
+use super::{InvariantViolation, SimulatedKernel};
 use crate::memory::FrameOwner;
+use crate::page_bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
 /// A debug build checks machines of at most this many frames (512 MiB) in full after every call.
 const SMALL: u64 = 1 << 17;
 
-fn count(what: &'static str, counted: u64, there: u64) -> Result<(), BrokenKernel> {
+fn check_count(what: &'static str, counted: u64, there: u64) -> Result<(), InvariantViolation> {
     if counted == there {
         return Ok(());
     }
-    Err(BrokenKernel::Count {
+    Err(InvariantViolation::Count {
         what,
         counted,
         there,
@@ -31,16 +31,16 @@ impl SimulatedKernel {
     /// - zeroed frames are free
     /// - counts are right
     /// - reservations are consistent
-    pub fn check(&self) -> Result<(), BrokenKernel> {
-        self.memory.check().map_err(BrokenKernel::Frames)?;
+    pub fn check(&self) -> Result<(), InvariantViolation> {
+        self.memory.check().map_err(InvariantViolation::Frames)?;
         let mut mapped = 0;
         let (mut swapped, mut reserved, mut reservations) = (0, 0, 0);
         for space in self.spaces.values() {
             self.check_counts(space)?;
             swapped += space.swapped;
             for (number, region) in space.table.iter() {
-                if let Some(rule) = self.broken_rule(space, number, region) {
-                    return Err(BrokenKernel::Region {
+                if let Some(rule) = self.broken_region_rule(space, number, region) {
+                    return Err(InvariantViolation::Region {
                         space: space.id,
                         region: number * HUGE_PAGE_BYTES,
                         rule,
@@ -54,19 +54,20 @@ impl SimulatedKernel {
                 }
             }
         }
-        count("pages in swap", self.reclaim_state.swap.used, swapped)?;
+        check_count("pages in swap", self.reclaim_state.swap.used, swapped)?;
         let kept = self.huge_frames.reservations.len();
-        count("reservations", kept, reservations)?;
+        check_count("reservations", kept, reservations)?;
         let cache = &self.reclaim_state.cache;
         for (&page, &frame) in &cache.frames {
             if self.memory.owner(frame) != Some(FrameOwner::Cache { page }) {
                 let rule = "a cached page is in a frame of another owner";
-                return Err(BrokenKernel::Frames(rule));
+                return Err(InvariantViolation::Frames(rule));
             }
         }
-        let owned = self.memory.frames() - self.memory.free_frames() - self.memory.kernel_frames();
-        let known = mapped + reserved + cache.pages();
-        count("frames in use", owned, known)
+        let owned =
+            self.memory.frames() - self.memory.free_frames() - self.memory.count_kernel_frames();
+        let known = mapped + reserved + cache.count_pages();
+        check_count("frames in use", owned, known)
     }
 
     pub(crate) fn debug_check(&self) {
@@ -76,21 +77,21 @@ impl SimulatedKernel {
         }
     }
 
-    fn check_counts(&self, space: &AddressSpace) -> Result<(), BrokenKernel> {
+    fn check_counts(&self, space: &AddressSpace) -> Result<(), InvariantViolation> {
         let sum =
             |of: fn(&RegionMapping) -> u64| space.table.iter().map(|(_, r)| of(r)).sum::<u64>();
         let present = sum(|region| region.present.count().into());
         let swapped = sum(|region| region.swapped.count().into());
-        count("resident pages", space.resident, present)?;
-        count(
+        check_count("resident pages", space.resident, present)?;
+        check_count(
             "huge pages",
             space.huge,
             sum(|region| region.huge.is_some().into()),
         )?;
-        count("swapped pages", space.swapped, swapped)
+        check_count("swapped pages", space.swapped, swapped)
     }
 
-    fn broken_rule(
+    fn broken_region_rule(
         &self,
         space: &AddressSpace,
         number: u64,
@@ -102,14 +103,14 @@ impl SimulatedKernel {
             disjoint(present, zero) && disjoint(present, swapped) && disjoint(zero, swapped);
         let accessed = region.accessed.minus(zero);
         let mut frames = region.frames.iter();
-        let whole = present.full() && region.frames.iter().next().is_none();
+        let whole = present.is_full() && region.frames.iter().next().is_none();
         let mut pages = (0..PAGES_PER_REGION).filter(|page| present.contains(*page));
         let backed = pages.all(|page| {
             let owner = FrameOwner::Anonymous {
                 space: space.id.0,
                 page: first_page(number) + u64::from(page),
             };
-            let frame = region.frame(page);
+            let frame = region.frame_of_page(page);
             frame.and_then(|frame| self.memory.owner(frame)) == Some(owner)
         });
         let rules = [
@@ -134,6 +135,6 @@ impl SimulatedKernel {
         ];
         let broken = rules.into_iter().find(|(_, holds)| !holds);
         let broken = broken.map(|(rule, _)| rule);
-        broken.or_else(|| sizes::broken(space, number, region))
+        broken.or_else(|| sizes::broken_size_rule(space, number, region))
     }
 }

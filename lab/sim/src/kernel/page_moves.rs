@@ -1,9 +1,11 @@
 //! Moves pages to other frames, and updates their owners.
 
-use super::space::{RegionId, cut_at_regions, first_page};
+use super::address_space::{RegionId, cut_at_regions, first_page};
 use super::{SimulatedKernel, SpaceId};
-use crate::bits::PageBits;
-use crate::memory::{AllocatedFrames, FrameOwner, FrameRun, PhysicalMemory, ValueRun, block_of};
+use crate::memory::{
+    AllocatedFrames, FrameOwner, FrameRun, PhysicalMemory, ValueRun, pageblock_of,
+};
+use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 /// Pages that are to move together: their number, and the order if they are a whole folio.
@@ -25,7 +27,7 @@ impl SimulatedKernel {
     ) -> u16 {
         let mut moved = 0;
         while moved < run.count {
-            let rest = run.after(moved);
+            let rest = run.skip_places(moved);
             let owner = FrameOwner::unpack(rest.value);
             let together = self.next_unit_to_move(block, rest);
             let Some(got) = allocate(&mut self.memory, together, owner) else {
@@ -70,9 +72,9 @@ impl SimulatedKernel {
             let found = table.get(region).filter(|r| !r.folios.is_empty())?;
             let passed = first_page(region) + u64::from(first) - page;
             let had = |place: u16| frame + passed as u32 + u32::from(place - first);
-            let here = found.folios.all().and(PageBits::range(first, count));
+            let here = found.folios.all_pages().and(PageBits::range(first, count));
             let mut there = (first..first + count).filter(|place| here.contains(*place));
-            let place = there.find(|place| found.frame(*place) == Some(had(*place)))?;
+            let place = there.find(|place| found.frame_of_page(*place) == Some(had(*place)))?;
             let order = found.folios.order_at(place)?;
             Some((passed as u16 + place - first, order))
         })
@@ -97,7 +99,7 @@ impl SimulatedKernel {
     fn remap_moved_pages(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
         for (region, first, count) in cut_at_regions(page..page + u64::from(from.count)) {
             let at = RegionId { space, region };
-            let passed = (at.page(first) - page) as u32;
+            let passed = (at.page_number(first) - page) as u32;
             let piece = FrameRun::new(from.first + passed, count.into());
             self.remap_in_region(at, first, piece, to + passed);
         }
@@ -105,7 +107,8 @@ impl SimulatedKernel {
 
     fn remap_in_region(&mut self, at: RegionId, first: u16, from: FrameRun, to: u32) {
         let found = self.region(at);
-        let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
+        let huge =
+            found.is_some_and(|f| f.huge.is_some() && f.frame_of_page(first) == Some(from.first));
         if huge {
             self.split_multi_region_page(at);
         }
@@ -116,11 +119,11 @@ impl SimulatedKernel {
             return;
         };
         if huge && from.count == u32::from(PAGES_PER_REGION) && to % from.count == 0 {
-            found.huge = Some(block_of(to));
+            found.huge = Some(pageblock_of(to));
             return;
         }
         if huge {
-            found.split();
+            found.split_huge_page();
             space.huge -= 1;
             self.reports.remapped.record(at);
         }

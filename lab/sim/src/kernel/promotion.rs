@@ -3,13 +3,13 @@
 mod multi_region;
 mod sub_region;
 
-use super::costs::times;
-use super::region::RegionMapping;
-use super::region::huge_run;
-use super::space::RegionId;
+use super::address_space::RegionId;
+use super::kernel_costs::total_time;
+use super::region_mapping::RegionMapping;
+use super::region_mapping::huge_page_run;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
-use crate::bits::PageBits;
-use crate::memory::{FrameContent, ValueRun, block_of};
+use crate::memory::{FrameContent, ValueRun, pageblock_of};
+use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ struct PromotionWork {
 }
 
 impl PromotionWork {
-    fn add(&mut self, copied: u16, added: u16, dirty: bool) {
+    fn add_pages(&mut self, copied: u16, added: u16, dirty: bool) {
         self.copied += u64::from(copied);
         self.added += u64::from(added);
         self.zeroed += if dirty { added.into() } else { 0 };
@@ -66,21 +66,21 @@ impl SimulatedKernel {
     ) -> Result<CompletedPromotion> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
-            PageOrder::HUGE => self.collapse(RegionId::new(space, region)),
+            PageOrder::HUGE => self.collapse_region(RegionId::new(space, region)),
             small if small < PageOrder::HUGE => {
                 self.collapse_blocks(RegionId::new(space, region), small)
             }
-            large => self.join_regions(RegionId::new(space, region), large),
+            large => self.collapse_regions(RegionId::new(space, region), large),
         }
     }
 
-    fn collapse(&mut self, at: RegionId) -> Result<CompletedPromotion> {
+    fn collapse_region(&mut self, at: RegionId) -> Result<CompletedPromotion> {
         let fits = |found: &RegionMapping| found.huge.is_none() && found.can_be_copied();
         if !self.one_mapping_holds_region(at, fits)? {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
-        let owner = self.owner(at, 0)?;
+        let owner = self.frame_owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.allocate_huge_frame(FrameContent::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
@@ -89,7 +89,7 @@ impl SimulatedKernel {
             looked: 1,
             ..PromotionWork::default()
         };
-        let block = block_of(got.frames.first);
+        let block = pageblock_of(got.frames.first);
         self.copy_region_to(at, block, got.dirty > 0, &mut work)?;
         Ok(self.completed_promotion(time, &work))
     }
@@ -103,7 +103,7 @@ impl SimulatedKernel {
         work: &mut PromotionWork,
     ) -> Result<()> {
         let (old, added) = self.map_region_huge(at, block, false)?;
-        work.add(PAGES_PER_REGION - added, added, dirty);
+        work.add_pages(PAGES_PER_REGION - added, added, dirty);
         for run in old {
             self.release_unmapped_frames(run);
         }
@@ -124,11 +124,11 @@ impl SimulatedKernel {
         let old = found
             .frames
             .iter()
-            .chain(found.huge.map(huge_run))
+            .chain(found.huge.map(huge_page_run))
             .collect();
         owned.huge += u64::from(found.huge.is_none());
         owned.resident += u64::from(added);
-        found.become_huge(block);
+        found.map_huge_page(block);
         found.cold = cold;
         Ok((old, added))
     }
@@ -148,10 +148,10 @@ impl SimulatedKernel {
         search: Duration,
         work: &PromotionWork,
     ) -> CompletedPromotion {
-        let locked = times(work.copied, self.costs.copy_base_ns)
-            + times(work.zeroed, self.costs.zero_base_ns)
-            + times(work.flushed, self.costs.shoot_down_ns);
-        let time = search + locked + times(work.looked, self.costs.collapse_ns);
+        let locked = total_time(work.copied, self.costs.copy_base_ns)
+            + total_time(work.zeroed, self.costs.zero_base_ns)
+            + total_time(work.flushed, self.costs.shoot_down_ns);
+        let time = search + locked + total_time(work.looked, self.costs.collapse_ns);
         self.debug_check();
         CompletedPromotion {
             time,
@@ -163,7 +163,7 @@ impl SimulatedKernel {
 
     /// A program had to wait for a collapse.
     pub fn charge_lock_wait(&mut self, space: SpaceId) -> Duration {
-        let time = times(1, self.costs.lock_wait_ns);
+        let time = total_time(1, self.costs.lock_wait_ns);
         self.charge_kernel_time(space, time);
         time
     }
@@ -179,18 +179,18 @@ impl SimulatedKernel {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
-        let owner = self.owner(at, 0)?;
+        let owner = self.frame_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
-        time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
+        time += total_time(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.
-        self.map_region_huge(at, block_of(got.frames.first), true)?;
+        self.map_region_huge(at, pageblock_of(got.frames.first), true)?;
         self.debug_check();
         Ok(time)
     }
 
     /// Records base pages that the program accessed, by the processor's access bits, for reclaim.
-    pub fn record_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
+    pub fn record_accessed_pages(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
         if let Some(found) = self.region_mut(RegionId::new(space, region)) {
             found.accessed = found.accessed.or(pages.and(found.present));
         }

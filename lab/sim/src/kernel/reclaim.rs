@@ -1,6 +1,6 @@
 //! Reclaim: takes back reservations first, then the page cache, then what can be swapped.
 
-use super::space::RegionId;
+use super::address_space::RegionId;
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::memory::{FrameRun, ValueRun};
 use hawkeye_policy::PageOrder;
@@ -12,7 +12,7 @@ impl SimulatedKernel {
     pub(crate) fn reclaim(&mut self, want: u64, time: &mut Duration) -> u64 {
         let mut freed = self.break_reservations(want);
         if freed < want {
-            freed += self.drop_cache(want - freed, time);
+            freed += self.drop_cached_pages(want - freed, time);
         }
         if freed < want {
             freed += self.swap_out(want - freed, time);
@@ -41,7 +41,7 @@ impl SimulatedKernel {
         let Some(found) = found.filter(|found| found.huge.is_some()) else {
             return Ok(0);
         };
-        found.split();
+        found.split_huge_page();
         space.huge -= 1;
         Ok(1 + u64::from(larger))
     }

@@ -1,7 +1,7 @@
 //! Changes to mappings that their owner did not request: swapping, same-page merging and, where
 //! frames matter, compaction. A processor must learn of them.
 
-use super::space::RegionId;
+use super::address_space::RegionId;
 use super::{SimulatedKernel, SpaceId};
 use hawkeye_policy::RegionAddr;
 use std::collections::BTreeSet;
@@ -25,13 +25,13 @@ impl RemappedRegions {
 impl SimulatedKernel {
     /// Starts to record regions from which the kernel swaps or merges pages. With `moves` it also
     /// records those in which it moves pages to other frames.
-    pub fn record_remapped(&mut self, moves: bool) {
+    pub fn start_recording_remaps(&mut self, moves: bool) {
         self.reports.remapped.regions.get_or_insert_default();
         self.reports.remapped.moves = moves;
     }
 
     /// Those regions since the last call, in ascending order.
-    pub fn take_remapped(&mut self) -> Vec<(SpaceId, RegionAddr)> {
+    pub fn take_remapped_regions(&mut self) -> Vec<(SpaceId, RegionAddr)> {
         let regions = self.reports.remapped.regions.as_mut().map(std::mem::take);
         let regions = regions.unwrap_or_default().into_iter();
         regions.map(|at| (at.space, at.address())).collect()

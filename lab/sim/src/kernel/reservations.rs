@@ -1,10 +1,10 @@
 //! FreeBSD's partly populated reservations, in the order of use.
 
 use super::SimulatedKernel;
-use super::costs::times;
-use super::space::RegionId;
-use crate::bits::PageBits;
+use super::address_space::RegionId;
+use super::kernel_costs::total_time;
 use crate::memory::{FrameOwner, FrameRun, ValueRun};
+use crate::page_bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,19 +38,19 @@ impl SimulatedKernel {
         let Reservations { queue, clock, .. } = &mut self.huge_frames.reservations;
         queue.remove(&reservation.used);
         let block = reservation.block;
-        let frames = FrameRun::of_block(block);
+        let frames = FrameRun::of_pageblock(block);
         if found
             .frames
             .is_exactly_run(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()))
         {
             found.reservation = None;
-            found.become_huge(block);
+            found.map_huge_page(block);
             owned.huge += 1;
-            let (space, page) = (at.space.0, at.page(0));
+            let (space, page) = (at.space.0, at.page_number(0));
             self.memory
                 .change_frame_owner(frames, FrameOwner::Anonymous { space, page });
             // The page table is scanned once.
-            *time += times(1, self.costs.read_region_ns);
+            *time += total_time(1, self.costs.read_region_ns);
         } else {
             *clock += 1;
             reservation.used = *clock;
@@ -82,7 +82,7 @@ impl SimulatedKernel {
         let queue = &mut self.huge_frames.reservations.queue;
         queue.remove(&reservation.used);
         let unused = self.memory.reserved_frames(reservation.block);
-        for (first, count) in unused.each_run() {
+        for (first, count) in unused.runs() {
             let frames = FrameRun::within_pageblock(reservation.block, first, count);
             self.memory.free(frames);
         }
@@ -92,7 +92,7 @@ impl SimulatedKernel {
 
 impl crate::memory::PhysicalMemory {
     pub(super) fn reserved_frames(&self, block: u32) -> PageBits {
-        let start = FrameRun::of_block(block).first;
+        let start = FrameRun::of_pageblock(block).first;
         let mut reserved = PageBits::EMPTY;
         for place in 0..PAGES_PER_REGION {
             let owner = self.owner(start + u32::from(place));

@@ -4,16 +4,16 @@
 //! of a guest that zeroes in advance holds zeros (paper, section 4). Here a page is merged when the
 //! scan first reaches it; KSM waits until it has not changed from one scan to the next.
 
-use super::costs::times;
-use super::space::RegionId;
+use super::address_space::RegionId;
+use super::kernel_costs::total_time;
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::memory::FrameTouch;
 use std::time::Duration;
 
 impl SimulatedKernel {
     /// For a guest: starts to record which of its frames are handed out and zeroed.
-    pub fn record_frame_touches(&mut self) {
-        self.memory.record_touches();
+    pub fn start_recording_frame_touches(&mut self) {
+        self.memory.start_recording_touches();
     }
 
     /// For a guest: what happened to its frames since the last call. Its host treats that as
@@ -36,7 +36,7 @@ impl SimulatedKernel {
         let (mut scanned, mut merged) = (0, 0);
         let mut wrapped = false;
         while scanned < pages {
-            let Some((space, region)) = self.next_mergeable() else {
+            let Some((space, region)) = self.next_mergeable_region() else {
                 self.threads.merging_at = RegionId::default();
                 if wrapped {
                     break;
@@ -56,23 +56,23 @@ impl SimulatedKernel {
             let zeros = !found.present.minus(found.nonzero).is_empty();
             scanned += present;
             if !zeros {
-                *time += times(present, self.costs.scan_used_ns);
+                *time += total_time(present, self.costs.scan_used_ns);
                 continue;
             }
             // KSM splits a huge page to merge a part of it.
             let splits = self.split_huge(at).unwrap_or(0);
-            *time += times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
+            *time += total_time(splits, self.costs.split_ns + self.costs.shoot_down_ns);
             self.reports.remapped.record(at);
-            merged += u64::from(self.drop_zeros(at, time).unwrap_or(0));
+            merged += u64::from(self.unmap_zero_pages(at, time).unwrap_or(0));
         }
         (scanned, merged)
     }
 
-    fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
+    fn next_mergeable_region(&self) -> Option<(SpaceId, u64)> {
         let at = self.threads.merging_at;
         self.spaces.range(at.space..).find_map(|(_, space)| {
             let from = if space.id == at.space { at.region } else { 0 };
-            let region = space.table.next(from).filter(|_| space.mergeable)?;
+            let region = space.table.next_region(from).filter(|_| space.mergeable)?;
             Some((space.id, region))
         })
     }

@@ -1,12 +1,12 @@
 //! First touches that map a page between a base and a huge page (`alloc_anon_folio` of
 //! `mm/memory.c`).
 
-use super::costs::times;
+use super::address_space::RegionId;
 use super::faults::SizedTouchResult;
-use super::space::RegionId;
+use super::kernel_costs::total_time;
 use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
-use crate::bits::PageBits;
 use crate::memory::{AllocatedFrames, FrameContent};
+use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
 
 impl SimulatedKernel {
@@ -25,15 +25,15 @@ impl SimulatedKernel {
 
     /// Maps the largest page that is allowed and fits around `first`, for which memory is free.
     /// `first` is a page in empty memory of a region, and `count` pages from there on are touched.
-    pub(super) fn map_sized(
+    pub(super) fn map_sized_page(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
         sum: &mut TouchedPages,
     ) -> Result<SizedTouchResult> {
-        let page = at.page(first);
+        let page = at.page_number(first);
         let space = self.space(at.space)?;
-        let mapping = space.mapping(page);
+        let mapping = space.mapping_of_page(page);
         let own = space.fault_sizes.unwrap_or(self.faults.sizes);
         let allowed = mapping.as_ref().map_or(PageOrders::NONE, |_| own);
         let Some(smallest) = allowed.iter().next() else {
@@ -47,11 +47,11 @@ impl SimulatedKernel {
         }
         let taken = found.present.or(found.zero_mapped).or(found.swapped);
         for order in allowed.iter().rev() {
-            let block = block_around(first, order);
+            let block = pages_of_block_around(first, order);
             if !self.mapping_holds_block(at, first, order)? || !block.and(taken).is_empty() {
                 continue;
             }
-            let Some(got) = self.sized_frames(at, first, order)? else {
+            let Some(got) = self.allocate_sized_frames(at, first, order)? else {
                 sum.faults.count_size_fallback(order);
                 continue;
             };
@@ -71,20 +71,20 @@ impl SimulatedKernel {
         page: u16,
         order: PageOrder,
     ) -> Result<bool> {
-        let start = at.page(page) & !(order.pages() - 1);
-        let mapping = self.space(at.space)?.mapping(at.page(page));
+        let start = at.page_number(page) & !(order.pages() - 1);
+        let mapping = self.space(at.space)?.mapping_of_page(at.page_number(page));
         Ok(mapping.is_some_and(|m| m.start <= start && start + order.pages() <= m.end))
     }
 
     /// Frames for a page of this size, if more than the low watermark then remains free. It neither
     /// reclaims nor compacts memory (`vma_thp_gfp_mask` under `defrag`'s default).
-    pub(super) fn sized_frames(
+    pub(super) fn allocate_sized_frames(
         &mut self,
         at: RegionId,
         page: u16,
         order: PageOrder,
     ) -> Result<Option<AllocatedFrames>> {
-        let owner = self.owner(at, page & !(order.pages() as u16 - 1))?;
+        let owner = self.frame_owner(at, page & !(order.pages() as u16 - 1))?;
         if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
@@ -103,7 +103,7 @@ impl SimulatedKernel {
         // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.
         let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
         let more = huge.saturating_sub(base) * (order.pages() - 1);
-        sum.time += times(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
+        sum.time += total_time(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
         let cold = self.zero_in_fault(&got, false, sum);
         if let Some(count) = sum.faults.sized.get_mut(order.log2_pages() as usize) {
             *count += 1;
@@ -118,7 +118,7 @@ impl SimulatedKernel {
     }
 }
 
-pub(super) fn block_around(page: u16, order: PageOrder) -> PageBits {
+pub(super) fn pages_of_block_around(page: u16, order: PageOrder) -> PageBits {
     let pages = order.pages() as u16;
     PageBits::range(page & !(pages - 1), pages)
 }

@@ -1,10 +1,10 @@
 //! Swap: the device, its speed, and the pages of a region that are swapped out.
 
 use super::SimulatedKernel;
-use super::costs::times;
-use super::space::RegionId;
-use super::state::ReclaimState;
-use crate::bits::PageBits;
+use super::address_space::RegionId;
+use super::kernel_costs::total_time;
+use super::simulated_kernel::ReclaimState;
+use crate::page_bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -78,19 +78,19 @@ impl SwapDevice {
         pages.saturating_sub(self.used)
     }
 
-    pub(crate) fn read(&self, pages: u64) -> Duration {
-        times(pages, self.spec.map_or(0, |spec| spec.read_ns))
+    pub(crate) fn read_time(&self, pages: u64) -> Duration {
+        total_time(pages, self.spec.map_or(0, |spec| spec.read_ns))
     }
 
     /// Writes pages; returns how long the writer waits for the device.
-    fn write(&mut self, pages: u64) -> Duration {
-        let own = times(pages, self.spec.map_or(0, |spec| spec.write_ns));
+    fn write_wait(&mut self, pages: u64) -> Duration {
+        let own = total_time(pages, self.spec.map_or(0, |spec| spec.write_ns));
         self.given += own;
         own.mul_f64(self.crowd)
     }
 
     /// Advances time. If writers exceeded the device's speed, they wait longer from now on.
-    pub(crate) fn step_swap_device(&mut self, step: Duration) {
+    pub(crate) fn advance_time(&mut self, step: Duration) {
         self.over += step;
         if self.over < SHARED_EVERY {
             return;
@@ -127,15 +127,15 @@ impl SimulatedKernel {
     /// Swaps out pages not accessed lately; returns their number. Splits huge pages first.
     pub(crate) fn swap_out(&mut self, want: u64, time: &mut Duration) -> u64 {
         let want = want.min(self.reclaim_state.swap.free_swap_pages());
-        self.list_touched_regions();
+        self.enlist_touched_regions();
         let mut done = 0;
         let mut looks = MOST_LOOKS * self.reclaim_state.recency.len();
         while done < want && looks > 0 {
             looks -= 1;
-            let Some(at) = self.next_inactive() else {
+            let Some(at) = self.pop_inactive_region() else {
                 break;
             };
-            let (gone, more) = self.swap_out_of(at.region, want - done, time);
+            let (gone, more) = self.swap_out_region(at.region, want - done, time);
             done += gone;
             let recency = &mut self.reclaim_state.recency;
             if more {
@@ -149,7 +149,7 @@ impl SimulatedKernel {
     }
 
     /// Swaps out pages of a region; returns their number, and whether more are left.
-    fn swap_out_of(&mut self, at: RegionId, want: u64, time: &mut Duration) -> (u64, bool) {
+    fn swap_out_region(&mut self, at: RegionId, want: u64, time: &mut Duration) -> (u64, bool) {
         let Some(found) = self.region_mut(at) else {
             return (0, false);
         };
@@ -163,9 +163,9 @@ impl SimulatedKernel {
             found.accessed = accessed;
         }
         let splits = self.split_huge(at).unwrap_or(0);
-        *time += times(splits, self.costs.split_ns);
+        *time += total_time(splits, self.costs.split_ns);
         let mut left = want;
-        for (first, count) in old.each_run() {
+        for (first, count) in old.runs() {
             let count = u64::from(count).min(left) as u16;
             left -= u64::from(count);
             self.swap_out_run(at, first, count);
@@ -175,7 +175,8 @@ impl SimulatedKernel {
         }
         let pages = want - left;
         self.reports.remapped.record(at);
-        *time += times(pages, self.costs.swap_base_ns) + self.reclaim_state.swap.write(pages);
+        *time +=
+            total_time(pages, self.costs.swap_base_ns) + self.reclaim_state.swap.write_wait(pages);
         (pages, u64::from(old.count()) > pages)
     }
 
@@ -211,12 +212,12 @@ mod tests {
         for moment in 0..200 {
             for owed in &mut owed {
                 while *owed < step {
-                    *owed += swap.write(32);
+                    *owed += swap.write_wait(32);
                     pages += if moment < 100 { 0 } else { 32 };
                 }
                 *owed -= step;
             }
-            swap.step_swap_device(step);
+            swap.advance_time(step);
         }
         pages
     }

@@ -37,8 +37,8 @@ impl AllocationReplay {
     }
 
     /// Zeroes at most `most` free frames, and returns the number zeroed.
-    pub fn zero(&mut self, most: u64) -> u64 {
-        self.memory.zero_free(most).frames
+    pub fn zero_free_frames(&mut self, most: u64) -> u64 {
+        self.memory.zero_free_frames(most).frames
     }
 
     /// Allocates `count` pages of this order, one after the other, under this name.
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_zeroed_is_served_where_zeros_are_wanted() {
+    fn zeroed_blocks_serve_requests_for_zeros() {
         let mut replay = replay(8);
-        assert_eq!(replay.zero(4 * 512), 4 * 512);
+        assert_eq!(replay.zero_free_frames(4 * 512), 4 * 512);
         let file = replay.allocate("file", 100, 0, FrameContent::Dirty);
         assert_eq!((file.frames, file.zeroed), (100, 0));
         let huge = replay.allocate("huge", 3, HUGE_ORDER, FrameContent::Zeroed);

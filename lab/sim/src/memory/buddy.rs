@@ -1,12 +1,12 @@
 //! The buddy system: free lists by content and order.
 
-mod lists;
+mod free_lists;
 
-use super::frames::{FrameRun, block_of, first_of, offset_of};
-use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_pieces};
-use super::run_map::ValueRun;
+use super::frame_run::{FrameRun, first_frame_of, offset_in_pageblock, pageblock_of};
+use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_blocks};
+use super::run_length_map::ValueRun;
 use super::{FrameContent, FrameOwner, FrameTouch, HUGE_ORDER, ORDERS, PART_ORDERS};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::collections::BTreeSet;
 
@@ -130,12 +130,12 @@ impl PhysicalMemory {
             let zero = u32::from(self.zeroed_frames_in(block).count());
             dirty += u32::from(PAGES_PER_REGION) - zero;
             self.zeroed -= u64::from(zero);
-            let owner = owner.pack() + u64::from(first_of(block - pick.block));
+            let owner = owner.pack() + u64::from(first_frame_of(block - pick.block));
             self.blocks[block as usize] = PageblockState::Owned(owner);
         }
-        let frames = FrameRun::new(first_of(pick.block), 1 << order);
+        let frames = FrameRun::new(first_frame_of(pick.block), 1 << order);
         self.free -= u64::from(frames.count);
-        self.record(frames, FrameContent::Dirty);
+        self.record_touch(frames, FrameContent::Dirty);
         Some(AllocatedFrames { frames, dirty })
     }
 
@@ -170,14 +170,14 @@ impl PhysicalMemory {
         most: u16,
         owner: FrameOwner,
     ) -> Option<AllocatedFrames> {
-        let (block, offset) = (block_of(frame), offset_of(frame));
+        let (block, offset) = (pageblock_of(frame), offset_in_pageblock(frame));
         let part = match self.blocks.get(block as usize)? {
             PageblockState::Free { order, .. } => self.break_up(PickedFreeBlock {
                 block,
                 order: *order,
                 content: FrameContent::Dirty,
             })?,
-            PageblockState::Parts(parts) => parts.part_with(offset)?,
+            PageblockState::Parts(parts) => parts.free_block_with_frame(offset)?,
             PageblockState::Owned(_) => return None,
         };
         let count = most.min(part.offset + (1 << part.order) - offset);
@@ -187,14 +187,14 @@ impl PhysicalMemory {
     /// Gives frames back; they are dirty. All of them must have an owner.
     pub(crate) fn free(&mut self, frames: FrameRun) {
         self.free += u64::from(frames.count);
-        for (block, first, count) in frames.by_block() {
+        for (block, first, count) in frames.split_by_pageblock() {
             if count == PAGES_PER_REGION {
                 self.set_free(block, PageBits::EMPTY);
                 continue;
             }
             self.parts_in_block_mut(block)
                 .clear_frame_owner(first, count);
-            for (offset, order) in aligned_pieces(first, count) {
+            for (offset, order) in aligned_blocks(first, count) {
                 self.merge_free_frames(block, offset, order);
             }
         }
@@ -202,8 +202,8 @@ impl PhysicalMemory {
 
     /// The owner of a frame; `None` for a free one.
     pub(crate) fn owner(&self, frame: u32) -> Option<FrameOwner> {
-        let offset = offset_of(frame);
-        let packed = match self.blocks.get(block_of(frame) as usize)? {
+        let offset = offset_in_pageblock(frame);
+        let packed = match self.blocks.get(pageblock_of(frame) as usize)? {
             PageblockState::Free { .. } => return None,
             PageblockState::Owned(owner) => owner + u64::from(offset),
             PageblockState::Parts(parts) => parts.owners.get(offset)?,
@@ -212,7 +212,7 @@ impl PhysicalMemory {
     }
 
     /// The owners of a pageblock's frames: runs of frames with their (packed) owners.
-    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = ValueRun> {
+    pub(crate) fn owners_in_pageblock(&self, block: u32) -> impl Iterator<Item = ValueRun> {
         let (whole, parts) = match self.blocks.get(block as usize) {
             Some(PageblockState::Owned(owner)) => (Some(*owner), None),
             Some(PageblockState::Parts(parts)) => (None, Some(parts.owners.iter())),
@@ -224,12 +224,12 @@ impl PhysicalMemory {
 
     pub(crate) fn change_frame_owner(&mut self, frames: FrameRun, owner: FrameOwner) {
         let mut owner = owner.pack();
-        for (block, first, count) in frames.by_block() {
+        for (block, first, count) in frames.split_by_pageblock() {
             if count == PAGES_PER_REGION {
                 self.blocks[block as usize] = PageblockState::Owned(owner);
             } else {
                 self.parts_in_block_mut(block)
-                    .hand_over(first, count, owner);
+                    .change_frame_owner(first, count, owner);
             }
             owner += u64::from(count);
         }
@@ -267,7 +267,7 @@ impl PhysicalMemory {
         Some(FreeBlock {
             offset: 0,
             order: HUGE_ORDER,
-            content: FrameContent::zeroed_if(zero.full()),
+            content: FrameContent::zeroed_if(zero.is_full()),
         })
     }
 
@@ -292,14 +292,14 @@ impl PhysicalMemory {
             (first + count, end - first - count),
         ];
         for (from, frames) in rest {
-            for (offset, order) in aligned_pieces(from, frames) {
+            for (offset, order) in aligned_blocks(from, frames) {
                 self.add_free_part(block, offset, order);
             }
         }
         self.free -= u64::from(count);
         self.zeroed -= u64::from(zero);
-        let frames = FrameRun::new(first_of(block) + u32::from(first), count.into());
-        self.record(frames, FrameContent::Dirty);
+        let frames = FrameRun::new(first_frame_of(block) + u32::from(first), count.into());
+        self.record_touch(frames, FrameContent::Dirty);
         AllocatedFrames {
             frames,
             dirty: u32::from(count - zero),
@@ -311,7 +311,7 @@ impl PhysicalMemory {
         while order < HUGE_ORDER {
             let buddy = self
                 .parts_in_block_mut(block)
-                .part_at(order, offset ^ (1 << order));
+                .free_block_at(order, offset ^ (1 << order));
             let Some(buddy) = buddy else {
                 break;
             };

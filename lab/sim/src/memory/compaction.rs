@@ -1,9 +1,9 @@
 //! Compaction's two scanners (`mm/compaction.c` in outline). One looks upwards for pageblocks that
 //! can be emptied, the other downwards for free frames to move their pages to.
 
-use super::frames::first_of;
+use super::frame_run::first_frame_of;
 use super::partial_pageblock::PartialPageblock;
-use super::run_map::ValueRun;
+use super::run_length_map::ValueRun;
 use super::{FrameContent, FrameOwner, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
@@ -33,7 +33,7 @@ impl PhysicalMemory {
             let block = self.scanners.0;
             self.scanners.0 += 1;
             scanned.blocks += 1;
-            let Some(pages) = self.movable_pages(block) else {
+            let Some(pages) = self.pages_if_movable(block) else {
                 continue;
             };
             let needed: u64 = pages.iter().map(|run| u64::from(run.count)).sum();
@@ -52,12 +52,12 @@ impl PhysicalMemory {
 
     /// Free frames in the highest pageblocks that are neither free as a whole nor under the other
     /// scanner. A single page of an evacuated block may move there.
-    pub(crate) fn next_target(&mut self, scanned: &mut ScanCount) -> Option<(u32, u16)> {
+    pub(crate) fn next_target_frames(&mut self, scanned: &mut ScanCount) -> Option<(u32, u16)> {
         while self.scanners.1 > self.scanners.0 {
             let block = self.scanners.1 - 1;
             if let Some(free) = self.target_frames(block) {
                 let (first, count) = free.free.next_run(0)?;
-                return Some((first_of(block) + u32::from(first), count));
+                return Some((first_frame_of(block) + u32::from(first), count));
             }
             scanned.blocks += 1;
             self.scanners.1 = block;
@@ -66,13 +66,13 @@ impl PhysicalMemory {
     }
 
     /// The aligned free block of this size in the highest pageblock that
-    /// [`next_target`](Self::next_target) may reach. A whole folio may move there.
+    /// [`next_target_frames`](Self::next_target_frames) may reach. A whole folio may move there.
     pub(crate) fn free_target_block(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
             let free = self.target_frames(block)?.free;
-            let first = free.whole_blocks(order.log2_pages()).next(0)?;
-            Some(first_of(block) + u32::from(first))
+            let first = free.whole_blocks(order.log2_pages()).next_page(0)?;
+            Some(first_frame_of(block) + u32::from(first))
         })
     }
 
@@ -82,7 +82,7 @@ impl PhysicalMemory {
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
-    fn movable_pages(&self, block: u32) -> Option<Vec<ValueRun>> {
+    fn pages_if_movable(&self, block: u32) -> Option<Vec<ValueRun>> {
         let parts = self.target_frames(block)?;
         let moves = |run: ValueRun| FrameOwner::unpack(run.value).is_movable();
         let all_move = parts.owners.iter().all(moves);

@@ -1,7 +1,7 @@
 //! Empties pageblocks, so that many of them in a row become one allocation.
 
 use super::buddy::PageblockState;
-use super::frames::first_of;
+use super::frame_run::first_frame_of;
 use super::{FrameOwner, FrameRun, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 
@@ -14,7 +14,7 @@ pub(crate) enum PageblockUse {
 }
 
 impl PhysicalMemory {
-    pub(crate) fn blocks(&self) -> u32 {
+    pub(crate) fn count_pageblocks(&self) -> u32 {
         self.blocks.len() as u32
     }
 
@@ -38,8 +38,8 @@ impl PhysicalMemory {
 
     /// Takes the free frames of a pageblock for the kernel, so that no other allocation gets them
     /// (`MIGRATE_ISOLATE`).
-    pub(crate) fn isolate(&mut self, block: u32) {
-        let start = first_of(block);
+    pub(crate) fn isolate_pageblock(&mut self, block: u32) {
+        let start = first_frame_of(block);
         loop {
             let free = match self.blocks.get(block as usize) {
                 Some(PageblockState::Free { .. }) => Some((0, PAGES_PER_REGION)),
@@ -50,7 +50,7 @@ impl PhysicalMemory {
                 return;
             };
             let frame = start + u32::from(first);
-            let owner = isolated(frame);
+            let owner = isolated_owner(frame);
             if self.allocate_at(frame, count, owner).is_none() {
                 return;
             }
@@ -59,11 +59,11 @@ impl PhysicalMemory {
 
     /// Keeps frames of an isolated pageblock for the kernel after their page was moved out.
     pub(crate) fn keep_isolated(&mut self, frames: FrameRun) {
-        self.change_frame_owner(frames, isolated(frames.first));
+        self.change_frame_owner(frames, isolated_owner(frames.first));
     }
 }
 
-fn isolated(frame: u32) -> FrameOwner {
+fn isolated_owner(frame: u32) -> FrameOwner {
     FrameOwner::Kernel {
         frame: frame.into(),
     }

@@ -2,7 +2,7 @@
 //! frames are memory of its own.
 
 use super::{FrameContent, FrameRun, PhysicalMemory};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 
 /// Frames that got new contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct FrameTouch {
 }
 
 impl PhysicalMemory {
-    pub(crate) fn record_touches(&mut self) {
+    pub(crate) fn start_recording_touches(&mut self) {
         self.touches.get_or_insert_default();
     }
 
@@ -27,7 +27,7 @@ impl PhysicalMemory {
             .unwrap_or_default()
     }
 
-    pub(super) fn record(&mut self, frames: FrameRun, content: FrameContent) {
+    pub(super) fn record_touch(&mut self, frames: FrameRun, content: FrameContent) {
         let Some(touches) = &mut self.touches else {
             return;
         };
@@ -42,12 +42,12 @@ impl PhysicalMemory {
         }
     }
 
-    pub(super) fn record_zeroed(&mut self, block: u32, frames: PageBits) {
+    pub(super) fn record_zeroed_frames(&mut self, block: u32, frames: PageBits) {
         if self.touches.is_none() {
             return;
         }
-        for (first, count) in frames.each_run() {
-            self.record(
+        for (first, count) in frames.runs() {
+            self.record_touch(
                 FrameRun::within_pageblock(block, first, count),
                 FrameContent::Zeroed,
             );

@@ -3,7 +3,7 @@
 use super::buddy::PageblockState;
 use super::partial_pageblock::PartialPageblock;
 use super::{FrameContent, FrameOwner, HUGE_ORDER, ORDERS, PART_ORDERS, PhysicalMemory};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl PhysicalMemory {
@@ -21,7 +21,7 @@ impl PhysicalMemory {
                     zeroed += u64::from(zeroes.count());
                     let index = index as u32;
                     if *order == HUGE_ORDER || index % 2 == 0 {
-                        let content = self.whole_content(index, *order);
+                        let content = self.free_block_content(index, *order);
                         counts[content.index()][usize::from(*order)] += 1;
                         self.check_listed(index, content, *order, true)?;
                     }
@@ -55,7 +55,7 @@ impl PhysicalMemory {
         Ok(())
     }
 
-    pub(crate) fn kernel_frames(&self) -> u64 {
+    pub(crate) fn count_kernel_frames(&self) -> u64 {
         let is_kernel = |packed| matches!(FrameOwner::unpack(packed), FrameOwner::Kernel { .. });
         let of = |state: &PageblockState| match state {
             PageblockState::Free { .. } => 0,
@@ -102,18 +102,18 @@ impl PhysicalMemory {
 fn check_parts(parts: &PartialPageblock) -> Result<(), &'static str> {
     let mut covered = PageBits::EMPTY;
     let mut from = 0;
-    while let Some(frame) = parts.free.next(from) {
-        let Some(part) = parts.part_at_start(frame) else {
+    while let Some(frame) = parts.free.next_page(from) {
+        let Some(part) = parts.only_free_block_at(frame) else {
             return Err("a free frame is in no free block, or in two");
         };
         let frames = PageBits::range(part.offset, 1 << part.order);
         if !frames.is_subset_of(parts.free)
-            || part.content != parts.content(part.offset, part.order)
+            || part.content != parts.content_of_block(part.offset, part.order)
         {
             return Err("a free block holds frames that have an owner, or another content");
         }
         let buddy = part.offset ^ (1 << part.order);
-        if parts.part_at(part.order, buddy).is_some() {
+        if parts.free_block_at(part.order, buddy).is_some() {
             return Err("two free buddies were not merged");
         }
         covered = covered.or(frames);
@@ -129,7 +129,7 @@ fn check_parts(parts: &PartialPageblock) -> Result<(), &'static str> {
     if !parts.zero.is_subset_of(parts.free) {
         return Err("a zeroed frame is not free");
     }
-    if parts.free.full() {
+    if parts.free.is_full() {
         return Err("a pageblock that is all free is kept in parts");
     }
     Ok(())

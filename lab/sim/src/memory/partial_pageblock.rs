@@ -1,9 +1,9 @@
 //! A pageblock that is neither free nor allocated as a whole: its free frames, their free blocks of
 //! the buddy system, and the owners of the other frames.
 
-use super::run_map::{RunLengthMap, ValueRun};
+use super::run_length_map::{RunLengthMap, ValueRun};
 use super::{FrameContent, PART_ORDERS};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
 #[derive(Clone, Debug)]
@@ -40,12 +40,12 @@ impl PartialPageblock {
     pub(crate) fn all_owned(owner: u64) -> Self {
         Self {
             free: PageBits::EMPTY,
-            owners: RunLengthMap::of(ValueRun::new(0, PAGES_PER_REGION, owner)),
+            owners: RunLengthMap::from_run(ValueRun::new(0, PAGES_PER_REGION, owner)),
             ..Self::all_free(PageBits::EMPTY)
         }
     }
 
-    pub(crate) fn content(&self, offset: u16, order: u8) -> FrameContent {
+    pub(crate) fn content_of_block(&self, offset: u16, order: u8) -> FrameContent {
         let frames = PageBits::range(offset, 1 << order);
         FrameContent::zeroed_if(frames.is_subset_of(self.zero))
     }
@@ -71,7 +71,7 @@ impl PartialPageblock {
     }
 
     pub(crate) fn first_free_block(&self, order: u8, content: FrameContent) -> Option<FreeBlock> {
-        let offset = self.free_block_heads(order, content).next(0)?;
+        let offset = self.free_block_heads(order, content).next_page(0)?;
         Some(FreeBlock {
             offset,
             order,
@@ -79,27 +79,27 @@ impl PartialPageblock {
         })
     }
 
-    pub(crate) fn part_at(&self, order: u8, offset: u16) -> Option<FreeBlock> {
+    pub(crate) fn free_block_at(&self, order: u8, offset: u16) -> Option<FreeBlock> {
         let there = self.heads[usize::from(order)].contains(offset);
         there.then(|| FreeBlock {
             offset,
             order,
-            content: self.content(offset, order),
+            content: self.content_of_block(offset, order),
         })
     }
 
-    pub(crate) fn part_with(&self, frame: u16) -> Option<FreeBlock> {
-        (0..PART_ORDERS).find_map(|order| self.part_at(order, frame >> order << order))
+    pub(crate) fn free_block_with_frame(&self, frame: u16) -> Option<FreeBlock> {
+        (0..PART_ORDERS).find_map(|order| self.free_block_at(order, frame >> order << order))
     }
 
     /// The only free block that starts at a frame.
-    pub(crate) fn part_at_start(&self, frame: u16) -> Option<FreeBlock> {
+    pub(crate) fn only_free_block_at(&self, frame: u16) -> Option<FreeBlock> {
         let aligned = (0..PART_ORDERS).filter(|order| frame.trailing_zeros() >= u32::from(*order));
-        let mut parts = aligned.filter_map(|order| self.part_at(order, frame));
+        let mut parts = aligned.filter_map(|order| self.free_block_at(order, frame));
         parts.next().filter(|_| parts.next().is_none())
     }
 
-    pub(crate) fn set_head(&mut self, part: FreeBlock, there: bool) {
+    pub(crate) fn set_free_block(&mut self, part: FreeBlock, there: bool) {
         let heads = &mut self.heads[usize::from(part.order)];
         match there {
             true => heads.insert(part.offset),
@@ -115,7 +115,7 @@ impl PartialPageblock {
         self.owners.insert(ValueRun::new(first, count, owner));
     }
 
-    pub(crate) fn hand_over(&mut self, first: u16, count: u16, owner: u64) {
+    pub(crate) fn change_frame_owner(&mut self, first: u16, count: u16, owner: u64) {
         self.owners.remove(first, count);
         self.owners.insert(ValueRun::new(first, count, owner));
     }
@@ -127,14 +127,14 @@ impl PartialPageblock {
         self.owners.remove(first, count);
     }
 
-    pub(crate) fn set_zero(&mut self, frames: PageBits) {
+    pub(crate) fn mark_zeroed(&mut self, frames: PageBits) {
         debug_assert!(frames.is_subset_of(self.free));
         self.zero = self.zero.or(frames);
     }
 }
 
 /// Frames `first..first + count` of a pageblock as the largest aligned blocks.
-pub(crate) fn aligned_pieces(first: u16, count: u16) -> impl Iterator<Item = (u16, u8)> {
+pub(crate) fn aligned_blocks(first: u16, count: u16) -> impl Iterator<Item = (u16, u8)> {
     let end = first + count;
     let mut from = first;
     std::iter::from_fn(move || {

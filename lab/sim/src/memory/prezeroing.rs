@@ -3,7 +3,7 @@
 use super::buddy::PageblockState;
 use super::partial_pageblock::FreeBlock;
 use super::{FrameContent, HUGE_ORDER, ORDERS, PhysicalMemory};
-use crate::bits::PageBits;
+use crate::page_bits::PageBits;
 
 /// The result of a round of zeroing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +17,10 @@ pub struct ZeroingResult {
 impl PhysicalMemory {
     /// Zeroes up to `most` free frames. The largest free blocks come first, because they make huge
     /// pages. A block moves to the zeroed lists when all of it is zero.
-    pub fn zero_free(&mut self, most: u64) -> ZeroingResult {
+    pub fn zero_free_frames(&mut self, most: u64) -> ZeroingResult {
         let mut left = most;
         while left > 0 {
-            let Some((block, order)) = self.dirtiest_free_block() else {
+            let Some((block, order)) = self.largest_dirty_block() else {
                 return ZeroingResult {
                     frames: most - left,
                     all_done: true,
@@ -34,11 +34,11 @@ impl PhysicalMemory {
         }
         ZeroingResult {
             frames: most,
-            all_done: self.dirtiest_free_block().is_none(),
+            all_done: self.largest_dirty_block().is_none(),
         }
     }
 
-    fn dirtiest_free_block(&self) -> Option<(u32, u8)> {
+    fn largest_dirty_block(&self) -> Option<(u32, u8)> {
         let lists = &self.lists[FrameContent::Dirty.index()];
         let orders = (0..ORDERS).rev();
         orders
@@ -52,12 +52,12 @@ impl PhysicalMemory {
         for member in block..=block + u32::from(order > HUGE_ORDER) {
             let before = self.zeroed_frames_in(member);
             let dirty = PageBits::FULL.minus(before);
-            let now = lowest_pages(dirty, left);
+            let now = lowest_frames(dirty, left);
             left -= u64::from(now.count());
             if let PageblockState::Free { zeroes, .. } = &mut self.blocks[member as usize] {
                 *zeroes = before.or(now);
             }
-            self.record_zeroed(member, now);
+            self.record_zeroed_frames(member, now);
         }
         self.add_free_pageblock(block, order);
         self.zeroed += most - left;
@@ -75,20 +75,20 @@ impl PhysicalMemory {
         self.remove_free_part(block, part);
         let parts = self.parts_in_block_mut(block);
         let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
-        let now = lowest_pages(dirty, most);
-        parts.set_zero(now);
+        let now = lowest_frames(dirty, most);
+        parts.mark_zeroed(now);
         self.add_free_part(block, offset, order);
-        self.record_zeroed(block, now);
+        self.record_zeroed_frames(block, now);
         let zeroed = u64::from(now.count());
         self.zeroed += zeroed;
         zeroed
     }
 }
 
-fn lowest_pages(pages: PageBits, most: u64) -> PageBits {
+fn lowest_frames(pages: PageBits, most: u64) -> PageBits {
     let mut left = most;
     let mut found = PageBits::EMPTY;
-    for (first, count) in pages.each_run() {
+    for (first, count) in pages.runs() {
         let taken = u64::from(count).min(left);
         found = found.or(PageBits::range(first, taken as u16));
         left -= taken;

@@ -24,13 +24,13 @@ impl AccessBits {
         }
     }
 
-    pub(crate) fn set_bit_mask(&mut self, mark: AccessBitMask) {
+    pub(crate) fn set_group_mask(&mut self, mark: AccessBitMask) {
         self.mark = mark;
     }
 
     /// Sets the bit of the page at `offset`; true if it was clear.
     #[inline]
-    pub(crate) fn set(&mut self, offset: u64) -> bool {
+    pub(crate) fn set_bit(&mut self, offset: u64) -> bool {
         let (word, mask) = self.mark.word_and_bits((offset / self.size.bytes()) as u32);
         let word = &mut self.bits[word];
         let was_clear = *word & mask == 0;
@@ -41,7 +41,7 @@ impl AccessBits {
     /// Access bits of the aligned block of `pages` pages (a power of two, at most 64) around
     /// `offset`: whether all are set, and whether all others are.
     #[inline]
-    pub(crate) fn are_set(&self, offset: u64, pages: u32) -> (bool, bool) {
+    pub(crate) fn block_is_set(&self, offset: u64, pages: u32) -> (bool, bool) {
         let page = offset / self.size.bytes();
         let first = page & !u64::from(pages - 1);
         let all = u64::MAX >> (64 - pages) << (first % 64);
@@ -49,8 +49,8 @@ impl AccessBits {
         (clear == 0, clear & !(1 << (page % 64)) == 0)
     }
 
-    pub(crate) fn clear(&mut self, region: usize) {
-        let page = self.page_of(region);
+    pub(crate) fn clear_region(&mut self, region: usize) {
+        let page = self.first_page_of_region(region);
         match self.size {
             LeafSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),
             _ => self.mark.clear(&mut self.bits, page),
@@ -62,12 +62,12 @@ impl AccessBits {
         if self.size == LeafSize::Base {
             return std::array::from_fn(|word| self.bits[region * WORDS + word]);
         }
-        let page = self.page_of(region);
+        let page = self.first_page_of_region(region);
         [(self.bits[page / 64] >> (page % 64) & 1) * u64::MAX; WORDS]
     }
 
     /// The first page of a region, or the one that maps it.
-    fn page_of(&self, region: usize) -> usize {
+    fn first_page_of_region(&self, region: usize) -> usize {
         (region as u64 * HUGE_PAGE_BYTES / self.size.bytes()) as usize
     }
 }

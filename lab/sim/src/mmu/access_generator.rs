@@ -1,7 +1,7 @@
 //! Generator of a pattern's accesses.
 
+use super::access_pattern::AccessPattern;
 use super::caches::CACHE_LINE_BYTES;
-use super::pattern::AccessPattern;
 use super::permutation::Permutation;
 use crate::rng::SimulationRng;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -77,12 +77,15 @@ impl AccessGenerator {
         let order = self.order.as_ref();
         match self.pattern {
             AccessPattern::Random { instructions } => {
-                independent(draw(rng, 0, bytes, WORD_BYTES), instructions)
+                independent_access(draw_item(rng, 0, bytes, WORD_BYTES), instructions)
             }
             AccessPattern::Zipf { instructions, .. } => {
                 let rank = self.ranks.map_or(0, |ranks| ranks.sample(rng) as u64 - 1);
                 let page = order.map_or(rank, |pages| pages.permuted(rank)) * BASE_PAGE_BYTES;
-                independent(draw(rng, page, BASE_PAGE_BYTES, WORD_BYTES), instructions)
+                independent_access(
+                    draw_item(rng, page, BASE_PAGE_BYTES, WORD_BYTES),
+                    instructions,
+                )
             }
             AccessPattern::Stride {
                 bytes: distance,
@@ -93,12 +96,12 @@ impl AccessGenerator {
                 if *at >= bytes {
                     *at = 0;
                 }
-                independent(offset, instructions)
+                independent_access(offset, instructions)
             }
             AccessPattern::Chase { instructions } => {
                 let line = order.map_or(*at, |lines| lines.permuted(*at));
                 *at = (*at + 1) % (bytes / CACHE_LINE_BYTES);
-                dependent(line * CACHE_LINE_BYTES, instructions)
+                dependent_access(line * CACHE_LINE_BYTES, instructions)
             }
             AccessPattern::HotSpot {
                 hot_memory,
@@ -112,7 +115,7 @@ impl AccessGenerator {
                 } else {
                     (hot_bytes, cold_bytes)
                 };
-                independent(draw(rng, begin, length, WORD_BYTES), instructions)
+                independent_access(draw_item(rng, begin, length, WORD_BYTES), instructions)
             }
             AccessPattern::Blocks {
                 block_bytes,
@@ -121,15 +124,15 @@ impl AccessGenerator {
             } => {
                 let blocks = (bytes / (block_bytes + HANDLE_BYTES)).max(1);
                 let most = bytes - HANDLE_BYTES;
-                match next_step(&mut self.done, 2) {
+                match next_request_step(&mut self.done, 2) {
                     0 => {
                         *at = rng.draw_below(blocks);
-                        independent(*at * HANDLE_BYTES, instructions - instructions / 4)
+                        independent_access(*at * HANDLE_BYTES, instructions - instructions / 4)
                     }
                     _ => {
                         let begin = blocks * HANDLE_BYTES + *at * block_bytes.min(most);
-                        let word = draw(rng, begin, used_bytes.min(most), WORD_BYTES);
-                        dependent(word, instructions / 4)
+                        let word = draw_item(rng, begin, used_bytes.min(most), WORD_BYTES);
+                        dependent_access(word, instructions / 4)
                     }
                 }
             }
@@ -139,28 +142,31 @@ impl AccessGenerator {
             } => {
                 let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
                 let value_lines = value_bytes.div_ceil(CACHE_LINE_BYTES as u32);
-                match next_step(&mut self.done, 2 + value_lines) {
-                    0 => independent(draw(rng, 0, table, WORD_BYTES), instructions),
-                    1 => dependent(draw(rng, table, entries, ENTRY_BYTES), STEP_INSTRUCTIONS),
+                match next_request_step(&mut self.done, 2 + value_lines) {
+                    0 => independent_access(draw_item(rng, 0, table, WORD_BYTES), instructions),
+                    1 => dependent_access(
+                        draw_item(rng, table, entries, ENTRY_BYTES),
+                        STEP_INSTRUCTIONS,
+                    ),
                     2 => {
                         let begin = table + entries;
                         let value_bytes = u64::from(value_lines) * CACHE_LINE_BYTES;
-                        *at = draw(rng, begin, bytes - begin, value_bytes);
-                        dependent(*at, STEP_INSTRUCTIONS)
+                        *at = draw_item(rng, begin, bytes - begin, value_bytes);
+                        dependent_access(*at, STEP_INSTRUCTIONS)
                     }
                     _ => {
                         *at += CACHE_LINE_BYTES;
-                        independent(*at, STEP_INSTRUCTIONS)
+                        independent_access(*at, STEP_INSTRUCTIONS)
                     }
                 }
             }
             AccessPattern::HashMap { instructions } => {
                 let buckets = bytes / BUCKETS_PART;
-                match next_step(&mut self.done, 3) {
-                    0 => independent(draw(rng, 0, buckets, WORD_BYTES), instructions),
+                match next_request_step(&mut self.done, 3) {
+                    0 => independent_access(draw_item(rng, 0, buckets, WORD_BYTES), instructions),
                     _ => {
-                        let object = draw(rng, buckets, bytes - buckets, ENTRY_BYTES);
-                        dependent(object, STEP_INSTRUCTIONS)
+                        let object = draw_item(rng, buckets, bytes - buckets, ENTRY_BYTES);
+                        dependent_access(object, STEP_INSTRUCTIONS)
                     }
                 }
             }
@@ -169,13 +175,13 @@ impl AccessGenerator {
 }
 
 #[inline]
-fn next_step(done: &mut u32, reads: u32) -> u32 {
+fn next_request_step(done: &mut u32, reads: u32) -> u32 {
     let step = *done;
     *done = (step + 1) % reads;
     step
 }
 
-fn independent(offset: u64, instructions: u32) -> PatternAccess {
+fn independent_access(offset: u64, instructions: u32) -> PatternAccess {
     PatternAccess {
         offset,
         after_previous: false,
@@ -183,7 +189,7 @@ fn independent(offset: u64, instructions: u32) -> PatternAccess {
     }
 }
 
-fn dependent(offset: u64, instructions: u32) -> PatternAccess {
+fn dependent_access(offset: u64, instructions: u32) -> PatternAccess {
     PatternAccess {
         offset,
         after_previous: true,
@@ -193,7 +199,7 @@ fn dependent(offset: u64, instructions: u32) -> PatternAccess {
 
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
 #[inline]
-fn draw(rng: &mut SimulationRng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
+fn draw_item(rng: &mut SimulationRng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
     begin + rng.draw_below(bytes / item_bytes) * item_bytes
 }
 

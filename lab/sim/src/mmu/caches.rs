@@ -1,7 +1,7 @@
 //! Three levels of data cache, shared by the program's own lines and those of its page tables.
 
-use super::lru::{LruSets, SetShape};
-use super::rrip::RripSets;
+use super::lru_sets::{LruSets, SetShape};
+use super::rrip_sets::RripSets;
 use serde::{Deserialize, Serialize};
 
 /// One level of cache. Lines have [`CACHE_LINE_BYTES`].
@@ -53,18 +53,18 @@ pub(crate) enum MemoryLevel {
 pub(crate) struct DataCacheHierarchy {
     l1: LruSets,
     l2: LruSets,
-    l3: LastLevel,
+    l3: LastLevelCache,
     neighbours: Option<CacheNeighbours>,
 }
 
 /// The last level, which other cores use too.
 #[derive(Clone, Debug)]
-enum LastLevel {
+enum LastLevelCache {
     Lru(LruSets),
     Rrip(RripSets),
 }
 
-impl LastLevel {
+impl LastLevelCache {
     fn new(shape: SetShape, replacement: CacheReplacement) -> Self {
         match replacement {
             CacheReplacement::LeastRecentlyUsed => Self::Lru(LruSets::new(shape)),
@@ -115,13 +115,13 @@ impl DataCacheHierarchy {
         Self {
             l1: LruSets::new(l1),
             l2: LruSets::new(l2),
-            l3: LastLevel::new(l3, last),
+            l3: LastLevelCache::new(l3, last),
             neighbours: None,
         }
     }
 
     /// The same, where other cores bring `bytes_per_cycle` into the last level.
-    pub(crate) fn shared_with(mut self, bytes_per_cycle: f64) -> Self {
+    pub(crate) fn with_neighbour_traffic(mut self, bytes_per_cycle: f64) -> Self {
         let sets = 1usize << self.l3.set_bits();
         let lines_per_cycle = bytes_per_cycle / CACHE_LINE_BYTES as f64 / sets as f64;
         self.neighbours =
@@ -132,7 +132,7 @@ impl DataCacheHierarchy {
     /// Loads a line of a frame of this size (a power of two) at `now`, in cycles since the start.
     #[inline]
     pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> MemoryLevel {
-        let (set, tag) = self.l1.split(line);
+        let (set, tag) = self.l1.split_key(line);
         if self.l1.touch(set, tag) {
             return MemoryLevel::L1;
         }
@@ -184,7 +184,7 @@ impl CacheNeighbours {
     }
 
     #[inline]
-    fn load_until(&mut self, now: f64, set: usize, level: &mut LastLevel) {
+    fn load_until(&mut self, now: f64, set: usize, level: &mut LastLevelCache) {
         // Spreads the sets' updates over time.
         let phase = set as f64 / self.reported.len() as f64;
         let lines = (now * self.lines_per_cycle + phase) as u32;
@@ -306,7 +306,8 @@ mod tests {
         // 16 sets of 4 ways: a line in every set each 100 cycles.
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let kept_for = |cycles: f64| {
-            let mut caches = DataCacheHierarchy::new(levels, LRU).shared_with(bytes_per_cycle);
+            let mut caches =
+                DataCacheHierarchy::new(levels, LRU).with_neighbour_traffic(bytes_per_cycle);
             caches.load(0, BASE_PAGE_BYTES, 1000.0);
             for line in [1, 2, 3] {
                 caches.load(line, BASE_PAGE_BYTES, 1000.0);
@@ -316,7 +317,8 @@ mod tests {
         assert!(kept_for(0.0) && kept_for(299.0));
         assert!(!kept_for(401.0) && !kept_for(1e9));
         // A line that is often reused stays.
-        let mut caches = DataCacheHierarchy::new(levels, LRU).shared_with(bytes_per_cycle);
+        let mut caches =
+            DataCacheHierarchy::new(levels, LRU).with_neighbour_traffic(bytes_per_cycle);
         let mut at = 0.0;
         for visit in 0..1000u32 {
             for line in 0..4 {
@@ -328,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_come_back_to_outlasts_three_fills_by_neighbours() {
+    fn reused_lines_outlast_three_fills_by_neighbours() {
         // 16 sets of 16 ways, 4 of them for the program: every 100 cycles a neighbour's line in
         // every set.
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let found_after = |cycles: f64| {
             let levels = [level(1, 1), level(2, 2), level(256, 16)];
-            let mut caches =
-                DataCacheHierarchy::new(levels, RE_REFERENCE).shared_with(bytes_per_cycle);
+            let mut caches = DataCacheHierarchy::new(levels, RE_REFERENCE)
+                .with_neighbour_traffic(bytes_per_cycle);
             let mut lap = |at| {
                 let found = (0..64).map(|line| caches.load(line, HUGE_PAGE_BYTES, at));
                 found.filter(|at| *at == MemoryLevel::L3).count()

@@ -1,10 +1,10 @@
 //! What address translation costs, from counters: the truth that estimates are compared with.
 
-use super::counters::CoreCounters;
+use super::access_pattern::AccessPattern;
+use super::core_counters::CoreCounters;
 use super::error::MmuError;
-use super::pattern::AccessPattern;
-use super::processor::ProcessorSpec;
-use super::run::PatternRun;
+use super::pattern_run::PatternRun;
+use super::processor_spec::ProcessorSpec;
 use super::translation::LeafSize;
 use serde::Serialize;
 
@@ -30,14 +30,14 @@ impl HugePageGain {
         seed: u64,
     ) -> Result<Self, MmuError> {
         let new = |size| PatternRun::new(processor, pattern, bytes, size, seed);
-        Self::of(new, accesses)
+        Self::measure_runs(new, accesses)
     }
 
     /// Like [`measure`](Self::measure), with runs that `new` makes for each page size.
     ///
     /// # Errors
     /// Those of `new`.
-    pub fn of(
+    pub fn measure_runs(
         new: impl Fn(LeafSize) -> Result<PatternRun, MmuError>,
         accesses: u64,
     ) -> Result<Self, MmuError> {
@@ -63,7 +63,7 @@ impl HugePageGain {
     }
 
     /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` without any.
-    pub fn walk_ns(&self) -> Option<f64> {
+    pub fn saved_walk_ns(&self) -> Option<f64> {
         let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;
         let saved = self.base.cpu_time.as_secs_f64() - self.huge.cpu_time.as_secs_f64();
         (saved_walks > 0).then(|| saved * 1e9 / saved_walks as f64)

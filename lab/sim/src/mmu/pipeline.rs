@@ -12,14 +12,14 @@
 use super::access_bits::AccessBits;
 use super::access_generator::PatternAccess;
 use super::caches::CACHE_LINE_BYTES;
-use super::counters::CoreCounters;
-use super::group::{TlbGroupCondition, TlbPageGroup};
-use super::memory::MemoryModel;
-use super::processor::ProcessorSpec;
-use super::tlb::{TlbLookup, TwoLevelTlb};
+use super::core_counters::CoreCounters;
+use super::memory_model::MemoryModel;
+use super::page_tables::PageTables;
+use super::page_walkers::PageWalkers;
+use super::processor_spec::ProcessorSpec;
+use super::tlb_page_groups::{TlbGroupCondition, TlbPageGroup};
 use super::translation::{AccessBitMask, EntrySize, LeafSize};
-use super::walk::PageTables;
-use super::walkers::PageWalkers;
+use super::two_level_tlb::{TlbLookup, TwoLevelTlb};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -68,7 +68,8 @@ impl Pipeline {
     pub(crate) fn in_guest(mut self, processor: &ProcessorSpec, backed_by: LeafSize) -> Self {
         self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
-        self.memory.set_frames(self.tlb.bytes(self.entry_size()));
+        self.memory
+            .set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
         self
     }
 
@@ -84,9 +85,10 @@ impl Pipeline {
             self.own = size;
             let seen = group.condition == TlbGroupCondition::Contiguous;
             self.seen_if_accessed = seen.then_some(group);
-            self.memory.set_frames(self.tlb.bytes(self.entry_size()));
+            self.memory
+                .set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
         }
-        let mark = AccessBitMask::of_sizes(processor.groups)[self.own as usize];
+        let mark = AccessBitMask::by_entry_size(processor.groups)[self.own as usize];
         (self, mark)
     }
 
@@ -122,11 +124,11 @@ impl Pipeline {
     }
 
     #[inline]
-    pub(crate) fn step(&mut self, access: PatternAccess, bits: &mut AccessBits) {
+    pub(crate) fn run_access(&mut self, access: PatternAccess, bits: &mut AccessBits) {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
         let entered = self.order.enter_instructions(access.instructions);
-        self.memory.begin(entered);
+        self.memory.set_entry_time(entered);
         let start = if access.after_previous {
             entered.max(self.last_ready)
         } else {
@@ -143,7 +145,7 @@ impl Pipeline {
     fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (TlbLookup, EntrySize) {
         let mut size = self.entry_size();
         if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
-            let (all, others) = bits.are_set(offset, 1 << group.order);
+            let (all, others) = bits.block_is_set(offset, 1 << group.order);
             if !all {
                 // It may have been one entry before. A walk sets this page's bit.
                 let sizes = [EntrySize::BaseGroup, EntrySize::Base];
@@ -162,7 +164,7 @@ impl Pipeline {
     #[inline]
     fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
         let (found, size) = self.look_up(offset, bits);
-        let entry = self.tlb.entry(offset, size);
+        let entry = self.tlb.entry_id(offset, size);
         let start = match found {
             // The TLB contains a page as soon as its walk has begun.
             TlbLookup::L1 => return self.walkers.end_of_walk_for(entry, start),
@@ -187,7 +189,7 @@ impl Pipeline {
             });
             at
         });
-        self.counters.first_touches += u64::from(bits.set(offset));
+        self.counters.first_touches += u64::from(bits.set_bit(offset));
         done
     }
 }

@@ -9,19 +9,19 @@
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
 use super::caches::{CacheLevelSpec, CacheReplacement};
-use super::group::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
-use super::latency::LatencyShape;
-use super::lru::SetShape;
-use super::memory::MemorySpec;
-use super::processor::ProcessorSpec;
-use super::tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
-use super::walk::{NestedCaches, WalkCacheSizes};
+use super::lru_sets::SetShape;
+use super::memory_model::MemorySpec;
+use super::page_tables::{NestedCaches, WalkCacheSizes};
+use super::processor_spec::ProcessorSpec;
+use super::read_latency::LatencyShape;
+use super::tlb_page_groups::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
+use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Bytes, ways and latencies in cycles of the three levels.
-const fn caches(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLevelSpec; 3] {
+const fn cache_levels(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLevelSpec; 3] {
     const fn level(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevelSpec {
         CacheLevelSpec {
             bytes,
@@ -39,7 +39,7 @@ const fn caches(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLeve
 /// No maker publishes these for any processor that is sold. 16 entries and a second set of the
 /// native walk caches are what R. Bhargava, B. Serebrin, F. Spadini, S. Manne, "Accelerating
 /// two-dimensional page walks for virtualized systems" (ASPLOS 2008) found worthwhile.
-const fn nested(walk_caches: WalkCacheSizes) -> NestedCaches {
+const fn nested_caches(walk_caches: WalkCacheSizes) -> NestedCaches {
     NestedCaches {
         tlb: 16,
         walk_caches,
@@ -62,7 +62,7 @@ const fn l2_tlb(
     }
 }
 
-const fn group(order: u32, condition: TlbGroupCondition, in_l1: bool) -> Option<TlbPageGroup> {
+const fn page_group(order: u32, condition: TlbGroupCondition, in_l1: bool) -> Option<TlbPageGroup> {
     Some(TlbPageGroup {
         order,
         condition,
@@ -94,10 +94,10 @@ pub const HASWELL: ProcessorSpec = ProcessorSpec {
     l2_tlb: l2_tlb(1024, 8, 8, GiantPages::Nowhere, 7),
     groups: TlbPageGroups::NONE,
     walk_caches: INTEL_WALK_CACHES,
-    nested: nested(INTEL_WALK_CACHES),
+    nested: nested_caches(INTEL_WALK_CACHES),
     walkers: 1,
     memory: MemorySpec {
-        caches: caches([32 * KIB, 256 * KIB, 30 * MIB], [8, 8, 15], [5, 12, 50]),
+        caches: cache_levels([32 * KIB, 256 * KIB, 30 * MIB], [8, 8, 15], [5, 12, 50]),
         latency_ns: 90.0,
         latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 11.0,
@@ -120,7 +120,7 @@ pub const SKYLAKE: ProcessorSpec = ProcessorSpec {
     l2_tlb: l2_tlb(1536, 12, 12, GiantPages::Own(SetShape::new(16, 4)), 7),
     walkers: 2,
     memory: MemorySpec {
-        caches: caches([32 * KIB, MIB, 22 * MIB], [8, 16, 11], [5, 14, 68]),
+        caches: cache_levels([32 * KIB, MIB, 22 * MIB], [8, 16, 11], [5, 14, 68]),
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 12,
         // DDR4-2666.
@@ -143,7 +143,7 @@ pub const ICE_LAKE: ProcessorSpec = ProcessorSpec {
     l2_tlb: l2_tlb(2048, 16, 8, GiantPages::Among { ways: 8 }, 7),
     walkers: 2,
     memory: MemorySpec {
-        caches: caches([48 * KIB, 1280 * KIB, 24 * MIB], [12, 20, 12], [5, 14, 72]),
+        caches: cache_levels([48 * KIB, 1280 * KIB, 24 * MIB], [12, 20, 12], [5, 14, 72]),
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 12,
         // DDR4-3200.
@@ -166,7 +166,7 @@ pub const SAPPHIRE_RAPIDS: ProcessorSpec = ProcessorSpec {
     l2_tlb: ICE_LAKE.l2_tlb,
     walkers: 4,
     memory: MemorySpec {
-        caches: caches([48 * KIB, 2 * MIB, 60 * MIB], [12, 16, 15], [5, 15, 110]),
+        caches: cache_levels([48 * KIB, 2 * MIB, 60 * MIB], [12, 16, 15], [5, 15, 110]),
         latency_ns: 115.0,
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 16,
@@ -207,14 +207,14 @@ pub const ZEN_4: ProcessorSpec = ProcessorSpec {
     l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(72)),
     l2_tlb: l2_tlb(3072, 24, 24, GiantPages::AsHuge, 7),
     groups: TlbPageGroups {
-        base: group(2, TlbGroupCondition::Contiguous, true),
+        base: page_group(2, TlbGroupCondition::Contiguous, true),
         huge: None,
     },
     walk_caches: AMD_WALK_CACHES,
-    nested: nested(AMD_WALK_CACHES),
+    nested: nested_caches(AMD_WALK_CACHES),
     walkers: 6,
     memory: MemorySpec {
-        caches: caches([32 * KIB, MIB, 32 * MIB], [8, 8, 16], [4, 14, 50]),
+        caches: cache_levels([32 * KIB, MIB, 32 * MIB], [8, 8, 16], [4, 14, 50]),
         latency_ns: 105.0,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
@@ -238,7 +238,7 @@ pub const ZEN_5: ProcessorSpec = ProcessorSpec {
     l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(96)),
     l2_tlb: l2_tlb(4096, 16, 16, GiantPages::Nowhere, ZEN_4.l2_tlb.hit_cycles),
     memory: MemorySpec {
-        caches: caches([48 * KIB, MIB, 32 * MIB], [12, 16, 16], [4, 14, 50]),
+        caches: cache_levels([48 * KIB, MIB, 32 * MIB], [12, 16, 16], [4, 14, 50]),
         // DDR5-6000.
         channel_gb_per_s: 48.0,
         ..ZEN_4.memory
@@ -274,15 +274,15 @@ pub const NEOVERSE_V2: ProcessorSpec = ProcessorSpec {
     l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(48)),
     l2_tlb: l2_tlb(2048, 8, 8, GiantPages::Among { ways: 8 }, 5),
     groups: TlbPageGroups {
-        base: group(4, TlbGroupCondition::Marked, true),
-        huge: group(4, TlbGroupCondition::Marked, false),
+        base: page_group(4, TlbGroupCondition::Marked, true),
+        huge: page_group(4, TlbGroupCondition::Marked, false),
     },
     walk_caches: NEOVERSE_WALK_CACHES,
-    nested: nested(NEOVERSE_WALK_CACHES),
+    nested: nested_caches(NEOVERSE_WALK_CACHES),
     walkers: 4,
     memory: MemorySpec {
         // A chip has 114 MiB in total; this is the part that makes a power of two of sets.
-        caches: caches([64 * KIB, MIB, 112 * MIB], [4, 8, 14], [4, 11, 90]),
+        caches: cache_levels([64 * KIB, MIB, 112 * MIB], [4, 8, 14], [4, 11, 90]),
         latency_ns: 120.0,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
@@ -336,14 +336,14 @@ pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
         hit_cycles: 10,
     },
     groups: TlbPageGroups {
-        base: group(4, TlbGroupCondition::Marked, true),
+        base: page_group(4, TlbGroupCondition::Marked, true),
         huge: None,
     },
     walk_caches: XIANGSHAN_WALK_CACHES,
-    nested: nested(XIANGSHAN_WALK_CACHES),
+    nested: nested_caches(XIANGSHAN_WALK_CACHES),
     walkers: 6,
     memory: MemorySpec {
-        caches: caches([64 * KIB, MIB, 16 * MIB], [4, 8, 16], [4, 14, 50]),
+        caches: cache_levels([64 * KIB, MIB, 16 * MIB], [4, 8, 16], [4, 14, 50]),
         latency_ns: 105.0,
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 16,
@@ -367,7 +367,7 @@ pub const PROCESSORS: [ProcessorSpec; 8] = [
 ];
 
 /// Presets of the maker `vendor` (`vendor_id` in `/proc/cpuinfo`); all for a maker without one.
-pub fn made_by(vendor: &str) -> &'static [ProcessorSpec] {
+pub fn presets_of_vendor(vendor: &str) -> &'static [ProcessorSpec] {
     match vendor {
         "GenuineIntel" => &[HASWELL, SKYLAKE, ICE_LAKE, SAPPHIRE_RAPIDS],
         // The second one under licence.
@@ -392,10 +392,10 @@ mod tests {
         let names = |some: &[ProcessorSpec]| some.iter().map(|p| p.name).collect::<Vec<_>>();
         let all = names(&PROCESSORS);
         for vendor in ["GenuineIntel", "AuthenticAMD"] {
-            let made = names(made_by(vendor));
+            let made = names(presets_of_vendor(vendor));
             assert!(made.iter().all(|name| all.contains(name)), "{made:?}");
             assert!(made.len() < all.len());
         }
-        assert_eq!(names(made_by("unknown")), all);
+        assert_eq!(names(presets_of_vendor("unknown")), all);
     }
 }

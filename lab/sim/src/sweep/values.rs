@@ -46,11 +46,11 @@ fn push_range_values(item: &str, values: &mut Vec<String>) -> Result<(), ValuesE
     let (from, rest) = item.split_once("..").ok_or_else(wrong)?;
     let sign = rest.rfind(['+', '*']).ok_or_else(wrong)?;
     let (to, step) = rest.split_at(sign);
-    let (from, unit) = number(from).ok_or_else(wrong)?;
-    let (to, to_unit) = number(to).ok_or_else(wrong)?;
+    let (from, unit) = parse_number_with_unit(from).ok_or_else(wrong)?;
+    let (to, to_unit) = parse_number_with_unit(to).ok_or_else(wrong)?;
     let by = step.get(1..).unwrap_or_default();
     let multiplied = step.starts_with('*');
-    let (by, by_unit) = number(by).ok_or_else(wrong)?;
+    let (by, by_unit) = parse_number_with_unit(by).ok_or_else(wrong)?;
     let units = to_unit == unit && by_unit == if multiplied { "" } else { unit };
     let grows = if multiplied {
         by > 1.0 && from > 0.0
@@ -70,17 +70,17 @@ fn push_range_values(item: &str, values: &mut Vec<String>) -> Result<(), ValuesE
     if count > MOST {
         return Err(ValuesError::Endless(item.to_owned()));
     }
-    values.extend((0..count).map(|n| format!("{}{unit}", rounded(at(n)))));
+    values.extend((0..count).map(|n| format!("{}{unit}", without_rounding_error(at(n)))));
     Ok(())
 }
 
 /// Removes rounding errors: 0.1 + 0.2 becomes 0.3.
-fn rounded(value: f64) -> f64 {
+fn without_rounding_error(value: f64) -> f64 {
     format!("{value:.12e}").parse().unwrap_or(value)
 }
 
 /// A finite number and the unit after it.
-fn number(text: &str) -> Option<(f64, &str)> {
+fn parse_number_with_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
     let (number, unit) = text.split_at(text.len() - unit.len());

@@ -4,7 +4,7 @@
 //! address of 0 is none.
 
 use super::error::{Result, TraceError, TracePosition};
-use super::text::trace_read_error;
+use super::trace_line_reader::trace_read_error;
 use super::{AccessKind, TraceAccess};
 use std::io::Read;
 
@@ -54,12 +54,12 @@ impl<R: Read> ChampSimReader<R> {
     }
 }
 
-pub(super) fn is_record(record: &[u8]) -> bool {
+pub(super) fn is_valid_record(record: &[u8]) -> bool {
     record.len() >= RECORD_BYTES && record[8] <= 1 && record[9] <= record[8].max(1)
 }
 
 /// Accesses of one instruction: its fetch, its loads, then its stores.
-pub(super) fn data_accesses(record: &[u8]) -> impl Iterator<Item = TraceAccess> + use<> {
+pub(super) fn instruction_accesses(record: &[u8]) -> impl Iterator<Item = TraceAccess> + use<> {
     let word = |at: usize| {
         let bytes = record[at..].first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(bytes)

@@ -3,12 +3,12 @@
 //! `write` or `ifetch` with `SIZE byte(s) @ 0xADDRESS`, a marker, or something that is no access of
 //! the program.
 
-use super::fields::{ParsedLine, decimal, hex};
+use super::parsed_line::{ParsedLine, parse_decimal, parse_hex};
 use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str = "\"RECORD INSTRUCTION: THREAD read|write|ifetch SIZE byte(s) @ 0xADDRESS ...\" or a marker in <>";
 
-pub(super) fn parse(line: &str) -> ParsedLine {
+pub(super) fn parse_line(line: &str) -> ParsedLine {
     if is_header(line) {
         return ParsedLine::Other;
     }
@@ -18,8 +18,8 @@ pub(super) fn parse(line: &str) -> ParsedLine {
 fn parse_record(line: &str) -> Option<ParsedLine> {
     let (numbers, rest) = line.split_once(':')?;
     let mut numbers = numbers.split_ascii_whitespace();
-    decimal(numbers.next()?)?;
-    decimal(numbers.next()?)?;
+    parse_decimal(numbers.next()?)?;
+    parse_decimal(numbers.next()?)?;
     if numbers.next().is_some() {
         return None;
     }
@@ -28,7 +28,7 @@ fn parse_record(line: &str) -> Option<ParsedLine> {
     let digits = thread
         .rfind(|c: char| !c.is_ascii_digit())
         .map_or(0, |at| at + 1);
-    let thread = decimal(thread.get(digits..)?).filter(|_| digits < thread.len())?;
+    let thread = parse_decimal(thread.get(digits..)?).filter(|_| digits < thread.len())?;
     let details = details.trim();
     if details.starts_with('<') && details.ends_with('>') {
         return Some(ParsedLine::Other);
@@ -43,15 +43,15 @@ fn parse_record(line: &str) -> Option<ParsedLine> {
         // Bytes of an instruction that did not fit in the line above.
         bytes => {
             let pairs = std::iter::once(bytes).chain(words);
-            let mut pairs = pairs.map(|pair| pair.len() == 2 && hex(pair).is_some());
+            let mut pairs = pairs.map(|pair| pair.len() == 2 && parse_hex(pair).is_some());
             return pairs.all(|is| is).then_some(ParsedLine::Other);
         }
     };
-    let bytes = decimal(words.next()?)?;
+    let bytes = parse_decimal(words.next()?)?;
     if (words.next()?, words.next()?) != ("byte(s)", "@") {
         return None;
     }
-    let address = hex(words.next()?.strip_prefix("0x")?)?;
+    let address = parse_hex(words.next()?.strip_prefix("0x")?)?;
     let Some(kind) = kind else {
         return Some(ParsedLine::Other);
     };
@@ -69,5 +69,7 @@ pub(super) fn is_header(line: &str) -> bool {
         || line.starts_with("<--record#->")
         || line.starts_with("View tool results:")
         || line.len() > 10 && line.bytes().all(|byte| byte == b'-')
-        || total.is_some_and(|(count, what)| decimal(count).is_some() && what.starts_with("total "))
+        || total.is_some_and(|(count, what)| {
+            parse_decimal(count).is_some() && what.starts_with("total ")
+        })
 }

@@ -2,13 +2,13 @@
 //! instructions as `I addr,size`, data as ` L addr,size`, ` S` and ` M`; addresses are hexadecimal,
 //! sizes decimal.
 
-use super::fields::{ParsedLine, decimal, hex};
+use super::parsed_line::{ParsedLine, parse_decimal, parse_hex};
 use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str =
     "\"I  ADDRESS,SIZE\", \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
 
-pub(super) fn parse(line: &str) -> ParsedLine {
+pub(super) fn parse_line(line: &str) -> ParsedLine {
     match parse_access(line) {
         Some(access) => ParsedLine::Access(access),
         None if is_message(line) => ParsedLine::Other,
@@ -25,8 +25,8 @@ fn parse_access(line: &str) -> Option<TraceAccess> {
         _ => return None,
     };
     let (address, bytes) = rest.split_once(',')?;
-    let mut access = TraceAccess::new(kind, hex(address)?);
-    access.bytes = Some(u32::try_from(decimal(bytes)?).ok()?);
+    let mut access = TraceAccess::new(kind, parse_hex(address)?);
+    access.bytes = Some(u32::try_from(parse_decimal(bytes)?).ok()?);
     Some(access)
 }
 
@@ -36,8 +36,8 @@ fn is_message(line: &str) -> bool {
         let rest = line
             .strip_prefix(mark)
             .and_then(|rest| rest.split_once(mark));
-        rest.is_some_and(|(pid, _)| decimal(pid).is_some())
+        rest.is_some_and(|(pid, _)| parse_decimal(pid).is_some())
     };
-    let superblock = line.strip_prefix("SB ").and_then(hex);
+    let superblock = line.strip_prefix("SB ").and_then(parse_hex);
     line.is_empty() || framed("==") || framed("--") || superblock.is_some()
 }

@@ -1,9 +1,9 @@
 //! Traces in files.
 
-use super::detect::TraceFormat;
 use super::error::{Result, TraceError, TracePosition};
-use super::reader::{BadRecords, TraceReader};
-use super::text::trace_read_error;
+use super::trace_format::TraceFormat;
+use super::trace_line_reader::trace_read_error;
+use super::trace_reader::{BadRecords, TraceReader};
 use lzma_rust2::XzReader;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};

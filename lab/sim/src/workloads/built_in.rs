@@ -23,7 +23,7 @@ built_in! {
 }
 
 /// Their names.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
 
@@ -35,7 +35,7 @@ pub fn by_name(name: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let (_, text) = found.ok_or_else(|| WorkloadSpecError::Unknown {
         name: name.to_owned(),
-        known: names().collect::<Vec<_>>().join(", "),
+        known: built_in_names().collect::<Vec<_>>().join(", "),
     })?;
     WorkloadSpec::parse(name, text)
 }
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn all_are_well_formed_and_named_like_their_files() {
-        for name in names() {
+        for name in built_in_names() {
             let workload = by_name(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(workload.name, name);
         }
     }
 
     #[test]
-    fn a_virtual_machine_can_run_what_another_workload_does() {
+    fn guest_runs_an_included_workload() {
         let text = |name: &str| {
             format!(
                 "name = \"w\"\nsource = \"\"\n[[guest]]\nname = \"vm\"\nmemory = \"80GiB\"\ncores = 2\n[[guest.workload]]\nname = {name:?}\nstart_s = 60.0\n"

@@ -16,7 +16,9 @@
 //! A recording of any length is reduced, as it is read, to `SLOTS` spans of time and `STRETCHES`
 //! stretches of each process's memory.
 
-use super::spec::{AccessStream, Area, FillContent, Phase, Process, StreamPattern, WorkloadSpec};
+use super::workload_spec::{
+    AccessStream, Area, FillContent, Phase, Process, StreamPattern, WorkloadSpec,
+};
 use super::{ByteSize, WorkloadSpecError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{AccessSource, CoverageRow};
@@ -78,7 +80,7 @@ fn accesses_and_runs(row: &CoverageRow) -> (u64, u64) {
 }
 
 impl TimeSlot {
-    fn add(&mut self, row: &CoverageRow) {
+    fn add_row(&mut self, row: &CoverageRow) {
         if self.last != Some(row.at) {
             self.last = Some(row.at);
             self.windows += 1;
@@ -108,7 +110,7 @@ impl TimeSlot {
     }
 
     /// Share of time in which the process ran, as one thread, 0-1.
-    fn running(&self) -> f64 {
+    fn running_share(&self) -> f64 {
         (self.cpu_cores / f64::from(self.windows.max(1))).clamp(0.0, 1.0)
     }
 
@@ -121,11 +123,11 @@ impl TimeSlot {
 
 impl RecordingReplay {
     /// Adds a row; rows come in order of time.
-    pub fn add(&mut self, row: &CoverageRow) {
+    pub fn add_row(&mut self, row: &CoverageRow) {
         if self.every.is_zero() {
             self.every = Duration::from_secs(1);
         }
-        while slot_of(row.at, self.every) >= SLOTS as u64 {
+        while slot_number(row.at, self.every) >= SLOTS as u64 {
             self.every *= 2;
             for seen in self.processes.values_mut() {
                 for (number, slot) in std::mem::take(&mut seen.slots) {
@@ -139,8 +141,8 @@ impl RecordingReplay {
             began: row.at,
             slots: BTreeMap::new(),
         });
-        let slot = slot_of(row.at, self.every);
-        seen.slots.entry(slot).or_default().add(row);
+        let slot = slot_number(row.at, self.every);
+        seen.slots.entry(slot).or_default().add_row(row);
     }
 
     /// The workload.
@@ -164,7 +166,7 @@ impl RecordingReplay {
     }
 }
 
-fn slot_of(at: Duration, every: Duration) -> u64 {
+fn slot_number(at: Duration, every: Duration) -> u64 {
     (at.as_micros() / every.as_micros().max(1)) as u64
 }
 
@@ -178,7 +180,7 @@ fn slot_lengths(numbers: &[u64]) -> Vec<u64> {
 }
 
 /// Neighbouring regions, by number.
-fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+fn contiguous_ranges(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for number in numbers {
         match ranges.last_mut() {
@@ -199,7 +201,7 @@ impl RecordedProcess {
             }
         }
         most.retain(|_, present| *present > 0);
-        let areas = ranges(most.keys().copied());
+        let areas = contiguous_ranges(most.keys().copied());
         let total: u64 = areas.iter().map(|area| area.end - area.start).sum();
         let stretch = total.div_ceil(STRETCHES).max(1);
         let mut filled = BTreeSet::new();
@@ -209,7 +211,7 @@ impl RecordedProcess {
             for (area, held) in areas.iter().enumerate() {
                 let new = slot.regions.range(held.clone()).map(|(number, _)| *number);
                 let new = new.filter(|number| most.contains_key(number) && filled.insert(*number));
-                for range in ranges(new) {
+                for range in contiguous_ranges(new) {
                     phases.push(fill_phase(area, held, range, &most));
                 }
             }
@@ -283,7 +285,7 @@ fn access_phases(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f6
             });
         }
     }
-    let running_s = span_s * slot.running();
+    let running_s = span_s * slot.running_share();
     if streams.is_empty() || running_s <= 0.0 {
         return vec![Phase::Wait { seconds: span_s }];
     }
@@ -328,7 +330,7 @@ mod tests {
 
     fn replay(rows: &[CoverageRow]) -> WorkloadSpec {
         let mut replay = RecordingReplay::default();
-        rows.iter().for_each(|row| replay.add(row));
+        rows.iter().for_each(|row| replay.add_row(row));
         replay
             .finish("test")
             .unwrap_or_else(|error| panic!("{error}"))
@@ -422,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn however_long_it_is_it_is_summed_up() {
+    fn history_of_any_length_is_summarised() {
         let rows: Vec<_> = (0..5000).map(|s| row(s, 10 + s % 200, 100, 100)).collect();
         let process = &replay(&rows).processes[0];
         let accesses = process

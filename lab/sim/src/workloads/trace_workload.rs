@@ -4,7 +4,7 @@
 //! All of its memory counts as anonymous memory of one address space that one thread accesses,
 //! because traces do not record this. An access to two pages counts as one to the first.
 
-use super::spec::{Area, Phase, Process, WorkloadSpec};
+use super::workload_spec::{Area, Phase, Process, WorkloadSpec};
 use super::{ByteSize, WorkloadSpecError};
 use crate::trace::{AccessKind, BadRecords, TraceAccess, TraceError, TraceReader};
 use hawkeye_policy::HUGE_PAGE_BYTES;
@@ -76,7 +76,7 @@ pub fn workload_of_trace(
     tape: TraceReplay,
     times: u32,
 ) -> Result<(WorkloadSpec, u64), TraceWorkloadError> {
-    let (areas, skipped) = areas(&tape)?;
+    let (areas, skipped) = areas_of_trace(&tape)?;
     let name = tape.path.file_name().unwrap_or(tape.path.as_os_str());
     let name = name.to_string_lossy().into_owned();
     let workload = WorkloadSpec {
@@ -93,7 +93,7 @@ pub fn workload_of_trace(
 }
 
 /// The memory that a trace accesses, as ascending mappings, and the number of records left out.
-fn areas(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
+fn areas_of_trace(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
     let mut trace = TraceReader::open(&tape.path, tape.bad)?;
     let mut regions = BTreeSet::new();
     let mut last = None;
@@ -121,5 +121,8 @@ fn areas(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
         start: Some(from * HUGE_PAGE_BYTES),
         pieces: None,
     };
-    Ok((spans.into_iter().map(area).collect(), trace.skipped()))
+    Ok((
+        spans.into_iter().map(area).collect(),
+        trace.skipped_records(),
+    ))
 }

@@ -1,7 +1,7 @@
 //! Many runs at once.
 
 use crate::common::{HOT_AT_THE_TOP, accessing, fragmented};
-use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_all};
 use hawkeye_sim::systems::SYSTEMS;
 use hawkeye_sim::workloads::WorkloadSpec;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn compare(workload: &WorkloadSpec, threads: usize, seed: u64) -> Vec<Simulation
         setup,
     });
     let told = AtomicUsize::new(0);
-    let done = simulate_each(&jobs, threads, &|_| {
+    let done = simulate_all(&jobs, threads, &|_| {
         told.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(told.into_inner(), jobs.len());
@@ -56,7 +56,7 @@ unzeroed         60.01  0.00 128    64  0
 
 /// A change that changes these figures must say in its note which ones, and why.
 #[test]
-fn a_comparison_comes_out_as_it_did() {
+fn comparison_equals_its_recorded_figures() {
     let workload = accessing(60.0, HOT_AT_THE_TOP);
     let lines = compare(&workload, 2, 1).into_iter().map(|run| {
         let program = &run.figures.programs[0];

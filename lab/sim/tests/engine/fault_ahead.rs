@@ -43,7 +43,7 @@ fn a_program_that_goes_through_new_memory_waits_for_no_zeroing() {
 }
 
 #[test]
-fn whoever_takes_a_page_here_and_there_is_left_alone() {
+fn scattered_first_touches_get_no_prefault() {
     let done = run("hawkeye", &filling(8, 2000.0), &setup(true));
     let filled = done.figures.filled_ahead_bytes;
     assert!(filled <= 64 * MIB, "{filled}");

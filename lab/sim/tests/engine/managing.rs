@@ -23,8 +23,8 @@ fn first_promoted(
     }
     let engine = manager.machine();
     assert!(engine.now().as_secs() < 120);
-    let space = engine.kernel().spaces().next();
-    let samples = space.map(|space| engine.kernel().samples(space).unwrap_or_default());
+    let space = engine.kernel().space_ids().next();
+    let samples = space.map(|space| engine.kernel().region_samples(space).unwrap_or_default());
     let regions = samples.into_iter().flatten().enumerate();
     regions
         .filter(|(_, s)| s.is_huge())
@@ -65,7 +65,7 @@ fn promotions_are_paid_and_pay_off() {
 }
 
 #[test]
-fn freebsd_promotes_what_is_full_by_itself() {
+fn freebsd_promotes_full_reservations_itself() {
     let workload = accessing(1.0, RANDOM);
     let done = run("freebsd", &workload, &crate::common::small());
     assert_eq!(

@@ -108,7 +108,7 @@ fn managers_see_what_a_trace_touches() {
 }
 
 #[test]
-fn what_is_swapped_out_is_brought_in_again() {
+fn swapped_pages_are_swapped_in_on_access() {
     let text = loads(scattered(12, 12_000));
     let workload = workload(TraceReplay::new(file("swap.lackey", &text)), 1);
     let setup = SimulationSetup {
@@ -129,7 +129,7 @@ fn what_is_swapped_out_is_brought_in_again() {
 }
 
 #[test]
-fn what_is_no_workload_is_told() {
+fn invalid_workloads_are_reported() {
     let refused = |tape: TraceReplay, times: u32| match workload_of_trace(tape, times) {
         Ok(_) => panic!("it is right"),
         Err(error) => error.to_string(),

@@ -15,7 +15,7 @@ const REFILLED: &str = r#"
 "#;
 
 #[test]
-fn recovery_saves_who_runs_out_of_memory_under_huge_pages() {
+fn recovery_prevents_running_out_of_memory_under_huge_pages() {
     let setup = SimulationSetup {
         memory_bytes: 256 << 20,
         rate: hawkeye_policy::Rate::per_second(20.0).ok(),

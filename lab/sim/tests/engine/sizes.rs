@@ -30,7 +30,7 @@ fn order(number: u8) -> PageOrder {
 }
 
 #[test]
-fn what_64_kib_bring_is_up_to_the_processor() {
+fn gain_of_64_kib_pages_depends_on_the_processor() {
     let workload = accessing(20.0, RANDOM);
     let overhead = |processor, system: &str| {
         let ran = run(system, &workload, &on(processor));

@@ -65,7 +65,7 @@ fn what_is_documented_is_right() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_name_their_place() {
     assert!(WorkloadSpec::parse("w", RIGHT).is_ok());
     check(RIGHT, WRONG);
 }

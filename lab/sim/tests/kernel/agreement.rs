@@ -196,5 +196,5 @@ proptest! {
 
 fn seen(kernel: &SimulatedKernel, space: SpaceId) -> Option<(SpaceFigures, Vec<RegionSample>)> {
     let figures = kernel.space_figures(space).ok()?;
-    Some((figures, kernel.samples(space).ok()?))
+    Some((figures, kernel.region_samples(space).ok()?))
 }

@@ -123,7 +123,7 @@ fn a_region_that_had_base_pages_gets_no_huge_page_at_a_fault() -> TestResult {
 }
 
 #[test]
-fn nonsense_is_refused() -> TestResult {
+fn invalid_arguments_are_refused() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
     let touch = kernel.touch(space, bytes_at(0, 17 * MIB), PageAccess::Read);
     assert!(matches!(touch, Err(KernelError::NotMapped(..))));

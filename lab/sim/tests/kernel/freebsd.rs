@@ -37,7 +37,7 @@ fn pressure_breaks_the_reservation_that_was_used_least_recently() -> TestResult 
     assert_eq!(kernel.check(), Ok(()));
     kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Write)?;
     let is_huge = |kernel: &SimulatedKernel, index| {
-        let sample = kernel.sample(space, region(index));
+        let sample = kernel.region_sample(space, region(index));
         sample.is_some_and(|sample| sample.is_huge())
     };
     let first = is_huge(&kernel, 0);

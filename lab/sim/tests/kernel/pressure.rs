@@ -38,7 +38,9 @@ fn swap_takes_what_was_not_accessed_and_gives_it_back() -> TestResult {
     let figures = kernel.space_figures(space)?;
     assert_eq!(figures.rss_bytes + figures.swapped_bytes, 96 * MIB);
     assert!(figures.swapped_bytes >= 32 * MIB, "{figures:?}");
-    let first = kernel.sample(space, region(0)).map(|sample| sample.swapped);
+    let first = kernel
+        .region_sample(space, region(0))
+        .map(|sample| sample.swapped);
     assert_eq!(first, Some(512));
     let back = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Read)?;
     assert_eq!(back.faults.swapped_in, 512);
@@ -62,7 +64,7 @@ fn the_oldest_memory_goes_first_unless_it_is_accessed() -> TestResult {
     kernel.touch(young, bytes_at(0, 64 * MIB), PageAccess::Write)?;
     // The start of the old program's memory is gone; its end is inactive by now.
     let gone = |kernel: &SimulatedKernel, index| {
-        let sample = kernel.sample(old, region(index));
+        let sample = kernel.region_sample(old, region(index));
         sample.map_or(0, |sample| sample.swapped)
     };
     assert!(gone(&kernel, 0) > 0 && gone(&kernel, 15) == 0);

@@ -17,7 +17,7 @@ fn order(number: u8) -> PageOrder {
     PageOrder::new(number).unwrap_or_default()
 }
 
-fn only(sizes: PageOrders) -> FaultPolicy {
+fn with_sizes(sizes: PageOrders) -> FaultPolicy {
     FaultPolicy {
         sizes,
         ..LINUX_BASE
@@ -31,11 +31,13 @@ fn kib(kernel: &SimulatedKernel, space: SpaceId, order: PageOrder) -> u64 {
 
 #[test]
 fn the_largest_page_that_fits_is_given() -> TestResult {
-    let (mut kernel, space) = machine(64 * MIB, 0x0f_f000, only(MTHP_SIZES))?;
+    let (mut kernel, space) = machine(64 * MIB, 0x0f_f000, with_sizes(MTHP_SIZES))?;
     // 1,020 KiB from an address that is aligned for any size: 512 KiB, 256, ... 16 KiB, and a rest
     // of three pages.
     let all = kernel.touch(space, bytes_at(0, 1020 * KIB), PageAccess::Write)?;
-    let by_order: Vec<u64> = (0..9).map(|number| all.faults.of(order(number))).collect();
+    let by_order: Vec<u64> = (0..9)
+        .map(|number| all.faults.first_touches_of(order(number)))
+        .collect();
     assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!((all.faults.total(), all.zeroed), (9, 255));
     assert_eq!(kib(&kernel, space, order(7)), 512);
@@ -45,16 +47,16 @@ fn the_largest_page_that_fits_is_given() -> TestResult {
 
 #[test]
 fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
-    let sizes = only(PageOrders::NONE.with(K64).with(order(2)));
+    let sizes = with_sizes(PageOrders::NONE.with(K64).with(order(2)));
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 4 * KIB), PageAccess::Read)?;
     // The zero page is mapped: 64 KiB don't fit, nor do the first 16.
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!((first.faults.base, rss(&kernel, space)), (1, 4 * KIB));
     let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!(next.faults.of(order(2)), 1);
+    assert_eq!(next.faults.first_touches_of(order(2)), 1);
     let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!((far.faults.of(K64), far.zeroed), (1, 16));
+    assert_eq!((far.faults.first_touches_of(K64), far.zeroed), (1, 16));
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
     let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), PageAccess::Write)?;
     assert_eq!(rest.faults.total(), 0);
@@ -62,9 +64,9 @@ fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
 }
 
 #[test]
-fn a_fault_costs_less_than_those_that_it_spares() -> TestResult {
+fn one_sized_fault_costs_less_than_its_base_faults() -> TestResult {
     let costs = KernelCosts::paper();
-    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(K64)))?;
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, with_sizes(PageOrders::NONE.with(K64)))?;
     let touched = kernel.touch(space, bytes_at(0, 64 * KIB), PageAccess::Write)?;
     let zeroing = Duration::from_nanos(16 * costs.zero_base_ns);
     let fault = touched.time.saturating_sub(zeroing);
@@ -75,8 +77,8 @@ fn a_fault_costs_less_than_those_that_it_spares() -> TestResult {
 }
 
 #[test]
-fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
-    let sizes = only(PageOrders::NONE.with(K64).with(order(8)));
+fn fragmented_memory_gives_smaller_folios() -> TestResult {
+    let sizes = with_sizes(PageOrders::NONE.with(K64).with(order(8)));
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, sizes)?;
     // One frame of each pageblock is taken, so its half has no free 1 MiB. Such halves are used
     // only after all others.
@@ -85,7 +87,7 @@ fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
     let mut fallbacks = 0;
     for number in 0..16 {
         let touched = kernel.touch(space, bytes_at(number * MIB, MIB), PageAccess::Write)?;
-        faults += touched.faults.of(order(8));
+        faults += touched.faults.first_touches_of(order(8));
         fallbacks += touched.faults.size_fallbacks(order(8));
     }
     assert_eq!((faults, fallbacks), (16, 0));
@@ -94,10 +96,13 @@ fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
     let touched = kernel.touch(space, bytes_at(0, 12 * MIB), PageAccess::Write)?;
     let faults = touched.faults;
     assert!(
-        faults.of(order(8)) < 9 && faults.size_fallbacks(order(8)) > 0,
+        faults.first_touches_of(order(8)) < 9 && faults.size_fallbacks(order(8)) > 0,
         "{faults:?}"
     );
-    assert!(faults.of(K64) > 0 && faults.of(order(8)) + faults.size_fallbacks(order(8)) >= 12);
+    assert!(
+        faults.first_touches_of(K64) > 0
+            && faults.first_touches_of(order(8)) + faults.size_fallbacks(order(8)) >= 12
+    );
     Ok(())
 }
 
@@ -117,8 +122,12 @@ fn processes_have_sizes_of_their_own_where_they_are_offered() -> TestResult {
 }
 
 #[test]
-fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> TestResult {
-    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(order(5))))?;
+fn partly_freed_folio_splits_into_largest_blocks() -> TestResult {
+    let (mut kernel, space) = machine(
+        64 * MIB,
+        4 * MIB,
+        with_sizes(PageOrders::NONE.with(order(5))),
+    )?;
     kernel.touch(space, bytes_at(0, 128 * KIB), PageAccess::Write)?;
     let free = kernel.figures().free_bytes;
     kernel.free(space, bytes_at(4 * KIB, 4 * KIB))?;
@@ -137,8 +146,8 @@ fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> 
 }
 
 #[test]
-fn what_is_swapped_out_is_no_large_page_any_more() -> TestResult {
-    let (mut kernel, space) = swapping(16 * MIB, 32 * MIB, only(PageOrders::NONE.with(K64)))?;
+fn swapped_folios_become_base_pages() -> TestResult {
+    let (mut kernel, space) = swapping(16 * MIB, 32 * MIB, with_sizes(PageOrders::NONE.with(K64)))?;
     kernel.touch(space, bytes_at(0, 20 * MIB), PageAccess::Write)?;
     let figures = kernel.space_figures(space)?;
     assert!(figures.swapped_bytes > 0);
@@ -162,7 +171,7 @@ fn blocks_with_anything_in_them_are_promoted() -> TestResult {
     let costs = KernelCosts::paper();
     let copied = 18 * costs.copy_base_ns + 30 * costs.zero_base_ns + 3 * costs.shoot_down_ns;
     assert_eq!(done.locked, Duration::from_nanos(copied));
-    let sample = kernel.sample(space, region(0));
+    let sample = kernel.region_sample(space, region(0));
     assert_eq!(sample.map(|s| (s.order, s.present)), Some((K64, 48)));
     let again = kernel.promote(space, region(0), K64);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
@@ -177,8 +186,10 @@ fn blocks_with_anything_in_them_are_promoted() -> TestResult {
     Ok(())
 }
 
-fn first(kernel: &SimulatedKernel, space: SpaceId) -> Option<PageOrder> {
-    kernel.sample(space, region(0)).map(|sample| sample.order)
+fn first_order(kernel: &SimulatedKernel, space: SpaceId) -> Option<PageOrder> {
+    kernel
+        .region_sample(space, region(0))
+        .map(|sample| sample.order)
 }
 
 #[test]
@@ -192,7 +203,7 @@ fn regions_become_one_page_and_huge_pages_again() -> TestResult {
     kernel.free(space, bytes_at(30 * MIB + 100 * PAGE, 412 * PAGE))?;
     let done = kernel.promote(space, region(7), MIB_32)?;
     assert_eq!((done.copied, done.added), (15 * 512 + 100, 412));
-    assert_eq!(first(&kernel, space), Some(MIB_32));
+    assert_eq!(first_order(&kernel, space), Some(MIB_32));
     assert_eq!(kib(&kernel, space, MIB_32), 32 << 10);
     assert_eq!((rss(&kernel, space), huge(&kernel, space)), (32 * MIB, 16));
     let again = kernel.promote(space, region(0), MIB_32);
@@ -200,14 +211,14 @@ fn regions_become_one_page_and_huge_pages_again() -> TestResult {
     // One of them is split; the others are huge pages.
     kernel.recover_bloat(space, region(3))?;
     assert_eq!(
-        (first(&kernel, space), huge(&kernel, space)),
+        (first_order(&kernel, space), huge(&kernel, space)),
         (Some(PageOrder::HUGE), 15)
     );
     kernel.promote(space, region(3), PageOrder::HUGE)?;
     kernel.promote(space, region(0), MIB_32)?;
     kernel.free(space, bytes_at(2 * MIB, 2 * MIB))?;
     assert_eq!(
-        (first(&kernel, space), huge(&kernel, space)),
+        (first_order(&kernel, space), huge(&kernel, space)),
         (Some(PageOrder::HUGE), 15)
     );
     kernel.exit(space)?;
@@ -222,12 +233,12 @@ fn huge_pages_that_lie_in_a_row_are_not_copied() -> TestResult {
     kernel.touch(space, bytes_at(0, 32 * MIB), PageAccess::Write)?;
     let done = kernel.promote(space, region(0), MIB_32)?;
     assert_eq!((done.copied, done.added), (0, 0));
-    assert_eq!(first(&kernel, space), Some(MIB_32));
+    assert_eq!(first_order(&kernel, space), Some(MIB_32));
     Ok(())
 }
 
 #[test]
-fn a_range_is_emptied_of_what_can_move() -> TestResult {
+fn movable_pages_are_moved_out_of_a_range() -> TestResult {
     for (memory, moves) in [(256 * MIB, true), (48 * MIB, false)] {
         let (mut kernel, space) = machine(memory, 64 * MIB, LINUX_BASE)?;
         kernel.fragment_free_memory(1.0, 7);
@@ -236,10 +247,10 @@ fn a_range_is_emptied_of_what_can_move() -> TestResult {
         let done = kernel.promote(space, region(0), MIB_32);
         if moves {
             assert_eq!(done.map(|done| done.copied), Ok(16 * 512));
-            assert_eq!(first(&kernel, space), Some(MIB_32));
+            assert_eq!(first_order(&kernel, space), Some(MIB_32));
         } else {
             assert_eq!(done, Err(KernelError::NoFrames(space, region(0), MIB_32)));
-            assert_eq!(first(&kernel, space), Some(PageOrder::BASE));
+            assert_eq!(first_order(&kernel, space), Some(PageOrder::BASE));
         }
         assert_eq!(kernel.figures().cached_bytes, cached);
         kernel.check().map_err(|error| panic!("{error}"))?;
@@ -249,7 +260,7 @@ fn a_range_is_emptied_of_what_can_move() -> TestResult {
 
 #[test]
 fn compaction_moves_large_pages_as_wholes() -> TestResult {
-    let sizes = only(PageOrders::NONE.with(K64));
+    let sizes = with_sizes(PageOrders::NONE.with(K64));
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 48 * MIB), PageAccess::Write)?;
     // Three of four pages of 64 KiB are freed, everywhere.
@@ -276,7 +287,7 @@ fn a_gibibyte_is_one_page() -> TestResult {
     // Another program's memory lies before it, so it has to be copied.
     let done = kernel.promote(space, region(5), PageOrder::GIANT)?;
     assert_eq!(done.copied % (512 * 512), 0);
-    assert_eq!(first(&kernel, space), Some(PageOrder::GIANT));
+    assert_eq!(first_order(&kernel, space), Some(PageOrder::GIANT));
     assert_eq!(rss(&kernel, space), 1 << 30);
     let freed = kernel.free_pages(space, region(100), PageBits::range(0, 1))?;
     assert!(freed > Duration::ZERO);
@@ -285,13 +296,13 @@ fn a_gibibyte_is_one_page() -> TestResult {
 }
 
 #[test]
-fn what_no_region_holds_is_told() -> TestResult {
+fn memory_outside_regions_is_reported() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
-    assert_eq!(kernel.outside_regions(space)?, Default::default());
+    assert_eq!(kernel.memory_outside_regions(space)?, Default::default());
     kernel.map(space, bytes_at(8 * MIB, 128 * KIB))?;
     kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB))?;
     kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), PageAccess::Write)?;
-    let outside = kernel.outside_regions(space)?;
+    let outside = kernel.memory_outside_regions(space)?;
     let mut expected = [0; 9];
     (expected[0], expected[5]) = (4 * KIB, 128 * KIB);
     assert_eq!(

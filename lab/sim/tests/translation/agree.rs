@@ -261,7 +261,7 @@ impl ModelPair {
                 plain.unmap_pages(begin, *pages),
             ),
             MappingChange::Split => {
-                fast.split(region);
+                fast.split_huge_page(region);
                 plain.split(begin);
                 (true, true)
             }

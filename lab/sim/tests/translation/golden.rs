@@ -215,7 +215,7 @@ fn a_stream_is_walked_for_ahead() -> TestResult {
 }
 
 #[test]
-fn what_cant_be_built_is_refused() {
+fn impossible_processors_are_refused() {
     let refused = |spec: TranslatorSpec| match Translator::new(&spec) {
         Err(MmuError::Processor { part, .. }) => part,
         other => panic!("{other:?}"),

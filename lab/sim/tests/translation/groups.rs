@@ -96,7 +96,7 @@ fn what_changes_a_page_ends_its_group() -> TestResult {
     assert_eq!(arm.load(&[33]).walks_of(EntrySize::BaseGroup), 1);
     // A huge page has no groups, nor have its pages after a split.
     arm.mappings.map_huge(region(0))?;
-    arm.mappings.split(region(0));
+    arm.mappings.split_huge_page(region(0));
     assert_eq!(arm.mappings.base_groups(region(0)), 0);
     Ok(())
 }
@@ -116,7 +116,7 @@ fn huge_pages_are_groups_too() -> TestResult {
     assert_eq!(counted.walks_by_size, [0, 0, 0, 1, 0]);
     assert_eq!((counted.l1_misses, counted.first_touches), (16, 1));
     assert_eq!(arm.mappings.accessed(region(9)), FULL);
-    arm.mappings.split(region(3));
+    arm.mappings.split_huge_page(region(3));
     arm.invalidate(3 * 512);
     let counted = arm.load(&pages);
     assert_eq!(counted.walks_by_size, [1, 0, 15, 0, 0]);
@@ -125,7 +125,7 @@ fn huge_pages_are_groups_too() -> TestResult {
 }
 
 #[test]
-fn a_host_holds_what_its_own_pages_are_as_large_as() -> TestResult {
+fn host_limits_the_size_of_tlb_entries() -> TestResult {
     let spec = TranslatorSpec::nested(&NEOVERSE_V2, LeafSize::Base);
     for host in EntrySize::ALL {
         let mut guest = Machine::grouped(&spec)?;

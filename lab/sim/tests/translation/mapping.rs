@@ -298,7 +298,7 @@ impl PlainTranslator {
 }
 
 #[test]
-fn faults_say_what_is_missing() -> TestResult {
+fn faults_name_the_missing_mapping() -> TestResult {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(BEGIN);
     mappings.map_pages(region, [0b001, 0, 0, 0, 0, 0, 0, 0])?;

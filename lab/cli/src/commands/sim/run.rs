@@ -90,7 +90,7 @@ fn replay_trace(path: &Path) -> Result<WorkloadSpec> {
     let named = || path.display().to_string();
     let mut replay = RecordingReplay::default();
     for row in trace::CoverageRowReader::open(path, BadRecords::Fail).with_context(named)? {
-        replay.add(&row.with_context(named)?);
+        replay.add_row(&row.with_context(named)?);
     }
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok(replay.finish(&name.to_string_lossy())?)

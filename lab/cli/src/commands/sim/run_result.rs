@@ -2,7 +2,7 @@
 
 use super::machine::threads;
 use anyhow::Result;
-use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_all};
 use hawkeye_sim::systems::SimulatedSystem;
 use hawkeye_sim::workloads::WorkloadSpec;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -52,7 +52,7 @@ pub fn simulate_on_systems<'a>(
     });
     let jobs: Vec<SimulationJob> = jobs.collect();
     let bar = progress_bar(jobs.len());
-    let done = simulate_each(&jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
+    let done = simulate_all(&jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
     bar.finish_and_clear();
     Ok(done?)
 }

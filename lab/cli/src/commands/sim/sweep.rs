@@ -61,7 +61,7 @@ impl SweepCommand {
             text: workload_text(&self.workload)?,
         };
         // Checks all values before the first run.
-        let set = values.iter().map(|value| parameter.set(&base, value));
+        let set = values.iter().map(|value| parameter.apply(&base, value));
         let set: Vec<_> = set.collect::<Result<_, _>>()?;
         let on_machine = set.iter().map(|(setup, workload)| (workload, *setup));
         let done = simulate_on_systems(on_machine, &systems, self.threads)?;

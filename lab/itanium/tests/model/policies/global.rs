@@ -24,7 +24,7 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
         assert_eq!(machine.free_frames(), free - 513);
         // The walker refills what was replaced in the TLB.
         let software = counters.software + counters.nested;
-        write(&mut machine, pages(AT - AT + small, 64 * KIB));
+        write(&mut machine, pages(small, 64 * KIB));
         let far = map(&mut machine, None, 4 * MIB - KIB * 1024 * 3 - 16 * KIB);
         write(&mut machine, pages(far, 1008 * KIB));
         let before = machine.counters();

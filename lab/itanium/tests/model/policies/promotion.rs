@@ -77,8 +77,7 @@ fn a_small_mapping_gets_the_page_that_fits() {
 #[test]
 fn single_pages_are_not_promoted() {
     let mut machine = approx(1);
-    map(&mut machine, Some(AT), 256 * PAGE);
-    write(&mut machine, pages(AT, 256 * PAGE));
+    map_and_write(&mut machine, AT, 256 * PAGE);
     let promoted = |machine: &ItaniumMachine| machine.statistics().promoted.clone();
     let before = promoted(&machine);
     let far = (0..8).map(|number| AT + number * 32 * PAGE);
@@ -144,8 +143,7 @@ fn the_daemon_frees_blocks_for_failed_requests() {
     let daemon = CompactionSettings::IRIX;
     for (movable, moved) in [(100, true), (0, false)] {
         let mut machine = fragmented(daemon, movable);
-        map(&mut machine, Some(AT), 8 * MIB);
-        write(&mut machine, pages(AT, 8 * MIB));
+        map_and_write(&mut machine, AT, 8 * MIB);
         assert_eq!(order(&machine, AT), Some(0));
         let statistics = machine.statistics();
         assert_eq!(statistics.moved > 0, moved);
@@ -215,8 +213,7 @@ fn reservations_are_aligned_and_stay_in_the_mapping() {
         daemon: None,
     };
     let mut machine = super::machine(limited, |_| ());
-    map(&mut machine, Some(AT), 16 * PAGE);
-    write(&mut machine, pages(AT, 16 * PAGE));
+    map_and_write(&mut machine, AT, 16 * PAGE);
     // The pages lie one after the other in empty memory, but grow no larger than the reservation.
     assert_eq!(machine.statistics().promoted.count(2), 4);
     assert_eq!(order(&machine, AT), Some(2));
@@ -273,9 +270,10 @@ fn a_copy_on_write_leaves_the_reservation() {
     machine.check().unwrap();
 }
 
-fn talluri_and_hill() -> ItaniumMachine {
+fn talluri_and_hill(walker: WalkerMode) -> ItaniumMachine {
     machine(PageSizePolicy::PageReservation { order: 4 }, |setup| {
-        setup.processor.sub_block_order = 4
+        setup.processor.sub_block_order = 4;
+        setup.walker = walker;
     })
 }
 
@@ -286,9 +284,8 @@ fn entries(machine: &ItaniumMachine) -> usize {
 
 #[test]
 fn one_entry_holds_a_block_of_base_pages() {
-    let mut machine = talluri_and_hill();
-    map(&mut machine, Some(AT), 64 * PAGE);
-    write(&mut machine, pages(AT, 64 * PAGE));
+    let mut machine = talluri_and_hill(WalkerMode::ShortFormat);
+    map_and_write(&mut machine, AT, 64 * PAGE);
     // And one for their table.
     assert_eq!(entries(&machine), 5);
     let counters = machine.counters();
@@ -302,11 +299,7 @@ fn one_entry_holds_a_block_of_base_pages() {
 #[test]
 fn a_miss_fills_all_present_pages_of_its_block() {
     for walker in [WalkerMode::None, WalkerMode::ShortFormat] {
-        let mut machine = talluri_and_hill();
-        let mut setup = *machine.setup();
-        setup.walker = walker;
-        machine = ItaniumMachine::new(setup, 1).unwrap();
-        machine.spawn().unwrap();
+        let mut machine = talluri_and_hill(walker);
         map(&mut machine, Some(AT), 48 * PAGE);
         machine.populate(P, AT, 24 * PAGE).unwrap();
         write(&mut machine, pages(AT, 24 * PAGE));
@@ -317,9 +310,8 @@ fn a_miss_fills_all_present_pages_of_its_block() {
 
 #[test]
 fn pages_outside_their_block_have_their_own_entries() {
-    let mut machine = talluri_and_hill();
-    map(&mut machine, Some(AT), 16 * PAGE);
-    write(&mut machine, pages(AT, 16 * PAGE));
+    let mut machine = talluri_and_hill(WalkerMode::ShortFormat);
+    map_and_write(&mut machine, AT, 16 * PAGE);
     let child = machine.fork(P).unwrap();
     // The copy has any place.
     write(&mut machine, [AT + 3 * PAGE]);
@@ -335,8 +327,7 @@ fn large_pages_need_no_sub_blocks() {
     let mut machine = machine(PageSizePolicy::Cover, |setup| {
         setup.processor.sub_block_order = 2;
     });
-    map(&mut machine, Some(AT), 22 * PAGE);
-    write(&mut machine, pages(AT, 22 * PAGE));
+    map_and_write(&mut machine, AT, 22 * PAGE);
     // Orders 4 and 2, their table, and two base pages, in one entry if they lie in place.
     let frames = [20, 21].map(|page| frame(&machine, AT + page * PAGE));
     let together = frames[0] % 4 == 0 && frames[1] == frames[0] + 1;

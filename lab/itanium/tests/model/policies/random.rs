@@ -103,7 +103,7 @@ proptest! {
             call(&mut machine, &mut maps, step);
             prop_assert_eq!(machine.check(), Ok(()), "call {}: {:?}", number, step);
         }
-        for process in 0..machine.processes() {
+        for process in 0..machine.count_processes() {
             let _ = machine.exit(process);
         }
         prop_assert_eq!(machine.check(), Ok(()));

@@ -1,11 +1,11 @@
 //! What a guest does to its frames happens to the memory of its process at the host.
 
-use super::guest::{block_of_region, region_of_block};
-use crate::bits::PageBits;
+use super::guest_machine::{block_of_region, region_of_block};
 use crate::engine::Engine;
 use crate::engine::program::PhaseProgress;
 use crate::kernel::{KernelError, PageAccess};
 use crate::memory::{FrameContent, FrameRun};
+use crate::page_bits::PageBits;
 use std::time::Duration;
 
 /// Time from a guest's access to memory that the host has not mapped until the host's fault handler
@@ -64,7 +64,7 @@ impl Engine {
             };
             (touch.frames, access)
         });
-        let wanted = inside.take_accessed_swapped().into_iter();
+        let wanted = inside.take_accessed_host_swap().into_iter();
         let wanted = wanted.map(|frames| (frames, PageAccess::Read));
         let all: Vec<_> = touched.chain(wanted).collect();
         guest.stale |= !all.is_empty();
@@ -97,7 +97,7 @@ impl Engine {
         access: PageAccess,
     ) -> Option<Duration> {
         let mut time = Duration::ZERO;
-        for (block, first, count) in frames.by_block() {
+        for (block, first, count) in frames.split_by_pageblock() {
             let pages = PageBits::range(first, count);
             loop {
                 let space = self.guests.get(number)?.space?;
@@ -110,7 +110,7 @@ impl Engine {
                     }
                     Err(KernelError::OutOfMemory(_)) => {
                         let victim = self.kernel.out_of_memory_victim();
-                        if !self.kill(victim, self.now) {
+                        if !self.kill_space_owner(victim, self.now) {
                             return None;
                         }
                     }
@@ -121,12 +121,12 @@ impl Engine {
                 }
             }
             self.guests.get_mut(number)?.moved.insert(block);
-            self.report_swapped_frames(number, block);
+            self.report_swapped_frames_to_guest(number, block);
         }
         Some(time)
     }
 
-    fn report_swapped_frames(&mut self, number: usize, block: u32) {
+    fn report_swapped_frames_to_guest(&mut self, number: usize, block: u32) {
         let each = self.kernel.swapped_access_time() + EXIT;
         let Some(guest) = self.guests.get_mut(number) else {
             return;
@@ -135,14 +135,17 @@ impl Engine {
             return;
         };
         let away = self.kernel.swapped_pages(space, region_of_block(block));
-        guest.machine.kernel.set_swapped_frames(block, away, each);
+        guest
+            .machine
+            .kernel
+            .set_host_swapped_frames(block, away, each);
     }
 
     /// Processors and guests learn what the kernel remapped by itself.
     pub(in crate::engine) fn apply_kernel_remaps(&mut self) {
-        for (space, region) in self.kernel.take_remapped() {
-            if let Some(number) = self.guest_in(Some(space)) {
-                self.report_swapped_frames(number, block_of_region(region));
+        for (space, region) in self.kernel.take_remapped_regions() {
+            if let Some(number) = self.guest_of_space(Some(space)) {
+                self.report_swapped_frames_to_guest(number, block_of_region(region));
                 if let Some(guest) = self.guests.get_mut(number) {
                     guest.record_host_remap(region);
                 }

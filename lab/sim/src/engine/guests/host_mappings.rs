@@ -1,6 +1,6 @@
 //! The page sizes by which the host maps the memory behind a guest's pages.
 
-use super::guest::{GuestMachine, region_of_block};
+use super::guest_machine::{GuestMachine, region_of_block};
 use crate::engine::EngineError;
 use crate::kernel::{RegionId, SimulatedKernel, SpaceId};
 use crate::memory::FrameRun;
@@ -65,7 +65,7 @@ impl GuestMachine {
         let moved = std::mem::take(&mut self.moved);
         let behind_moved: BTreeSet<(SpaceId, RegionAddr)> = moved
             .into_iter()
-            .flat_map(|block| inside.regions_with_block(block))
+            .flat_map(|block| inside.regions_in_pageblock(block))
             .collect();
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             let mut changed = false;
@@ -122,12 +122,12 @@ impl GuestMachine {
             let away = host.swapped_pages(space, region);
             assert_eq!(
                 away,
-                inside.swapped_frames(block),
+                inside.host_swapped_frames(block),
                 "{region} of {}",
                 self.id
             );
             let backed = host.present_pages(space, region).or(away);
-            let first = FrameRun::of_block(block).first;
+            let first = FrameRun::of_pageblock(block).first;
             for page in 0..PAGES_PER_REGION {
                 let frame = first + u32::from(page);
                 let used = inside.memory().owner(frame).is_some();
@@ -142,7 +142,7 @@ impl GuestMachine {
             return;
         }
         for program in self.machine.programs.iter().filter(|p| p.is_alive()) {
-            for sample in inside.samples(program.space).unwrap_or_default() {
+            for sample in inside.region_samples(program.space).unwrap_or_default() {
                 let region = sample.region;
                 if !program.moved.contains(&region) && program.seen.size(region).is_some() {
                     let behind = host_page_size(inside, program.space, region, host, space);

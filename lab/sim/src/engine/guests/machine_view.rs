@@ -77,11 +77,11 @@ impl SharedEngine {
 impl MachineView {
     /// When its manager wants to be called.
     pub fn manager_due_time(&self) -> Duration {
-        let turn = self.with(|engine| engine.turn).unwrap_or_default();
+        let turn = self.with_engine(|engine| engine.turn).unwrap_or_default();
         turn.wakes_at.max(turn.busy_until)
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut Engine) -> T) -> T {
+    fn with_engine<T>(&self, what: impl FnOnce(&mut Engine) -> T) -> T {
         let mut host = self.host.borrow_mut();
         let guest = self.guest;
         match guest.and_then(|guest| host.guests.get_mut(guest)) {
@@ -94,12 +94,12 @@ impl MachineView {
 macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         fn $name(&mut self, $($argument: $type),*) -> $result {
-            self.with(|engine| engine.$name($($argument),*))
+            self.with_engine(|engine| engine.$name($($argument),*))
         }
     )*};
     (&self; $(fn $name:ident() -> $result:ty;)*) => {$(
         fn $name(&self) -> $result {
-            self.with(|engine| engine.$name())
+            self.with_engine(|engine| engine.$name())
         }
     )*};
 }
@@ -134,7 +134,7 @@ impl Sampling for MachineView {
     }
 
     fn first_touch_cost(&self) -> Duration {
-        self.with(|engine| engine.first_touch_cost())
+        self.with_engine(|engine| engine.first_touch_cost())
     }
 }
 
@@ -155,6 +155,6 @@ impl Prefault for MachineView {
 
 impl Explain for MachineView {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
-        self.with(|engine| engine.describe(process))
+        self.with_engine(|engine| engine.describe(process))
     }
 }

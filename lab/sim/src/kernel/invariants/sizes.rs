@@ -1,11 +1,11 @@
 //! Invariants of pages that are neither base nor huge pages.
 
-use crate::bits::PageBits;
+use crate::kernel::address_space::AddressSpace;
 use crate::kernel::reclaim::regions_around;
-use crate::kernel::region::RegionMapping;
-use crate::kernel::space::AddressSpace;
+use crate::kernel::region_mapping::RegionMapping;
+use crate::page_bits::PageBits;
 
-pub(super) fn broken(
+pub(super) fn broken_size_rule(
     space: &AddressSpace,
     number: u64,
     region: &RegionMapping,
@@ -14,10 +14,10 @@ pub(super) fn broken(
     if !known {
         return Some("only a space of many sizes has folios or larger pages");
     }
-    broken_folios(region).or_else(|| broken_multi_region_rule(space, number, region))
+    broken_folio_rule(region).or_else(|| broken_multi_region_rule(space, number, region))
 }
 
-fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
+fn broken_folio_rule(region: &RegionMapping) -> Option<&'static str> {
     if region.huge.is_some() && !region.folios.is_empty() {
         return Some("a huge page has no folios");
     }
@@ -38,8 +38,8 @@ fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
         }
         let lying = (0..512).filter(|page| pages.contains(*page)).all(|page| {
             let place = u32::from(page) % (1 << order.log2_pages());
-            let head = region.frame(page - place as u16);
-            let frame = region.frame(page);
+            let head = region.frame_of_page(page - place as u16);
+            let frame = region.frame_of_page(page);
             head.is_some_and(|head| head % (1 << order.log2_pages()) == 0)
                 && frame == head.map(|head| head + place)
         });

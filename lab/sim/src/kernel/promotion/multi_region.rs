@@ -1,9 +1,9 @@
 //! Promotion of several regions to one page larger than a huge page.
 
 use super::{CompletedPromotion, PromotionWork};
+use crate::kernel::address_space::RegionId;
 use crate::kernel::reclaim::regions_around;
-use crate::kernel::region::RegionMapping;
-use crate::kernel::space::RegionId;
+use crate::kernel::region_mapping::RegionMapping;
 use crate::kernel::{Result, SimulatedKernel};
 use crate::memory::FrameRun;
 use hawkeye_policy::PageOrder;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 impl SimulatedKernel {
     /// Makes one page of the regions around this; doesn't copy huge pages that lie as needed.
-    pub(super) fn join_regions(
+    pub(super) fn collapse_regions(
         &mut self,
         at: RegionId,
         order: PageOrder,
@@ -36,12 +36,12 @@ impl SimulatedKernel {
             ..PromotionWork::default()
         };
         if !self.are_contiguous_huge_pages(&regions) {
-            let block = self.contiguous_blocks(each as u32, &mut time);
+            let block = self.allocate_contiguous_blocks(each as u32, &mut time);
             let block = block.ok_or(at.no_frames_error(order))?;
             for (at, block) in regions.iter().zip(block..) {
-                let owner = self.owner(*at, 0)?;
+                let owner = self.frame_owner(*at, 0)?;
                 self.memory
-                    .change_frame_owner(FrameRun::of_block(block), owner);
+                    .change_frame_owner(FrameRun::of_pageblock(block), owner);
                 self.split_multi_region_page(*at);
                 self.copy_region_to(*at, block, true, &mut work)?;
             }

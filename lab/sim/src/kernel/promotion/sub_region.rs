@@ -1,10 +1,10 @@
 //! Promotion of parts of a region to pages smaller than a huge page.
 
 use super::{CompletedPromotion, PromotionWork};
-use crate::bits::PageBits;
-use crate::kernel::sized_faults::block_around;
-use crate::kernel::space::RegionId;
+use crate::kernel::address_space::RegionId;
+use crate::kernel::sized_faults::pages_of_block_around;
 use crate::kernel::{Result, SimulatedKernel};
+use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl SimulatedKernel {
     ) -> Result<CompletedPromotion> {
         let mut blocks = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(order.pages() as usize) {
-            if self.is_candidate(at, first, order)? {
+            if self.is_collapsible_block(at, first, order)? {
                 blocks.push(first);
             }
         }
@@ -43,16 +43,16 @@ impl SimulatedKernel {
         Ok(self.completed_promotion(Duration::ZERO, &work))
     }
 
-    fn is_candidate(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
+    fn is_collapsible_block(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
         let found = self.space(at.space)?.table.get(at.region);
         let Some(found) = found.filter(|found| found.huge.is_none()) else {
             return Ok(false);
         };
-        let pages = block_around(first, order);
+        let pages = pages_of_block_around(first, order);
         let has = |set: PageBits| !pages.and(set).is_empty();
         Ok(has(found.present)
             && !has(found.swapped)
-            && !has(found.folios.at_least(order))
+            && !has(found.folios.pages_of_at_least(order))
             && self.mapping_holds_block(at, first, order)?)
     }
 
@@ -64,18 +64,18 @@ impl SimulatedKernel {
         order: PageOrder,
         work: &mut PromotionWork,
     ) -> Result<bool> {
-        let Some(got) = self.sized_frames(at, first, order)? else {
+        let Some(got) = self.allocate_sized_frames(at, first, order)? else {
             return Ok(false);
         };
         let pages = order.pages() as u16;
         let owned = self.space_mut(at.space)?;
         owned.many_sizes = true;
         let found = owned.table.get_or_create(at.region);
-        let block = block_around(first, order);
+        let block = pages_of_block_around(first, order);
         let old: Vec<_> = found.frames.runs_within(first, pages).collect();
         let (there, written) = (found.present.and(block), found.written.and(block));
         let accessed = found.accessed.and(block);
-        for (first, count) in there.each_run() {
+        for (first, count) in there.runs() {
             found.unmap_run(first, count);
         }
         found.map_folio(order, first, got.frames);
@@ -88,7 +88,7 @@ impl SimulatedKernel {
             self.release_unmapped_frames(run);
         }
         self.break_reservation(at);
-        work.add(there.count(), added, got.dirty > 0);
+        work.add_pages(there.count(), added, got.dirty > 0);
         Ok(true)
     }
 }

@@ -35,7 +35,7 @@ fn all_memory_is_free_in_the_largest_blocks() {
 #[test]
 fn zeroed_memory_is_preferred_where_it_is_asked_for() {
     let mut memory = memory(8);
-    let zeroed = memory.zero_free(2 * 512 + 10);
+    let zeroed = memory.zero_free_frames(2 * 512 + 10);
     assert_eq!((zeroed.frames, zeroed.all_done), (1034, false));
     assert_eq!(memory.check(), Ok(()));
     assert_eq!(memory.free_huge_frames(FrameContent::Zeroed), 2);
@@ -53,7 +53,7 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
 #[test]
 fn freed_memory_is_dirty_and_a_merge_forgets_nothing() {
     let mut memory = memory(2);
-    assert!(memory.zero_free(u64::MAX).all_done);
+    assert!(memory.zero_free_frames(u64::MAX).all_done);
     let got = memory
         .allocate(0, FrameContent::Zeroed, OWNER)
         .expect("a frame");
@@ -61,7 +61,7 @@ fn freed_memory_is_dirty_and_a_merge_forgets_nothing() {
     memory.free(got.frames);
     assert_eq!(memory.zeroed_frames(), 1023);
     assert_eq!(memory.free_blocks(FrameContent::Dirty, 10), 1);
-    assert_eq!(memory.zero_free(u64::MAX).frames, 1);
+    assert_eq!(memory.zero_free_frames(u64::MAX).frames, 1);
     assert_eq!(memory.free_blocks(FrameContent::Zeroed, 10), 1);
     assert_eq!(memory.check(), Ok(()));
 }
@@ -164,8 +164,8 @@ impl MemoryPair {
                 self.free(FrameRun { count, ..run });
             }
             BuddyStep::Zero(most) => {
-                let done = self.memory.zero_free(most.into());
-                prop_assert_eq!(done, self.single.zero_free(most.into()));
+                let done = self.memory.zero_free_frames(most.into());
+                prop_assert_eq!(done, self.single.zero_free_frames(most.into()));
             }
             BuddyStep::Free(_) | BuddyStep::FreeSome(..) => {}
         }

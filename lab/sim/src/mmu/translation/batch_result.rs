@@ -2,8 +2,8 @@
 
 use super::access::Access;
 use super::mappings::Mappings;
+use super::region_translation::RegionTranslation;
 use super::sizes::LeafSize;
-use super::state::RegionTranslation;
 
 /// Why an access could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct BatchResult {
 
 /// Whether a page is writable, in a region with some that are not; or why the access faults.
 #[cold]
-pub(super) fn check_access(
+pub(super) fn check_page_access(
     mappings: &Mappings,
     page: u32,
     state: RegionTranslation,
@@ -33,7 +33,7 @@ pub(super) fn check_access(
 ) -> Result<bool, AccessFault> {
     let (present, writable) = match state.size() {
         None => (false, false),
-        Some(LeafSize::Base) => mappings.page(page),
+        Some(LeafSize::Base) => mappings.page_permissions(page),
         Some(_) => (true, false),
     };
     if !present {

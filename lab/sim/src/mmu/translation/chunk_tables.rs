@@ -20,9 +20,9 @@ impl ChunkTables {
     pub(super) fn new(upper: [u32; 3], gib: u32) -> Self {
         let [pdpte, pml4e, pml5e] = upper;
         let lines = [
-            TableCacheLine::of(2, pdpte),
-            TableCacheLine::of(3, pml4e),
-            TableCacheLine::of(4, pml5e),
+            TableCacheLine::of_entry(2, pdpte),
+            TableCacheLine::of_entry(3, pml4e),
+            TableCacheLine::of_entry(4, pml5e),
         ];
         Self { upper, lines, gib }
     }
@@ -34,11 +34,11 @@ pub(super) const fn page_number(chunk: u32, address: u64) -> u32 {
 }
 
 #[inline]
-pub(super) const fn chunk_of(page: u32) -> usize {
+pub(super) const fn chunk_of_page(page: u32) -> usize {
     (page >> 18) as usize
 }
 
 #[inline]
-pub(super) const fn region_of(page: u32) -> usize {
+pub(super) const fn region_of_page(page: u32) -> usize {
     (page >> 9) as usize
 }

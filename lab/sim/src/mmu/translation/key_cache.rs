@@ -1,7 +1,7 @@
 //! Fully associative entries, few or many of them.
 
 use super::recent_keys::RecentKeys;
-use crate::mmu::vectors::{empty, touch};
+use crate::mmu::tag_vectors::{empty, touch};
 use wide::u32x4;
 
 /// Keys of at most 31 bits, with exact LRU replacement.

@@ -4,9 +4,9 @@ mod changes;
 mod chunks;
 mod groups;
 
-use super::chunk_tables::{ChunkTables, REGIONS_PER_CHUNK, page_number, region_of};
+use super::chunk_tables::{ChunkTables, REGIONS_PER_CHUNK, page_number, region_of_page};
+use super::region_translation::RegionTranslation;
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
-use super::state::RegionTranslation;
 use crate::mmu::{MmuError, TlbPageGroups};
 pub(crate) use groups::AccessBitMask;
 pub(super) use groups::GroupMembership;
@@ -47,7 +47,7 @@ pub struct Mappings {
     pub(super) places: Vec<ChunkTables>,
     /// The pieces of each block of 512 GiB.
     blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
-    /// Block number of each 512 GiB of addresses, for [`page_in`](Self::page_in).
+    /// Block number of each 512 GiB of addresses, for [`page_of_address`](Self::page_of_address).
     pub(super) numbers: Vec<u16>,
     /// Tables below the topmost, by the bits of the address above them.
     tops: Vec<u64>,
@@ -62,7 +62,7 @@ impl Default for Mappings {
 impl Mappings {
     /// An empty address space without groups.
     pub fn new() -> Self {
-        Self::of(TlbPageGroups::NONE)
+        Self::with_checked_groups(TlbPageGroups::NONE)
     }
 
     /// An empty address space for a processor that holds groups of pages in one TLB entry
@@ -70,17 +70,17 @@ impl Mappings {
     /// such a processor: they take groups as they are here.
     pub fn with_groups(groups: TlbPageGroups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
-        Ok(Self::of(groups))
+        Ok(Self::with_checked_groups(groups))
     }
 
-    fn of(groups: TlbPageGroups) -> Self {
-        let l1_orders = EntryOrders::in_l1(groups);
+    fn with_checked_groups(groups: TlbPageGroups) -> Self {
+        let l1_orders = EntryOrders::of_first_level(groups);
         let mut mappings = Self {
             groups,
             orders: EntryOrders::new(groups),
             l1_orders,
             l1_entries: EntrySize::ALL.map(|size| !(l1_orders.bytes(size) - 1)),
-            marks: AccessBitMask::of_sizes(groups),
+            marks: AccessBitMask::by_entry_size(groups),
             states: Vec::new(),
             grouped: Vec::new(),
             present: Vec::new(),
@@ -99,32 +99,32 @@ impl Mappings {
 
     /// Size of the pages that map a region; `None` if none does.
     pub fn size(&self, region: RegionAddr) -> Option<LeafSize> {
-        self.states[self.index(region.start())].size()
+        self.states[self.region_index(region.start())].size()
     }
 
     /// Size by which the host maps the memory behind a region.
     pub fn host_size(&self, region: RegionAddr) -> EntrySize {
-        self.states[self.index(region.start())].host()
+        self.states[self.region_index(region.start())].host()
     }
 
     /// The mapped base pages of a region.
     pub fn present(&self, region: RegionAddr) -> [u64; WORDS] {
-        let index = self.index(region.start());
+        let index = self.region_index(region.start());
         match self.states[index].size() {
             None => [0; WORDS],
-            Some(LeafSize::Base) => words(&self.present, index),
+            Some(LeafSize::Base) => region_words(&self.present, index),
             Some(_) => FULL,
         }
     }
 
     /// Access bits of a region's base pages; of a larger page, all or none.
     pub fn accessed(&self, region: RegionAddr) -> [u64; WORDS] {
-        let index = self.index(region.start());
+        let index = self.region_index(region.start());
         let all = match self.states[index].size() {
             None => false,
-            Some(LeafSize::Base) => return words(&self.accessed, index),
-            Some(LeafSize::Huge) => is_set(&self.huge_accessed, index),
-            Some(LeafSize::Giant) => is_set(&self.giant_accessed, index / REGIONS_PER_CHUNK),
+            Some(LeafSize::Base) => return region_words(&self.accessed, index),
+            Some(LeafSize::Huge) => is_bit_set(&self.huge_accessed, index),
+            Some(LeafSize::Giant) => is_bit_set(&self.giant_accessed, index / REGIONS_PER_CHUNK),
         };
         if all { FULL } else { [0; WORDS] }
     }
@@ -132,7 +132,7 @@ impl Mappings {
     /// Clears the access bits of a region; of a page of 1 GiB, its only one; of a group of huge
     /// pages, those of all of them. A page in a TLB is not marked again until its entry is gone.
     pub fn clear_accessed(&mut self, region: RegionAddr) {
-        let index = self.index(region.start());
+        let index = self.region_index(region.start());
         match self.states[index].size() {
             None => {}
             Some(LeafSize::Base) => {
@@ -143,18 +143,18 @@ impl Mappings {
                 let mark = self.marks[self.states[index].own_entry_size() as usize];
                 mark.clear(&mut self.huge_accessed, index);
             }
-            Some(LeafSize::Giant) => clear(&mut self.giant_accessed, index / REGIONS_PER_CHUNK),
+            Some(LeafSize::Giant) => clear_bit(&mut self.giant_accessed, index / REGIONS_PER_CHUNK),
         }
     }
 
     /// The base page that holds an address; one of piece 0 if nothing is mapped there.
     #[inline(always)]
-    pub(super) fn page_in(&self, blocks: &[u16], address: u64) -> u32 {
-        self.block(blocks, address).page(address)
+    pub(super) fn page_of_address(&self, blocks: &[u16], address: u64) -> u32 {
+        self.address_block(blocks, address).page(address)
     }
 
     #[inline(always)]
-    pub(super) fn block(&self, blocks: &[u16], address: u64) -> AddressBlock<'_> {
+    pub(super) fn address_block(&self, blocks: &[u16], address: u64) -> AddressBlock<'_> {
         let number = address >> BLOCK_SHIFT;
         let block = blocks.get(number as usize).copied().unwrap_or_default();
         AddressBlock {
@@ -164,13 +164,13 @@ impl Mappings {
     }
 
     #[inline]
-    pub(super) fn state(&self, page: u32) -> RegionTranslation {
-        self.states[region_of(page)]
+    pub(super) fn region_state(&self, page: u32) -> RegionTranslation {
+        self.states[region_of_page(page)]
     }
 
     /// Whether a base page in a region of base pages is present, and whether it is writable.
     #[inline]
-    pub(super) fn page(&self, page: u32) -> (bool, bool) {
+    pub(super) fn page_permissions(&self, page: u32) -> (bool, bool) {
         let (word, bit) = ((page / 64) as usize, page % 64);
         let present = self.present[word] >> bit & 1 == 1;
         (present, present && self.protected[word] >> bit & 1 == 0)
@@ -199,8 +199,8 @@ impl Mappings {
         were_clear
     }
 
-    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_each) will set. Those of
-    /// base pages do not fit into the caches of the simulating machine.
+    /// Prefetches the access bit that [`mark_pages_accessed`](Self::mark_pages_accessed) will set.
+    /// Those of base pages do not fit into the caches of the simulating machine.
     #[inline(always)]
     pub(super) fn prefetch_access_bit(&self, page: u32, leaf: usize) {
         if leaf == 0 {
@@ -209,8 +209,8 @@ impl Mappings {
     }
 
     /// Index of a region; one of piece 0 if nothing is mapped there.
-    fn index(&self, address: u64) -> usize {
-        region_of(self.page_in(&self.numbers, address))
+    fn region_index(&self, address: u64) -> usize {
+        region_of_page(self.page_of_address(&self.numbers, address))
     }
 }
 
@@ -234,19 +234,19 @@ impl AddressBlock<'_> {
     }
 }
 
-fn is_set(plane: &[u64], bit: usize) -> bool {
+fn is_bit_set(plane: &[u64], bit: usize) -> bool {
     plane[bit / 64] >> (bit % 64) & 1 == 1
 }
 
-fn set(plane: &mut [u64], bit: usize) {
+fn set_bit(plane: &mut [u64], bit: usize) {
     plane[bit / 64] |= 1 << (bit % 64);
 }
 
-fn clear(plane: &mut [u64], bit: usize) {
+fn clear_bit(plane: &mut [u64], bit: usize) {
     plane[bit / 64] &= !(1 << (bit % 64));
 }
 
-fn words(plane: &[u64], index: usize) -> [u64; WORDS] {
+fn region_words(plane: &[u64], index: usize) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     words.copy_from_slice(&plane[index * WORDS..][..WORDS]);
     words

@@ -1,7 +1,7 @@
 //! Data that stages pass on, and shortcuts for uniform batches.
 
 use super::access::{Access, STORE};
-use super::state::RegionTranslation;
+use super::region_translation::RegionTranslation;
 
 /// Levels of tables, from the lowest: PTE, PDE, PDPTE, PML4E, PML5E.
 pub(in crate::mmu) const MAX_LEVELS: usize = 5;
@@ -27,7 +27,7 @@ impl MissedPage {
 
     #[inline]
     pub(super) fn new(page: u32, state: RegionTranslation, cause: WalkCause) -> Self {
-        Self(u64::from(page) | u64::from(state.byte()) << 32 | (cause as u64) << 40)
+        Self(u64::from(page) | u64::from(state.to_byte()) << 32 | (cause as u64) << 40)
     }
 
     #[inline]
@@ -102,7 +102,7 @@ impl WalkKind for MixedWalks {
 /// Mapping and cause of all pages, if the same: computed once, because stages keep them.
 pub(super) type UniformKind = Option<(RegionTranslation, WalkCause)>;
 
-pub(super) fn one_kind(pages: &[MissedPage]) -> UniformKind {
+pub(super) fn uniform_kind(pages: &[MissedPage]) -> UniformKind {
     let first = *pages.first()?;
     let other = pages
         .iter()
@@ -148,6 +148,6 @@ impl LastEntryHits {
 
     #[inline]
     pub(super) fn holds(&self, access: Access) -> bool {
-        access.key() & self.mask == self.base
+        access.packed() & self.mask == self.base
     }
 }

@@ -1,7 +1,7 @@
 //! Fully associative keys with exact least-recently-used replacement, optimised for more misses
 //! than hits. A miss writes one slot, and the key's last bits usually suffice to recognise it.
 
-use crate::mmu::vectors::LANES;
+use crate::mmu::tag_vectors::LANES;
 use wide::u32x4;
 
 /// Keys in order of use: the last ones of a growing row.
@@ -20,7 +20,7 @@ const LONG: usize = 2048;
 /// Many times the number of places.
 const ENDINGS: usize = 1024;
 
-const fn ending(key: u32) -> usize {
+const fn last_bits(key: u32) -> usize {
     key as usize % ENDINGS
 }
 
@@ -40,17 +40,17 @@ impl RecentKeys {
     #[inline(always)]
     pub(super) fn access(&mut self, key: u32) -> bool {
         if self.row.len() >= LONG {
-            self.begin_anew();
+            self.compact_row();
         }
         let oldest = self.row.len() - self.places;
         self.row.push(key);
         let known = &self.row[oldest..oldest + self.places];
-        if self.endings[ending(key)] != 0 && contains(known, key) {
+        if self.endings[last_bits(key)] != 0 && contains(known, key) {
             move_up(&mut self.row[oldest..]);
             return true;
         }
-        self.endings[ending(known[0])] -= 1;
-        self.endings[ending(key)] += 1;
+        self.endings[last_bits(known[0])] -= 1;
+        self.endings[last_bits(key)] += 1;
         false
     }
 
@@ -61,25 +61,25 @@ impl RecentKeys {
         keys: impl ExactSizeIterator<Item = u32>,
         is_here: impl FnMut(usize),
     ) {
-        self.begin_anew();
+        self.compact_row();
         let count = keys.len();
         // Writes all keys before the first comparison, so that no comparison reads a fresh write.
         self.row.extend(keys);
         match self.places {
-            32 => self.use_each::<32>(count, is_here),
-            64 => self.use_each::<64>(count, is_here),
-            _ => self.use_each_of(count, self.places, is_here),
+            32 => self.access_batch::<32>(count, is_here),
+            64 => self.access_batch::<64>(count, is_here),
+            _ => self.access_batch_of(count, self.places, is_here),
         }
     }
 
-    fn use_each<const PLACES: usize>(&mut self, count: usize, is_here: impl FnMut(usize)) {
-        self.use_each_of(count, PLACES, is_here);
+    fn access_batch<const PLACES: usize>(&mut self, count: usize, is_here: impl FnMut(usize)) {
+        self.access_batch_of(count, PLACES, is_here);
     }
 
     #[inline(always)]
-    fn use_each_of(&mut self, count: usize, places: usize, mut is_here: impl FnMut(usize)) {
+    fn access_batch_of(&mut self, count: usize, places: usize, mut is_here: impl FnMut(usize)) {
         let mut done = 0;
-        while let Some(known) = self.use_unknown(done, count, places) {
+        while let Some(known) = self.access_until_known(done, count, places) {
             move_up(&mut self.row[known..known + places + 1]);
             is_here(known);
             done = known + 1;
@@ -88,15 +88,15 @@ impl RecentKeys {
 
     /// Uses `count` keys from index `done` on, up to the first known one; returns its index.
     #[inline(always)]
-    fn use_unknown(&mut self, done: usize, count: usize, places: usize) -> Option<usize> {
+    fn access_until_known(&mut self, done: usize, count: usize, places: usize) -> Option<usize> {
         let (row, endings) = (&self.row[done..count + places], &mut self.endings);
         let pairs = row.iter().zip(&row[places..]);
         for (number, (oldest, key)) in pairs.enumerate() {
-            if endings[ending(*key)] != 0 && contains(&row[number..number + places], *key) {
+            if endings[last_bits(*key)] != 0 && contains(&row[number..number + places], *key) {
                 return Some(done + number);
             }
-            endings[ending(*oldest)] -= 1;
-            endings[ending(*key)] += 1;
+            endings[last_bits(*oldest)] -= 1;
+            endings[last_bits(*key)] += 1;
         }
         None
     }
@@ -105,10 +105,10 @@ impl RecentKeys {
         self.row.clear();
         self.row.resize(self.places, EMPTY);
         self.endings.fill(0);
-        self.endings[ending(EMPTY)] = self.places as u16;
+        self.endings[last_bits(EMPTY)] = self.places as u16;
     }
 
-    fn begin_anew(&mut self) {
+    fn compact_row(&mut self) {
         let oldest = self.row.len() - self.places;
         self.row.copy_within(oldest.., 0);
         self.row.truncate(self.places);

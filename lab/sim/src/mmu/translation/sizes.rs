@@ -1,6 +1,6 @@
 //! Sizes of pages and of TLB entries.
 
-use super::super::group::{TlbPageGroup, TlbPageGroups};
+use super::super::tlb_page_groups::{TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ impl EntryOrders {
         Self::of_groups(groups, |_| true)
     }
 
-    pub(crate) fn in_l1(groups: TlbPageGroups) -> Self {
+    pub(crate) fn of_first_level(groups: TlbPageGroups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }
 
@@ -106,7 +106,7 @@ impl EntryOrders {
     }
 
     #[inline(always)]
-    pub(crate) const fn of(self, size: EntrySize) -> u32 {
+    pub(crate) const fn order_of(self, size: EntrySize) -> u32 {
         // Constants where the size is known, for loops that are specialised for it.
         match size {
             EntrySize::Base => 0,
@@ -119,10 +119,10 @@ impl EntryOrders {
     /// Then the set also depends on the order in which pieces of 1 GiB were first mapped.
     #[inline(always)]
     pub(crate) const fn entry_number(self, page: u32, size: EntrySize) -> u32 {
-        page >> self.of(size)
+        page >> self.order_of(size)
     }
 
     pub(crate) const fn bytes(self, size: EntrySize) -> u64 {
-        BASE_PAGE_BYTES << self.of(size)
+        BASE_PAGE_BYTES << self.order_of(size)
     }
 }

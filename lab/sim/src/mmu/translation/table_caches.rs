@@ -1,9 +1,9 @@
 //! Where the lines of page tables are: second-level cache, last level, or memory.
 
 use super::missed_pages::{MAX_LEVELS, MAX_WALKS, WalkCause, WalkKind};
-use super::spec::TranslatorSpec;
-use crate::mmu::vectors::EMPTY;
-use crate::mmu::vectors::{empty, touch};
+use super::translator_spec::TranslatorSpec;
+use crate::mmu::tag_vectors::EMPTY;
+use crate::mmu::tag_vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevelSpec};
 use prefetch_index::prefetch_index;
 use wide::u32x4;
@@ -28,7 +28,7 @@ const _: () = {
 impl TableCacheLine {
     /// The line that holds this entry, in a table of this kind (0-14).
     #[inline]
-    pub(super) const fn of(kind: u32, entry: u32) -> Self {
+    pub(super) const fn of_entry(kind: u32, entry: u32) -> Self {
         Self((kind << KIND_SHIFT | entry >> ENTRIES_SHIFT).wrapping_mul(FACTOR))
     }
 }
@@ -139,7 +139,7 @@ impl TableCaches {
         let one = kind.uniform_walk().map(|(_, cause)| cause as usize);
         for load in &self.missed[..count] {
             let cause = one.unwrap_or(load.cause());
-            let here = touch(set(sets, load.line()), load.line().0);
+            let here = touch(set_of_line(sets, load.line()), load.line().0);
             if one.is_none() {
                 missed.add(cause, 1);
             }
@@ -170,14 +170,14 @@ pub(super) struct WalkLoader<'a> {
 
 impl WalkLoader<'_> {
     #[inline(always)]
-    pub(super) fn count(&mut self, cause: WalkCause, loads: usize) {
+    pub(super) fn count_loads(&mut self, cause: WalkCause, loads: usize) {
         self.made.add(cause as usize, loads as u64);
     }
 
     /// Makes a load, except in the last level.
     #[inline(always)]
     pub(super) fn load(&mut self, line: TableCacheLine, cause: WalkCause) {
-        let here = touch(set(self.second, line), line.0);
+        let here = touch(set_of_line(self.second, line), line.0);
         self.missed[self.count] = WalkLoad::new(line, cause);
         self.count += usize::from(!here);
     }
@@ -193,7 +193,7 @@ impl WalkLoader<'_> {
     /// Nearly always true for the few lines of upper tables.
     #[inline(always)]
     pub(super) fn is_newest(&mut self, line: TableCacheLine) -> bool {
-        let [ways] = set(self.second, line);
+        let [ways] = set_of_line(self.second, line);
         ways.to_array()[0] == line.0
     }
 }
@@ -216,7 +216,7 @@ impl TableCache {
 /// The set of a line. Programs don't choose the frames of their tables, so any mapping will do: it
 /// uses the high bits of a product instead of a remainder.
 #[inline(always)]
-fn set(sets: &mut [[u32x4; 1]], line: TableCacheLine) -> &mut [u32x4; 1] {
+fn set_of_line(sets: &mut [[u32x4; 1]], line: TableCacheLine) -> &mut [u32x4; 1] {
     let number = set_number(sets.len(), line);
     &mut sets[number]
 }

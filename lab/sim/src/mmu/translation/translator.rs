@@ -10,12 +10,12 @@ mod stages;
 
 use super::access::Access;
 use super::batch_result::BatchResult;
-use super::counters::TranslationCounters;
 use super::mappings::Mappings;
 use super::missed_pages::{BATCH, LastEntryHits, MAX_WALKS, MissedPage};
 use super::sizes::{EntryOrders, EntrySize};
-use super::spec::{ProgramWork, TranslatorSpec};
-use super::tlb::{FirstLevelTlb, SecondLevelTlb, is_in};
+use super::tlb_levels::{FirstLevelTlb, SecondLevelTlb, entry_overlaps};
+use super::translation_counters::TranslationCounters;
+use super::translator_spec::{ProgramWork, TranslatorSpec};
 use super::walker::Walker;
 use crate::mmu::{L1TlbSpec, MmuError, SetShape};
 use std::ops::Range;
@@ -95,16 +95,16 @@ impl Translator {
         let mut window = LastEntryHits::NONE;
         let (mut done, mut fault) = (0, None);
         while done < accesses.len() && fault.is_none() {
-            let entered = self.enter(mappings, &accesses[done..], &mut window);
-            if entered.seeming {
-                self.process_seeming_page(mappings, &mut counters);
+            let entered = self.collect_batch(mappings, &accesses[done..], &mut window);
+            if entered.incomplete_group {
+                self.process_incomplete_group(mappings, &mut counters);
             } else {
                 self.process_batch(mappings, entered.pages, &mut counters);
             }
             (done, fault) = (done + entered.accesses, entered.fault);
         }
         counters.accesses += done as u64;
-        self.count(counters, work);
+        self.add_batch_counts(counters, work);
         BatchResult {
             accesses: done,
             fault,
@@ -122,7 +122,9 @@ impl Translator {
     pub fn invalidate(&mut self, mappings: &Mappings, addresses: Range<u64>) {
         let keep = |orders: EntryOrders| {
             let (places, addresses) = (&mappings.places[..], &addresses);
-            move |number: u32, size: EntrySize| !is_in(places, orders, (number, size), addresses)
+            move |number: u32, size: EntrySize| {
+                !entry_overlaps(places, orders, (number, size), addresses)
+            }
         };
         self.first.retain(keep(mappings.l1_orders));
         self.second.retain(keep(mappings.orders));
@@ -142,7 +144,7 @@ impl Translator {
         self.walker.clear_host();
     }
 
-    fn count(&mut self, mut after: TranslationCounters, work: ProgramWork) {
+    fn add_batch_counts(&mut self, mut after: TranslationCounters, work: ProgramWork) {
         let batch = after.since(&self.counters);
         let translating = batch.walk_cycles() + batch.l2_hits() * self.l2_hit_cycles;
         after.millicycles += batch.accesses * u64::from(work.millicycles_per_access)

@@ -1,15 +1,15 @@
 //! Page walks.
 
-use super::chunk_tables::{ChunkTables, chunk_of};
-use super::guest::HostWalker;
+use super::chunk_tables::{ChunkTables, chunk_of_page};
+use super::host_walker::HostWalker;
 use super::mappings::Mappings;
 use super::missed_pages::{
     MAX_LEVELS, MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind,
 };
-use super::page_walk_caches::{UpperEntryCaches, WalkStarts};
 use super::sizes::LeafSize;
-use super::spec::{PageTableSetup, TranslatorSpec};
 use super::table_caches::{TableCacheLine, TableCaches, WalkLoadCounts, WalkLoader};
+use super::translator_spec::{PageTableSetup, TranslatorSpec};
+use super::upper_entry_caches::{UpperEntryCaches, WalkStarts};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Walker {
             Some(host) => self.lines.load_all(&MixedWalks, |loader| {
                 for walk in walks {
                     mappings.prefetch_access_bit(walk.page(), MixedWalks.leaf(*walk));
-                    let place = &places[chunk_of(walk.page())];
+                    let place = &places[chunk_of_page(walk.page())];
                     load_nested(loader, upper, host, *walk, place, levels);
                 }
             }),
@@ -102,7 +102,7 @@ impl Walker {
         let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
         self.upper
             .first_levels(kind, walks, places, levels as u8, asked);
-        let mut in_turn = self.upper.few_serial_keys();
+        let mut in_turn = self.upper.serial_keys();
         let walks = walks.iter().zip(&asked.first);
         let loads = self.lines.load_all(kind, |loader| {
             let mut loads = 0;
@@ -113,18 +113,18 @@ impl Walker {
                 }
                 match kind.uniform_walk() {
                     Some(_) => loads += first - leaf,
-                    None => loader.count(kind.cause(*walk), first - leaf),
+                    None => loader.count_loads(kind.cause(*walk), first - leaf),
                 }
                 mappings.prefetch_access_bit(walk.page(), leaf);
-                let place = &places[chunk_of(walk.page())];
+                let place = &places[chunk_of_page(walk.page())];
                 load(loader, kind, *walk, place, first, levels);
             }
             if let Some((_, cause)) = kind.uniform_walk() {
-                loader.count(cause, loads);
+                loader.count_loads(cause, loads);
             }
         });
         if let Some(entries) = in_turn {
-            entries.end();
+            entries.write_back();
         }
         loads
     }
@@ -167,10 +167,10 @@ fn load(
         }
     }
     if leaf < UPPER && first > 1 {
-        loader.load(TableCacheLine::of(1, page >> 9), cause);
+        loader.load(TableCacheLine::of_entry(1, page >> 9), cause);
     }
     if leaf == 0 {
-        loader.load_rarely_cached(TableCacheLine::of(0, page), cause);
+        loader.load_rarely_cached(TableCacheLine::of_entry(0, page), cause);
     }
 }
 
@@ -189,12 +189,12 @@ fn load_nested(
     let leaf = state.leaf() as usize;
     let first = upper.first_level(&entries, leaf, levels);
     let mut load = |line: TableCacheLine| {
-        loader.count(cause, 1);
+        loader.count_loads(cause, 1);
         loader.load(line, cause);
     };
     for level in (leaf..first).rev() {
-        host.find_table(level, entries[level], &mut load);
-        load(TableCacheLine::of(level as u32, entries[level]));
+        host.translate_table(level, entries[level], &mut load);
+        load(TableCacheLine::of_entry(level as u32, entries[level]));
     }
-    host.find_page(page, place, state.host().leaf(), &mut load);
+    host.translate_page(page, place, state.host().leaf(), &mut load);
 }

@@ -66,7 +66,7 @@ const PROCESSES: [u32; 6] = [8, 11, 12, 13, 16, 64];
 
 fn contention_rows() -> Vec<ThesisValue> {
     let of = |processes: u32| {
-        let workload = ThesisWorkload::Contention(ContentionWorkload::of(processes));
+        let workload = ThesisWorkload::Contention(ContentionWorkload::with_processes(processes));
         let name = format!("{processes} processes");
         let kernels = [(ThesisKernel::SF, None), (ThesisKernel::LF, None)];
         [

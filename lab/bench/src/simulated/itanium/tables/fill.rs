@@ -22,7 +22,7 @@ fn rows() -> Vec<ThesisValue> {
         reallocated_per_million: 1000.0,
         ..VortexWorkload::THESIS
     });
-    let tlbcover = ThesisWorkload::Tlbcover(TlbcoverWorkload::run(11));
+    let tlbcover = ThesisWorkload::Tlbcover(TlbcoverWorkload::thesis_run(11));
     let over = SpeedUpOver(ThesisKernel::SF);
     [
         row("vortex", vortex, WalkerPercent, &kernels),

@@ -20,7 +20,7 @@ const SPEED_UP_16K: [f64; 11] = [
 
 fn runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
     let run = |number: u32| {
-        let tlbcover = TlbcoverWorkload::run(number);
+        let tlbcover = TlbcoverWorkload::thesis_run(number);
         let name = match tlbcover.bytes >> 20 {
             0 => format!("{number}: {} KiB", tlbcover.bytes >> 10),
             mib => format!("{number}: {mib} MiB"),

@@ -27,7 +27,7 @@ const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload {
     ..VortexWorkload::THESIS
 });
 const MCF: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
-const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::run(8));
+const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::thesis_run(8));
 
 const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
     ThesisAdvice {
@@ -157,7 +157,7 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
         let over = SpeedUpOver(navarro);
         let longer = ThesisWorkload::Tlbcover(TlbcoverWorkload {
             accesses: 10_000_000,
-            ..TlbcoverWorkload::run(8)
+            ..TlbcoverWorkload::thesis_run(8)
         });
         let speed_up = |of, workload, values: &[_]| row(of, workload, SpeedUp, values);
         [

@@ -1,10 +1,10 @@
 //! Changes of mappings.
 
-use super::{FULL, Mappings, WORDS, is_set, set, words};
+use super::{FULL, Mappings, WORDS, is_bit_set, region_words, set_bit};
 use crate::mmu::translation::chunk_tables::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::error::{MappingError, Result};
+use crate::mmu::translation::region_translation::RegionTranslation;
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
-use crate::mmu::translation::state::RegionTranslation;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl Mappings {
                 }
                 return Ok(());
             }
-            None => self.set_base(index, [[0; WORDS]; 3]),
+            None => self.set_base_pages(index, [[0; WORDS]; 3]),
         }
         for (word, pages) in (index * WORDS..).zip(pages) {
             self.accessed[word] |= pages & !self.present[word];
@@ -50,7 +50,7 @@ impl Mappings {
                 self.protected[word] &= !pages;
             }
         }
-        self.update_state(index);
+        self.update_region_state(index);
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Mappings {
         match self.states[index].size() {
             None => return Ok(()),
             Some(LeafSize::Giant) => return Err(giant_page_error(region)),
-            Some(LeafSize::Huge) => self.split_index(index),
+            Some(LeafSize::Huge) => self.split_huge_region(index),
             Some(LeafSize::Base) => {}
         }
         for (word, pages) in (index * WORDS..).zip(pages) {
@@ -73,7 +73,7 @@ impl Mappings {
             self.protected[word] &= !pages;
             self.accessed[word] &= !pages;
         }
-        self.update_state(index);
+        self.update_region_state(index);
         Ok(())
     }
 
@@ -86,15 +86,15 @@ impl Mappings {
         }
         self.end_huge_group(index);
         self.states[index] = RegionTranslation::new(Some(EntrySize::Huge), state.host(), true);
-        set(&mut self.huge_accessed, index);
+        set_bit(&mut self.huge_accessed, index);
         Ok(())
     }
 
     /// Splits a huge page, if there is one, into 512 base pages, each with its access bit.
-    pub fn split(&mut self, region: RegionAddr) {
+    pub fn split_huge_page(&mut self, region: RegionAddr) {
         if let Some(index) = self.known_region(region.start()) {
             if self.states[index].size() == Some(LeafSize::Huge) {
-                self.split_index(index);
+                self.split_huge_region(index);
             }
         }
     }
@@ -111,7 +111,7 @@ impl Mappings {
         {
             return Err(MappingError::Occupied(address));
         }
-        set(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
+        set_bit(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
         for state in &mut self.states[regions] {
             *state = RegionTranslation::new(Some(EntrySize::Giant), state.host(), true);
         }
@@ -141,25 +141,27 @@ impl Mappings {
         let host = host.into();
         let index = self.ensure_region(region.start())?;
         let before = self.states[index].host();
-        let old = self.regions_of(index, before);
+        let old = self.regions_of_entry(index, before);
         if old.len() > 1 {
-            self.set_hosts(old, EntrySize::Huge);
+            self.set_host_sizes(old, EntrySize::Huge);
         }
-        self.set_hosts(self.regions_of(index, host), host);
+        self.set_host_sizes(self.regions_of_entry(index, host), host);
         Ok(())
     }
 
-    fn set_hosts(&mut self, regions: Range<usize>, host: EntrySize) {
+    fn set_host_sizes(&mut self, regions: Range<usize>, host: EntrySize) {
         for state in &mut self.states[regions] {
             *state = state.with_host(host);
         }
     }
 
     /// The regions that share the entry of this size with region `index`.
-    pub(super) fn regions_of(&self, index: usize, size: EntrySize) -> Range<usize> {
+    pub(super) fn regions_of_entry(&self, index: usize, size: EntrySize) -> Range<usize> {
         let regions = match size {
             EntrySize::Giant => REGIONS_PER_CHUNK,
-            EntrySize::HugeGroup => 1 << (self.orders.of(size) - self.orders.of(EntrySize::Huge)),
+            EntrySize::HugeGroup => {
+                1 << (self.orders.order_of(size) - self.orders.order_of(EntrySize::Huge))
+            }
             _ => 1,
         };
         let first = index / regions * regions;
@@ -171,9 +173,9 @@ impl Mappings {
         Ok(first..first + REGIONS_PER_CHUNK)
     }
 
-    fn split_index(&mut self, index: usize) {
+    fn split_huge_region(&mut self, index: usize) {
         self.end_huge_group(index);
-        let accessed = if is_set(&self.huge_accessed, index) {
+        let accessed = if is_bit_set(&self.huge_accessed, index) {
             FULL
         } else {
             [0; WORDS]
@@ -183,12 +185,12 @@ impl Mappings {
         } else {
             FULL
         };
-        self.set_base(index, [FULL, protected, accessed]);
-        self.update_state(index);
+        self.set_base_pages(index, [FULL, protected, accessed]);
+        self.update_region_state(index);
     }
 
     /// Sets the bits of base pages in no group: present, protected, accessed.
-    fn set_base(&mut self, index: usize, bits: [[u64; WORDS]; 3]) {
+    fn set_base_pages(&mut self, index: usize, bits: [[u64; WORDS]; 3]) {
         let planes = [&mut self.present, &mut self.protected, &mut self.accessed];
         for (plane, bits) in planes.into_iter().zip(bits) {
             plane[index * WORDS..][..WORDS].copy_from_slice(&bits);
@@ -198,10 +200,10 @@ impl Mappings {
         }
     }
 
-    pub(super) fn update_state(&mut self, index: usize) {
-        let present = words(&self.present, index);
+    pub(super) fn update_region_state(&mut self, index: usize) {
+        let present = region_words(&self.present, index);
         let size = (present != [0; WORDS]).then_some(EntrySize::Base);
-        let whole = present == FULL && words(&self.protected, index) == [0; WORDS];
+        let whole = present == FULL && region_words(&self.protected, index) == [0; WORDS];
         self.states[index] = RegionTranslation::new(size, self.states[index].host(), whole);
         self.update_groups(index);
     }

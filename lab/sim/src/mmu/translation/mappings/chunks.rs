@@ -3,12 +3,12 @@
 use super::{ADDRESS_BITS, BLOCK_SHIFT, CHUNKS_PER_BLOCK, Mappings, WORDS};
 use crate::mmu::translation::chunk_tables::{ChunkTables, MAX_CHUNKS, REGIONS_PER_CHUNK};
 use crate::mmu::translation::error::{MappingError, Result};
-use crate::mmu::translation::state::RegionTranslation;
+use crate::mmu::translation::region_translation::RegionTranslation;
 
 impl Mappings {
     /// Index of a region, if its piece exists.
     pub(super) fn known_region(&self, address: u64) -> Option<usize> {
-        let index = self.index(address);
+        let index = self.region_index(address);
         (index >= REGIONS_PER_CHUNK).then_some(index)
     }
 
@@ -36,7 +36,7 @@ impl Mappings {
         ];
         let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));
         self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
-        Ok(self.index(address))
+        Ok(self.region_index(address))
     }
 
     pub(super) fn push_chunk(&mut self, place: ChunkTables) -> u16 {

@@ -1,10 +1,10 @@
 //! Neighbouring pages that one TLB entry can hold.
 
-use super::{Mappings, WORDS, words};
-use crate::mmu::translation::chunk_tables::region_of;
+use super::{Mappings, WORDS, region_words};
+use crate::mmu::translation::chunk_tables::region_of_page;
 use crate::mmu::translation::error::Result;
+use crate::mmu::translation::region_translation::RegionTranslation;
 use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::translation::state::RegionTranslation;
 use crate::mmu::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 
@@ -14,7 +14,7 @@ pub(in crate::mmu::translation) enum GroupMembership {
     /// The page is in no group.
     None,
     /// Not one group to the processor yet: not all of its pages have their access bit set.
-    Seeming,
+    Incomplete,
     /// The group's entry holds the page.
     Member,
 }
@@ -34,7 +34,7 @@ impl AccessBitMask {
         bits: 1,
     };
 
-    pub(crate) fn of_sizes(groups: TlbPageGroups) -> [Self; 5] {
+    pub(crate) fn by_entry_size(groups: TlbPageGroups) -> [Self; 5] {
         let [base, huge] = [groups.base, groups.huge].map(|group| match group {
             Some(TlbPageGroup {
                 order,
@@ -42,7 +42,7 @@ impl AccessBitMask {
                 ..
             }) => Self {
                 first: u32::MAX << order,
-                bits: bits(1 << order),
+                bits: lowest_bits(1 << order),
             },
             _ => Self::SINGLE,
         });
@@ -82,7 +82,7 @@ impl Mappings {
         let Some(index) = self.known_region(region.start()) else {
             return;
         };
-        let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
+        let (Some(group), true) = (self.groups.base, self.has_base_pages(index)) else {
             return;
         };
         let before = self.grouped[index];
@@ -97,14 +97,14 @@ impl Mappings {
                 new &= new - 1;
             }
         }
-        self.update_state(index);
+        self.update_region_state(index);
     }
 
     /// The groups of base pages that were [set](Self::set_groups) and have not ended, including
     /// those that the processor does not see as one because access bits differ.
     pub fn base_groups(&self, region: RegionAddr) -> u128 {
-        let index = self.index(region.start());
-        match self.is_base(index) {
+        let index = self.region_index(region.start());
+        match self.has_base_pages(index) {
             true => self.grouped.get(index).copied().unwrap_or_default(),
             false => 0,
         }
@@ -123,7 +123,7 @@ impl Mappings {
         }
         let index = self.ensure_region(first)?;
         if self.groups.huge.is_some() {
-            let neighbours = self.regions_of(index, EntrySize::HugeGroup);
+            let neighbours = self.regions_of_entry(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
                 *state = RegionTranslation::new(Some(EntrySize::HugeGroup), state.host(), true);
             }
@@ -133,14 +133,14 @@ impl Mappings {
 
     /// Whether a group of huge pages maps a region.
     pub fn is_in_huge_group(&self, region: RegionAddr) -> bool {
-        let state = self.states[self.index(region.start())];
+        let state = self.states[self.region_index(region.start())];
         state.size().is_some() && state.own_entry_size() == EntrySize::HugeGroup
     }
 
     pub(super) fn end_huge_group(&mut self, index: usize) {
         let state = self.states[index];
         if state.size().is_some() && state.own_entry_size() == EntrySize::HugeGroup {
-            let neighbours = self.regions_of(index, EntrySize::HugeGroup);
+            let neighbours = self.regions_of_entry(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
                 *state =
                     RegionTranslation::new(Some(EntrySize::Huge), state.host(), state.is_whole());
@@ -148,13 +148,13 @@ impl Mappings {
         }
     }
 
-    fn is_base(&self, index: usize) -> bool {
+    fn has_base_pages(&self, index: usize) -> bool {
         let state = self.states[index];
         state.size().is_some() && state.leaf() == EntrySize::Base.leaf()
     }
 
     pub(super) fn update_groups(&mut self, index: usize) {
-        let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
+        let (Some(group), true) = (self.groups.base, self.has_base_pages(index)) else {
             return;
         };
         let host = self.states[index].host();
@@ -166,13 +166,13 @@ impl Mappings {
         let seen = match group.condition {
             TlbGroupCondition::Marked => groups,
             TlbGroupCondition::Contiguous => {
-                let accessed = words(&self.accessed, index);
+                let accessed = region_words(&self.accessed, index);
                 groups & groups_that_hold(group, |word, bits| accessed[word] & bits == bits)
             }
         };
         let all = u128::MAX >> (128 - (PAGES_PER_REGION >> group.order));
         self.states[index] = if seen == all {
-            let whole = words(&self.protected, index) == [0; WORDS];
+            let whole = region_words(&self.protected, index) == [0; WORDS];
             RegionTranslation::new(Some(EntrySize::BaseGroup), host, whole)
         } else {
             let whole = groups == 0 && self.states[index].is_whole();
@@ -186,41 +186,44 @@ impl Mappings {
     }
 
     #[inline]
-    pub(in crate::mmu::translation) fn membership(&self, page: u32) -> GroupMembership {
+    pub(in crate::mmu::translation) fn group_membership(&self, page: u32) -> GroupMembership {
         let Some(group) = self.groups.base else {
             return GroupMembership::None;
         };
-        let groups = self.grouped.get(region_of(page)).copied();
+        let groups = self.grouped.get(region_of_page(page)).copied();
         let number = (page % PAGES_PER_REGION as u32) >> group.order;
         if groups.unwrap_or_default() >> number & 1 == 0 {
             return GroupMembership::None;
         }
         match group.condition {
             TlbGroupCondition::Marked => GroupMembership::Member,
-            TlbGroupCondition::Contiguous if self.all_accessed(group, page) => {
+            TlbGroupCondition::Contiguous if self.is_group_accessed(group, page) => {
                 GroupMembership::Member
             }
-            TlbGroupCondition::Contiguous => GroupMembership::Seeming,
+            TlbGroupCondition::Contiguous => GroupMembership::Incomplete,
         }
     }
 
     /// After a page's access bit was set: whether the processor now sees its group as one.
-    pub(in crate::mmu::translation) fn completes_group(&mut self, page: u32) -> bool {
-        let seen = self.membership(page) == GroupMembership::Member;
+    pub(in crate::mmu::translation) fn update_completed_group(&mut self, page: u32) -> bool {
+        let seen = self.group_membership(page) == GroupMembership::Member;
         if seen {
-            self.update_state(region_of(page));
+            self.update_region_state(region_of_page(page));
         }
         seen
     }
 
-    fn all_accessed(&self, group: TlbPageGroup, page: u32) -> bool {
+    fn is_group_accessed(&self, group: TlbPageGroup, page: u32) -> bool {
         let first = page & (u32::MAX << group.order);
-        let bits = bits(1 << group.order) << (first % 64);
+        let bits = lowest_bits(1 << group.order) << (first % 64);
         self.accessed[(first / 64) as usize] & bits == bits
     }
 
     fn groups_of_like_pages(&self, index: usize, group: TlbPageGroup) -> u128 {
-        let (present, protected) = (words(&self.present, index), words(&self.protected, index));
+        let (present, protected) = (
+            region_words(&self.present, index),
+            region_words(&self.protected, index),
+        );
         groups_that_hold(group, |word, bits| {
             let protected = protected[word] & bits;
             present[word] & bits == bits && (protected == 0 || protected == bits)
@@ -242,11 +245,11 @@ fn group_pages(group: TlbPageGroup, number: u32) -> (usize, u64) {
     let first = number << group.order;
     (
         (first / 64) as usize,
-        bits(1 << group.order) << (first % 64),
+        lowest_bits(1 << group.order) << (first % 64),
     )
 }
 
 /// The lowest `count` bits (1 to 64).
-const fn bits(count: u32) -> u64 {
+const fn lowest_bits(count: u32) -> u64 {
     u64::MAX >> (64 - count)
 }

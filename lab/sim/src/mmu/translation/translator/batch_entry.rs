@@ -2,7 +2,7 @@
 
 use super::Translator;
 use crate::mmu::translation::access::Access;
-use crate::mmu::translation::batch_result::{AccessFault, check_access};
+use crate::mmu::translation::batch_result::{AccessFault, check_page_access};
 use crate::mmu::translation::mappings::{GroupMembership, Mappings};
 use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage, WalkCause};
 use crate::mmu::translation::sizes::EntrySize;
@@ -10,7 +10,7 @@ use crate::mmu::translation::sizes::EntrySize;
 impl Translator {
     /// Makes the accesses that the window holds, and collects the pages of the others for the first
     /// level. Ends at a full batch or at a fault.
-    pub(super) fn enter(
+    pub(super) fn collect_batch(
         &mut self,
         mappings: &Mappings,
         accesses: &[Access],
@@ -19,7 +19,7 @@ impl Translator {
         let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
         let mut entered = EnteredBatch::default();
         loop {
-            enter_whole(
+            collect_faultless(
                 mappings,
                 blocks,
                 &entries,
@@ -33,12 +33,12 @@ impl Translator {
             ) else {
                 return entered;
             };
-            match enter_access(mappings, blocks, *access) {
+            match page_of_access(mappings, blocks, *access) {
                 // Its entry is known only when all pages before it are settled.
-                Ok(found) if found.seeming && entered.pages > 0 => return entered,
+                Ok(found) if found.incomplete_group && entered.pages > 0 => return entered,
                 Ok(found) => {
                     (*miss, *window) = (found.miss, found.window);
-                    entered.seeming = found.seeming;
+                    entered.incomplete_group = found.incomplete_group;
                 }
                 Err(fault) => {
                     entered.fault = Some(fault);
@@ -47,7 +47,7 @@ impl Translator {
             }
             entered.accesses += 1;
             entered.pages += 1;
-            if entered.seeming {
+            if entered.incomplete_group {
                 return entered;
             }
         }
@@ -60,13 +60,13 @@ pub(super) struct EnteredBatch {
     pub(super) pages: usize,
     pub(super) fault: Option<AccessFault>,
     /// Whether its only page is in a group that the processor does not see as one yet.
-    pub(super) seeming: bool,
+    pub(super) incomplete_group: bool,
 }
 
 /// Enters accesses up to the first in a region that can fault, or until the batch is full. A
 /// function of its own, because calls in a loop take its registers.
 #[inline(never)]
-fn enter_whole(
+fn collect_faultless(
     mappings: &Mappings,
     blocks: &[u16],
     entries: &[u64; 5],
@@ -75,7 +75,7 @@ fn enter_whole(
     entered: &mut EnteredBatch,
 ) {
     let (mut now, mut pages) = (*window, entered.pages);
-    let mut block = mappings.block(blocks, 0);
+    let mut block = mappings.address_block(blocks, 0);
     let mut last = None;
     let mut entry = 0;
     let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
@@ -83,14 +83,14 @@ fn enter_whole(
         if !now.holds(*access) {
             // Most accesses are in the block of the one before.
             if !block.has_address(access.address()) {
-                block = mappings.block(blocks, access.address());
+                block = mappings.address_block(blocks, access.address());
             }
             let page = block.page(access.address());
-            let state = mappings.state(page);
+            let state = mappings.region_state(page);
             let (true, Some(miss)) = (state.is_whole(), misses.get_mut(pages)) else {
                 break;
             };
-            *miss = MissedPage::new(page, state, cause(*access));
+            *miss = MissedPage::new(page, state, walk_cause(*access));
             if last != Some(state) {
                 (last, entry) = (Some(state), entries[state.entry_size() as usize]);
             }
@@ -108,36 +108,36 @@ pub(super) struct EnteredPage {
     pub(super) miss: MissedPage,
     pub(super) window: LastEntryHits,
     /// Whether it is in a group that the processor does not see as one yet.
-    pub(super) seeming: bool,
+    pub(super) incomplete_group: bool,
 }
 
 #[inline]
-pub(super) fn enter_access(
+pub(super) fn page_of_access(
     mappings: &Mappings,
     blocks: &[u16],
     access: Access,
 ) -> Result<EnteredPage, AccessFault> {
-    let page = mappings.page_in(blocks, access.address());
-    let mut state = mappings.state(page);
-    let writable = state.is_whole() || check_access(mappings, page, state, access)?;
-    let mut seeming = false;
+    let page = mappings.page_of_address(blocks, access.address());
+    let mut state = mappings.region_state(page);
+    let writable = state.is_whole() || check_page_access(mappings, page, state, access)?;
+    let mut incomplete_group = false;
     if state.has_some_groups() {
-        match mappings.membership(page) {
+        match mappings.group_membership(page) {
             GroupMembership::None => {}
-            GroupMembership::Member => state = state.of_group(),
-            GroupMembership::Seeming => seeming = state.host() > EntrySize::Base,
+            GroupMembership::Member => state = state.as_group_member(),
+            GroupMembership::Incomplete => incomplete_group = state.host() > EntrySize::Base,
         }
     }
     let entry = mappings.l1_entries[state.entry_size() as usize];
     Ok(EnteredPage {
-        miss: MissedPage::new(page, state, cause(access)),
+        miss: MissedPage::new(page, state, walk_cause(access)),
         window: LastEntryHits::new(access, entry, writable),
-        seeming,
+        incomplete_group,
     })
 }
 
 #[inline(always)]
-fn cause(access: Access) -> WalkCause {
+fn walk_cause(access: Access) -> WalkCause {
     if access.is_store() {
         WalkCause::Store
     } else {

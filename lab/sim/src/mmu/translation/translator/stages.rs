@@ -1,14 +1,14 @@
 //! The stages of a batch of pages.
 
 use super::Translator;
-use crate::mmu::translation::chunk_tables::chunk_of;
-use crate::mmu::translation::counters::TranslationCounters;
+use crate::mmu::translation::chunk_tables::chunk_of_page;
 use crate::mmu::translation::mappings::{AccessBitMask, GroupMembership, Mappings};
 use crate::mmu::translation::missed_pages::{
-    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, one_kind,
+    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, uniform_kind,
 };
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
 use crate::mmu::translation::table_caches::WalkLoadCounts;
+use crate::mmu::translation::translation_counters::TranslationCounters;
 use crate::mmu::translation::walker::Walker;
 
 impl Translator {
@@ -20,13 +20,13 @@ impl Translator {
         counters: &mut TranslationCounters,
     ) {
         let orders = mappings.orders;
-        let kind = one_kind(&self.misses[..pages]);
+        let kind = uniform_kind(&self.misses[..pages]);
         let entered = &mut self.misses[..pages];
         let missed = self
             .first
             .retain_l1_misses(entered, kind, mappings.l1_orders);
         counters.l1_misses += missed as u64;
-        let kind = kind.or_else(|| one_kind(&self.misses[..missed]));
+        let kind = kind.or_else(|| uniform_kind(&self.misses[..missed]));
         let (walks, kind) = if self.prefetches {
             self.walks.clear();
             for index in 0..missed {
@@ -39,30 +39,30 @@ impl Translator {
                     self.prefetch_next_page(mappings, miss.page());
                 }
             }
-            (&self.walks[..], one_kind(&self.walks))
+            (&self.walks[..], uniform_kind(&self.walks))
         } else {
             let missed = self
                 .second
                 .retain_l2_misses(&mut self.misses[..missed], kind, orders);
             let walks = &self.misses[..missed];
-            (walks, kind.or_else(|| one_kind(walks)))
+            (walks, kind.or_else(|| uniform_kind(walks)))
         };
         let loads = self.walker.walk(walks, kind, mappings);
-        count_loads(&self.walker, &loads, counters);
+        add_load_counts(&self.walker, &loads, counters);
         set_access_bits(walks, kind, mappings, counters);
     }
 
     /// Takes the first page, which is in a group that the processor does not see as one yet,
     /// through all levels. Its old entry may still be in the TLB; after a walk the processor may
     /// see the group as one.
-    pub(super) fn process_seeming_page(
+    pub(super) fn process_incomplete_group(
         &mut self,
         mappings: &mut Mappings,
         counters: &mut TranslationCounters,
     ) {
         let (miss, orders, l1_orders) = (self.misses[0], mappings.orders, mappings.l1_orders);
         let page = miss.page();
-        let first = self.first.of_size(EntrySize::Base);
+        let first = self.first.entries_of_size(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
         if sizes
             .iter()
@@ -75,11 +75,11 @@ impl Translator {
             .into_iter()
             .find(|size| self.second.access_known(page, *size, orders));
         let size = known.unwrap_or_else(|| {
-            let loads = self.walker.walk(&[miss], one_kind(&[miss]), mappings);
-            count_loads(&self.walker, &loads, counters);
+            let loads = self.walker.walk(&[miss], uniform_kind(&[miss]), mappings);
+            add_load_counts(&self.walker, &loads, counters);
             let mark = mappings.marks[EntrySize::Base as usize];
             counters.first_touches += mappings.mark_pages_accessed([(page, 0, mark)].into_iter());
-            let size = if mappings.completes_group(page) {
+            let size = if mappings.update_completed_group(page) {
                 EntrySize::BaseGroup
             } else {
                 EntrySize::Base
@@ -97,19 +97,20 @@ impl Translator {
         self.missed_last = page;
         let next = page.wrapping_add(1);
         // Not across a boundary of 1 GiB, where the next piece may belong elsewhere.
-        let chunk = chunk_of(page);
-        if !follows || chunk_of(page.wrapping_sub(1)) != chunk || chunk_of(next) != chunk {
+        let chunk = chunk_of_page(page);
+        if !follows || chunk_of_page(page.wrapping_sub(1)) != chunk || chunk_of_page(next) != chunk
+        {
             return;
         }
-        let state = mappings.state(next);
+        let state = mappings.region_state(next);
         let mapped = match state.size() {
             None => false,
-            Some(LeafSize::Base) => mappings.page(next).0,
+            Some(LeafSize::Base) => mappings.page_permissions(next).0,
             Some(_) => true,
         };
         let alone = !state.has_some_groups()
             || state.host() == EntrySize::Base
-            || mappings.membership(next) == GroupMembership::None;
+            || mappings.group_membership(next) == GroupMembership::None;
         let orders = mappings.orders;
         if mapped
             && alone
@@ -122,7 +123,7 @@ impl Translator {
     }
 }
 
-fn count_loads(walker: &Walker, loads: &WalkLoadCounts, counters: &mut TranslationCounters) {
+fn add_load_counts(walker: &Walker, loads: &WalkLoadCounts, counters: &mut TranslationCounters) {
     counters.load_walk_cycles += walker.cycles(&loads[WalkCause::Load as usize]);
     counters.store_walk_cycles += walker.cycles(&loads[WalkCause::Store as usize]);
     for (level, count) in counters.walk_loads.iter_mut().enumerate() {
