@@ -89,7 +89,7 @@ struct PendingFailures {
 }
 
 /// Takes one off `count`; returns whether one was left.
-fn take_one(count: &mut u32) -> bool {
+fn take_one_failure(count: &mut u32) -> bool {
     let taken = *count > 0;
     *count = count.saturating_sub(1);
     taken
@@ -341,6 +341,6 @@ impl ScriptedMachine {
     }
 }
 
-fn bytes(pages: u64) -> u64 {
+fn pages_to_bytes(pages: u64) -> u64 {
     pages * BASE_PAGE_BYTES
 }

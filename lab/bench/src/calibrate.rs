@@ -73,7 +73,7 @@ impl CostRecorder {
         self.add_measured_cost(what, "ns", spread)
     }
 
-    fn add_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
+    fn add_cost_if_measured(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
             Ok(spread) => Some(self.add_ns(what, spread)),
             Err(error) => {
@@ -109,7 +109,7 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
 
 /// Measures the processor alone. The result is kept: later calls in this process return the same
 /// one.
-pub fn processor() -> BenchResult<CalibratedProcessor> {
+pub fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     static MEASURED: OnceLock<CalibratedProcessor> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
@@ -122,7 +122,7 @@ pub fn processor() -> BenchResult<CalibratedProcessor> {
 
 impl CalibratedMachine {
     /// The file for the simulator, with the measured figures as comments.
-    pub fn to_file(&self) -> BenchResult<String> {
+    pub fn to_commented_toml(&self) -> BenchResult<String> {
         let mut text = "# Costs of work on one machine, measured by `hawkeye-lab calibrate`, for `hawkeye-lab sim --costs`.\n#\n\
             # Measured: the median of several turns (minimum - maximum).\n"
             .to_owned();

@@ -3,7 +3,7 @@
 mod outcome;
 mod results;
 
-pub use crate::name::ExperimentName;
+pub use crate::experiment_name::ExperimentName;
 pub use outcome::{ExperimentOutcome, SideReport};
 pub use results::{BenchResults, FIGURES, ResultFile, index_of_results};
 
@@ -23,7 +23,7 @@ pub struct ExperimentEntry {
 
 impl ExperimentEntry {
     /// What it shows, in one line.
-    pub fn shows(&self) -> &'static str {
+    pub fn summary_line(&self) -> &'static str {
         let live = self.live.map(|experiment| experiment.shows);
         let simulated = self.simulated.map(|table| table.shows);
         live.or(simulated).unwrap_or_default()
@@ -41,7 +41,7 @@ impl ExperimentEntry {
 
     /// The title of its first side's results.
     pub fn title(&self) -> String {
-        outcome::title(self.name, self.live.is_some())
+        outcome::result_title(self.name, self.live.is_some())
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(names.len(), BTreeSet::from_iter(&names).len(), "{names:?}");
         for experiment in all_experiments() {
             assert!(experiment.live.is_some() || experiment.simulated.is_some());
-            assert!(!experiment.shows().is_empty(), "{}", experiment.name);
+            assert!(!experiment.summary_line().is_empty(), "{}", experiment.name);
         }
         for name in ["fairness", "table-5", "table_5"] {
             let mut found = all_experiments()

@@ -50,7 +50,7 @@ pub use report::{LiveReport, ManagerCpuUse};
 pub use scale::Scale;
 
 use crate::error::BenchResult;
-use crate::name::ExperimentName;
+use crate::experiment_name::ExperimentName;
 
 /// An experiment: its name, what it shows, and how to run it.
 pub struct LiveExperiment {
@@ -73,7 +73,7 @@ impl LiveExperiment {
 macro_rules! experiments {
     ($($name:literal $(= $alias:literal)?: $run:path, $shows:literal;)*) => {
         &[$(LiveExperiment {
-            name: ExperimentName::of($name, concat!($($alias)?)),
+            name: ExperimentName::with_alias($name, concat!($($alias)?)),
             shows: $shows,
             run: $run,
         }),*]

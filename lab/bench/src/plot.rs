@@ -64,7 +64,7 @@ pub struct PlotLine {
 }
 
 /// Each distinct item once, in the order of first appearance.
-pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+pub fn distinct_in_order<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for one in all {
         if !found.contains(&one) {

@@ -42,13 +42,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Sim(Box<commands::sim::Sim>),
-    Itanium(commands::itanium::Itanium),
-    Predict(commands::predict::Predict),
-    Calibrate(commands::calibrate::Calibrate),
-    Bench(commands::bench::Bench),
-    Verify(commands::verify::Verify),
-    Demo(commands::demo::SimulatedDemo),
+    Sim(Box<commands::sim::SimCommand>),
+    Itanium(commands::itanium::ItaniumCommand),
+    Predict(commands::predict::PredictCommand),
+    Calibrate(commands::calibrate::CalibrateCommand),
+    Bench(commands::bench::BenchCommand),
+    Verify(commands::verify::VerifyCommand),
+    Demo(commands::demo::DemoCommand),
     /// Run a program that uses memory in a known way.
     #[command(subcommand, hide = true)]
     Workload(hawkeye_workload::WorkloadCommand),

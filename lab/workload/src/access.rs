@@ -105,9 +105,9 @@ fn map_and_fill(
         return Err(WorkloadError::Usage(message));
     }
     let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);
-    let memory = WorkloadMemory::private(all, args.pages, |memory| {
+    let memory = WorkloadMemory::map_private(all, args.pages, |memory| {
         for offset in (0..all).step_by(PAGE) {
-            memory.write(offset, mix(offset as u64) | 1);
+            memory.write(offset, mix_bits(offset as u64) | 1);
         }
     })?;
     let layout = HotColdLayout {
@@ -137,7 +137,7 @@ fn read_until_end(
         memory.start() + layout.hot.offset as u64,
     )))?;
     let mut pace = ReadSchedule::new(args);
-    while let Some(count) = pace.next_step_after_batch(console)? {
+    while let Some(count) = pace.next_batch_size(console)? {
         walk.read(memory, count);
     }
     Ok(())

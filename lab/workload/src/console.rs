@@ -46,13 +46,13 @@ impl Console {
 
     /// Answers requests until the work is over or there is a reason to end. It refuses requests
     /// without an answer.
-    pub(crate) fn serve(
+    pub(crate) fn serve_while_working(
         &mut self,
         over: &AtomicBool,
         answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
     ) -> WorkloadResult<()> {
         while !over.load(Ordering::Relaxed) {
-            match self.wait(IDLE) {
+            match self.wait_for_input(IDLE) {
                 None => {}
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(request)) => match answer(request) {
@@ -65,7 +65,7 @@ impl Console {
         Ok(())
     }
 
-    pub(crate) fn poll(&mut self) -> Option<ConsoleInput> {
+    pub(crate) fn poll_input(&mut self) -> Option<ConsoleInput> {
         match self.input_receiver().try_recv() {
             Ok(input) => Some(input),
             Err(TryRecvError::Empty) => None,
@@ -73,7 +73,7 @@ impl Console {
         }
     }
 
-    pub(crate) fn wait(&mut self, at_most: Duration) -> Option<ConsoleInput> {
+    pub(crate) fn wait_for_input(&mut self, at_most: Duration) -> Option<ConsoleInput> {
         match self.input_receiver().recv_timeout(at_most) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,

@@ -19,7 +19,7 @@ pub struct MemoryError {
 
 impl MemoryError {
     /// The error of the system call that has just failed.
-    pub(crate) fn last(call: &'static str, bytes: usize) -> Self {
+    pub(crate) fn last_os_error(call: &'static str, bytes: usize) -> Self {
         Self {
             call,
             bytes,
@@ -66,7 +66,7 @@ pub enum WorkloadError {
 }
 
 impl WorkloadError {
-    pub(crate) fn uncountable(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn histogram_error(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::system("counting times")(io::Error::other(error))
     }
 

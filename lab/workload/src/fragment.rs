@@ -26,7 +26,7 @@ use std::fs;
 #[derive(Clone, Debug, clap::Args)]
 pub struct FragmentArgs {
     /// Share of free memory to leave in blocks smaller than a huge page (0-1).
-    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    #[arg(long, default_value_t = 0.9, value_parser = parse_share)]
     pub fmfi: f64,
     /// Pin what stays, so that compaction can't move it.
     #[arg(long)]
@@ -36,7 +36,7 @@ pub struct FragmentArgs {
     pub spare_mib: u64,
 }
 
-fn share(text: &str) -> WorkloadResult<f64, String> {
+fn parse_share(text: &str) -> WorkloadResult<f64, String> {
     let value = text.parse::<f64>().ok();
     let value = value.filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| "expected a share between 0 and 1".to_owned())
@@ -49,11 +49,11 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
     let before = read_free_blocks()?;
     prefer_oom_kill();
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
-    let mut holding = HeldPages::choose(&held_pages::frames(&memory, filled)?);
-    holding.hold_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
-    holding.free_the_others(&mut memory, filled)?;
+    let mut holding = HeldPages::choose(&held_pages::read_frame_numbers(&memory, filled)?);
+    holding.keep_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
+    holding.free_other_pages(&mut memory, filled)?;
     let _pins = if args.unmovable {
-        Some(PinnedPages::pin_pages(&memory, &holding.kept())?)
+        Some(PinnedPages::pin_pages(&memory, &holding.held_pages())?)
     } else {
         None
     };
@@ -61,7 +61,7 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
     console.emit(&WorkloadEvent::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: read_free_blocks()?.fmfi(),
-        held_bytes: (holding.kept().len() * PAGE) as u64,
+        held_bytes: (holding.held_pages().len() * PAGE) as u64,
         pinned: args.unmovable,
     })?;
     serve_until_quit(console)
@@ -93,7 +93,7 @@ fn fill_free_memory(spare: u64, free: FreeBlocks) -> WorkloadResult<(WorkloadMem
             spare >> 20
         )));
     }
-    let mut memory = WorkloadMemory::of_base_pages(bytes)?;
+    let mut memory = WorkloadMemory::map_base_pages(bytes)?;
     let mut filled = 0;
     while filled < bytes && read_free_blocks()?.bytes > spare + PIECE as u64 {
         let end = (filled + PIECE).min(bytes);

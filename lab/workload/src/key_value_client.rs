@@ -65,19 +65,19 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
     console.emit(&WorkloadEvent::Ready(ready_report(0, 0, 0)))?;
     loop {
         let input = if client.asking {
-            console.poll()
+            console.poll_input()
         } else {
             Some(console.next_request())
         };
         match input {
             None => client.request_round(console)?,
-            Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.go(),
+            Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.resume_requests(),
             Some(ConsoleInput::Request(WorkloadRequest::Stop)) => client.asking = false,
             Some(ConsoleInput::Request(WorkloadRequest::Latencies(pace))) => {
                 console.emit(&WorkloadEvent::Answered(client.latencies(pace)?))?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Delete(percent))) => {
-                let keys = client.delete(percent)?;
+                let keys = client.delete_keys(percent)?;
                 console.emit(&WorkloadEvent::Deleted { keys })?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End) => return Ok(()),
@@ -114,7 +114,7 @@ impl KeyValueClient {
             .map(|_| ServerConnection::open(&args.socket, questions))
             .collect();
         let mut connections = connections?;
-        connections[0].fill()?;
+        connections[0].store_all_keys()?;
         let now = Instant::now();
         Ok(Self {
             socket: args.socket.clone(),
@@ -129,7 +129,7 @@ impl KeyValueClient {
         })
     }
 
-    fn go(&mut self) {
+    fn resume_requests(&mut self) {
         self.asking = true;
         self.interval = (Instant::now(), self.answers);
     }
@@ -158,7 +158,7 @@ impl KeyValueClient {
         Ok(())
     }
 
-    fn delete(&mut self, percent: u8) -> WorkloadResult<u64> {
+    fn delete_keys(&mut self, percent: u8) -> WorkloadResult<u64> {
         self.asking = false;
         let [first, others @ ..] = self.connections.as_mut_slice() else {
             return Ok(0);
@@ -168,7 +168,7 @@ impl KeyValueClient {
             self.answers += connection.read_answers()?;
         }
         self.answers += first.read_answers()?;
-        first.delete(percent, &mut self.rng)
+        first.delete_keys(percent, &mut self.rng)
     }
 
     fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {

@@ -22,7 +22,7 @@ fn one_wrong_byte_is_found_in_used_and_in_zero_pages() {
     for page in [spread_position(3), spread_position(400)] {
         let mut memory = memory(100, false);
         let offset = page * PAGE + 80;
-        let right = word_of(&memory.pattern.contents(page), 10);
+        let right = expected_word(&memory.pattern.nonzero_words(page), 10);
         memory.corrupt(offset, right ^ 0xff00);
         let verdict = memory.verify();
         assert_eq!(verdict.bad_bytes, 1);

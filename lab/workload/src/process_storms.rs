@@ -97,7 +97,7 @@ pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Wor
 }
 
 fn thread_body() -> WorkloadResult<()> {
-    WorkloadMemory::private(REGION, RequestedPageKind::Default, |memory| {
+    WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |memory| {
         for page in 0..PAGES_WRITTEN {
             memory.write(page * PAGE, 1);
         }
@@ -141,7 +141,7 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResul
     let execs = count.unwrap_or(0);
     let memory = hold_memory(args.hold.mib, args.hold.pages)?;
     if execs < args.times {
-        ready(&memory, execs, console)?;
+        report_ready_after_execs(&memory, execs, console)?;
         // Standard input is not read before the last exec: input read now would be lost.
         thread::sleep(Duration::from_millis(args.ms));
         let error = Command::new("/proc/self/exe")
@@ -153,21 +153,21 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResul
             source: error,
         });
     }
-    ready(&memory, execs, console)?;
+    report_ready_after_execs(&memory, execs, console)?;
     let mut clock = StormEndCondition::new(&args.hold);
-    while clock.goes_on(console, IDLE)? {}
+    while clock.should_go_on(console, IDLE)? {}
     Ok(())
 }
 
 pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = hold_memory(args.mib, args.pages)?;
-    ready(&memory, 0, console)?;
+    report_ready_after_execs(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
 }
 
 pub(super) fn hold_memory(mib: u64, pages: RequestedPageKind) -> WorkloadResult<WorkloadMemory> {
-    let memory = WorkloadMemory::private((mib << 20) as usize, pages, |memory| {
+    let memory = WorkloadMemory::map_private((mib << 20) as usize, pages, |memory| {
         for page in 0..memory.pages() {
             memory.write(page * PAGE, page as u64 + 1);
         }
@@ -175,7 +175,7 @@ pub(super) fn hold_memory(mib: u64, pages: RequestedPageKind) -> WorkloadResult<
     Ok(memory)
 }
 
-pub(super) fn ready(
+pub(super) fn report_ready_after_execs(
     memory: &WorkloadMemory,
     execs: u32,
     console: &mut Console,
@@ -194,11 +194,11 @@ fn run_storm_rounds(
     console: &mut Console,
     mut round: impl FnMut(&mut WorkloadMemory, &mut WorkloadRng) -> WorkloadResult<u64>,
 ) -> WorkloadResult<()> {
-    ready(&memory, 0, console)?;
+    report_ready_after_execs(&memory, 0, console)?;
     let mut rng = WorkloadRng::new(1, 0);
     let mut clock = StormEndCondition::new(args);
     let (mut operations, mut reported) = (0, Instant::now());
-    while clock.goes_on(console, Duration::ZERO)? {
+    while clock.should_go_on(console, Duration::ZERO)? {
         operations += round(&mut memory, &mut rng)?;
         if reported.elapsed() >= PROGRESS {
             reported = Instant::now();
@@ -239,7 +239,7 @@ impl StormEndCondition {
     }
 
     /// Checks the clock and standard input, and waits for the latter at most `wait`.
-    pub(super) fn goes_on(
+    pub(super) fn should_go_on(
         &mut self,
         console: &mut Console,
         wait: Duration,
@@ -247,7 +247,7 @@ impl StormEndCondition {
         if self.input_ended {
             thread::sleep(wait);
         } else {
-            match console.wait(wait) {
+            match console.wait_for_input(wait) {
                 Some(ConsoleInput::End) if self.period.is_none() => return Ok(false),
                 Some(ConsoleInput::End) => self.input_ended = true,
                 Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) => {

@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_millis(50);
 
 pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
-    let mut memory = WorkloadMemory::private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut memory = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |_| {})?;
     if args.mergeable.is_some() {
         memory.allow_same_page_merging()?;
     }
@@ -68,7 +68,7 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = match args.private_mib {
         0 => None,
-        mib => Some(WorkloadMemory::private(
+        mib => Some(WorkloadMemory::map_private(
             (mib << 20) as usize,
             RequestedPageKind::Base,
             |_| {},
@@ -122,7 +122,7 @@ impl SharingProcesses {
                 std::thread::sleep(pause);
                 continue;
             }
-            match console.wait(pause) {
+            match console.wait_for_input(pause) {
                 None => {}
                 Some(ConsoleInput::End) if period.is_none() => break,
                 Some(ConsoleInput::End) => input_ended = true,

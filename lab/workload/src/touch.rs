@@ -58,7 +58,7 @@ pub enum TouchOrder {
 pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
-    let memory = WorkloadMemory::private(mapped, args.pages, |_| {})?;
+    let memory = WorkloadMemory::map_private(mapped, args.pages, |_| {})?;
     report_ready(console, memory.start(), bytes as u64)?;
     if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
@@ -79,7 +79,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
             for thread in threads {
                 let joined = thread.join();
                 let part = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-                all.add(part).map_err(WorkloadError::uncountable)?;
+                all.add(part).map_err(WorkloadError::histogram_error)?;
             }
             Ok::<_, WorkloadError>(all)
         })?;
@@ -90,7 +90,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
             longest_ns: all.max(),
         })?;
     }
-    let wrong = parts.iter().find_map(|part| wrong_word(args, part));
+    let wrong = parts.iter().find_map(|part| find_wrong_word(args, part));
     console.emit(&WorkloadEvent::Verified {
         checked_bytes: bytes as u64,
         bad_bytes: wrong.as_ref().map_or(0, |_| 8),
@@ -116,7 +116,7 @@ fn split_for_threads(memory: WorkloadMemory, threads: usize) -> Vec<WorkloadMemo
 }
 
 /// The word written to a page: its address, so that exchanged pages are detected.
-fn stamp(memory: &WorkloadMemory, offset: usize) -> u64 {
+fn expected_word(memory: &WorkloadMemory, offset: usize) -> u64 {
     (memory.start() + offset as u64) | 1
 }
 
@@ -131,7 +131,7 @@ fn touch_part(
     let mut latencies = new_time_histogram()?;
     let mut write = |memory: &mut WorkloadMemory, region: usize, page: usize| {
         let offset = region * REGION + page * (REGION_PAGES / per_region) * PAGE;
-        let value = stamp(memory, offset);
+        let value = expected_word(memory, offset);
         if args.latencies {
             let begun = Instant::now();
             memory.write(offset, value);
@@ -169,7 +169,7 @@ fn touch_part(
     Ok(latencies)
 }
 
-fn wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
+fn find_wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
     let step = REGION_PAGES / usize::from(args.pages_per_region);
     let touched = |offset: usize| {
         let page = offset % REGION / PAGE;
@@ -183,7 +183,7 @@ fn wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
     });
     offsets.into_iter().find_map(|offset| {
         let expected = if touched(offset) {
-            stamp(memory, offset)
+            expected_word(memory, offset)
         } else {
             0
         };

@@ -108,7 +108,7 @@ impl Asking {
         });
         let answered = self
             .client
-            .request_answer(request, SOON, |event| match event {
+            .request_value(request, SOON, |event| match event {
                 WorkloadEvent::Answered(latencies) => Some(latencies),
                 _ => None,
             });
@@ -123,7 +123,7 @@ fn a_part_of_the_keys_is_deleted() {
     client.send_request(WorkloadRequest::Go).unwrap();
     client.measure_rate(A_MOMENT).unwrap();
     client.send_request(WorkloadRequest::Stop).unwrap();
-    let deleted = client.request_answer(WorkloadRequest::Delete(80), SOON, |event| match event {
+    let deleted = client.request_value(WorkloadRequest::Delete(80), SOON, |event| match event {
         WorkloadEvent::Deleted { keys } => Some(keys as usize),
         _ => None,
     });

@@ -46,7 +46,7 @@ pub struct CalibratedProcessor {
 impl CalibratedProcessor {
     /// A program on such a processor, in a virtual machine if this machine is one. At most `pace`
     /// of its instructions are done in a cycle.
-    pub fn simulate_pattern(
+    pub fn prepare_pattern_run(
         &self,
         processor: &ProcessorSpec,
         pattern: AccessPattern,
@@ -82,10 +82,10 @@ pub(super) fn processor_from_measurements(
     };
     made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz);
     for ReadNsByBytes { bytes, ns } in &core.latencies {
-        notes.add_ns(measurement_name("dependent read", *bytes), *ns);
+        notes.add_ns(read_measurement_name("dependent read", *bytes), *ns);
     }
     for ReadNsByBytes { bytes, ns } in &core.independent {
-        notes.add_ns(measurement_name("independent read", *bytes), *ns);
+        notes.add_ns(read_measurement_name("independent read", *bytes), *ns);
     }
     let sharing = &core.sharing;
     notes.add_ns("read of a line that was not read before", sharing.gone);
@@ -157,7 +157,7 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
-fn measurement_name(kind: &str, bytes: usize) -> String {
+fn read_measurement_name(kind: &str, bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("{kind}, over {} KiB", bytes >> 10),
         mib => format!("{kind}, over {mib} MiB"),
@@ -210,9 +210,9 @@ fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
     memory.neighbours_gb_per_s = sharing
-        .kept_for_ms()
+        .half_life_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
-    if let Some(taken) = sharing.missing_share_taken() {
+    if let Some(taken) = sharing.inserted_share_of_misses() {
         memory.last_level = CacheReplacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
         };
@@ -245,7 +245,7 @@ mod tests {
     fn reads(of: &[(usize, f64)]) -> Vec<ReadNsByBytes> {
         let latency = |(mib, ns): &(usize, f64)| ReadNsByBytes {
             bytes: mib << 20,
-            ns: MedianAndRange::of(vec![*ns]),
+            ns: MedianAndRange::from_figures(vec![*ns]),
         };
         of.iter().map(latency).collect()
     }

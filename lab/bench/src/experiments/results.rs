@@ -56,7 +56,7 @@ impl BenchResults {
         if let Some(line) = outcome.manager_cpu_use().cpu_use_sentence() {
             text += &format!("\n{line}\n");
         }
-        if outcome.figure().is_some() {
+        if outcome.to_plot().is_some() {
             text += &format!("\n![{name}]({name}.svg)\n");
         }
         text

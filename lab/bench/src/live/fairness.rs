@@ -48,12 +48,12 @@ impl OverheadsAtBudget {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
     require_available_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
-    let mut huge = programs(host)?;
+    let mut huge = start_programs(host)?;
     for program in &huge {
         promote_whole_process(program.pid())?;
     }
     for policy in POLICIES {
-        let points = measure(host, policy, &mut huge, sizes)?;
+        let points = measure_policy(host, policy, &mut huge, sizes)?;
         describe(policy, &points, report);
     }
     report.note(format!(
@@ -64,17 +64,17 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
+fn start_programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
     (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
 }
 
-fn measure(
+fn measure_policy(
     host: &BenchHost,
     policy: &str,
     huge: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
 ) -> BenchResult<Vec<OverheadsAtBudget>> {
-    let mut managed = programs(host)?;
+    let mut managed = start_programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
     let mut points = vec![measure_point(0, &mut managed, huge, sizes)?];
     let settings = Settings {

@@ -36,12 +36,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let polling = IdlePolling::begin()?;
     for kind in SERVERS {
         require_available_bytes(2 * kind.resident_bytes(sizes.mib))?;
-        let per_s = affordable_per_s(host, kind, sizes)?;
+        let per_s = affordable_requests_per_s(host, kind, sizes)?;
         let mut all = vec![Vec::new(); SYSTEMS.len()];
         // Each round runs all systems, so that a drift of the machine affects all of them.
         for _ in 0..sizes.rounds {
             for (system, all) in SYSTEMS.iter().zip(&mut all) {
-                all.push(measure(host, kind, *system, per_s, sizes, report)?);
+                all.push(measure_latencies(
+                    host, kind, *system, per_s, sizes, report,
+                )?);
             }
         }
         describe(kind, &all, report);
@@ -65,7 +67,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// A rate of questions per second that leaves a server under base pages idle most of the time.
-fn affordable_per_s(
+fn affordable_requests_per_s(
     host: &mut BenchHost,
     kind: ProgramKind,
     sizes: LatencySizes,
@@ -76,7 +78,7 @@ fn affordable_per_s(
     Ok((measure_turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
 }
 
-fn measure(
+fn measure_latencies(
     host: &mut BenchHost,
     kind: ProgramKind,
     system: LiveSystem,
@@ -103,10 +105,10 @@ fn describe(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveRe
         l.with_cores
             .map_or(l.p999_us, |with_cores| with_cores.p999_us)
     };
-    let base = all.first().map(|base| median_of(base, tail));
+    let base = all.first().map(|base| median_by_key(base, tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
-        let p999 = median_of(rounds, tail);
-        let of = |part: fn(&AnswerLatencies) -> f64| median_of(rounds, part);
+        let p999 = median_by_key(rounds, tail);
+        let of = |part: fn(&AnswerLatencies) -> f64| median_by_key(rounds, part);
         let tails = sorted(rounds.iter().map(tail).collect());
         let (least, most) = (tails[0], tails[tails.len() - 1]);
         let percent =

@@ -5,7 +5,7 @@ use super::prelude::*;
 /// In milliseconds: `mmap`, `munmap` and page faults.
 type LongestCallsMs = [f64; 3];
 
-fn of_all_ms(longest: &LongestCallsMs) -> f64 {
+fn longest_of_all_ms(longest: &LongestCallsMs) -> f64 {
     longest.iter().copied().fold(0.0, f64::max)
 }
 
@@ -73,12 +73,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     for (written, what) in CLEARS {
         let mut took = Duration::ZERO;
         let longest = longest_calls_during(&mut workload, || {
-            took = clear_refs(pid, written)?;
+            took = time_clear_refs(pid, written)?;
             Ok(())
         })?;
         report.add_row(
             format!("one clear_refs of {what}"),
-            of_all_ms(&longest),
+            longest_of_all_ms(&longest),
             "ms",
             format!("for comparison; it took {:.1} ms", took.as_secs_f64() * 1e3),
         );
@@ -105,7 +105,7 @@ fn describe(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveR
     }
     let each: Vec<String> = turns
         .iter()
-        .map(|turn| format!("{:.2}", of_all_ms(turn)))
+        .map(|turn| format!("{:.2}", longest_of_all_ms(turn)))
         .collect();
     report.note(format!(
         "{name}: longest call of each turn: {} ms.",
@@ -126,7 +126,7 @@ fn longest_calls_during(
 fn take_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
     let half_a_minute = Duration::from_secs(30);
     let longest =
-        workload.request_answer(
+        workload.request_value(
             WorkloadRequest::Longest,
             half_a_minute,
             |event| match event {
@@ -142,7 +142,7 @@ fn take_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCall
     Ok(longest.map(|us| us / 1e3))
 }
 
-fn clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
+fn time_clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
     let path = format!("/proc/{pid}/clear_refs");
     let begun = Instant::now();
     std::fs::write(&path, what).map_err(LinuxError::file("writing", &path))?;

@@ -38,7 +38,8 @@ fn describe(
         .iter()
         .map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
     let ratios = sorted(ratios.collect());
-    let [base, huge] = [0, 1].map(|n: usize| with_unit(median_of(rounds, |round| round[n].per_s)));
+    let [base, huge] =
+        [0, 1].map(|n: usize| with_metric_prefix(median_by_key(rounds, |round| round[n].per_s)));
     report.add_row(
         kind.name(),
         median(&ratios),
@@ -55,7 +56,7 @@ fn describe(
     );
 }
 
-fn with_unit(number: f64) -> String {
+fn with_metric_prefix(number: f64) -> String {
     match number {
         n if n >= 1e7 => format!("{:.0} M", n / 1e6),
         n if n >= 1e6 => format!("{:.1} M", n / 1e6),
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let short = [812.4, 15_000.0, 1_234_000.0, 31_400_000.0].map(with_unit);
+        let short = [812.4, 15_000.0, 1_234_000.0, 31_400_000.0].map(with_metric_prefix);
         assert_eq!(short, ["812", "15 k", "1.2 M", "31 M"]);
     }
 }

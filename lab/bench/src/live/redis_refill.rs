@@ -53,7 +53,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let story = run_system(host, system, sizes, report)?;
         describe(system, &story, report);
         let rss = story.points.iter();
-        let rss = rss.map(|(at_s, memory)| (*at_s, gib(memory.rss_bytes)));
+        let rss = rss.map(|(at_s, memory)| (*at_s, bytes_to_gib(memory.rss_bytes)));
         lines.push(PlotLine {
             name: system.name().to_owned(),
             points: rss.collect(),
@@ -71,7 +71,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn gib(bytes: u64) -> f64 {
+fn bytes_to_gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
@@ -90,9 +90,9 @@ fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
         "%",
         format!(
             "{how}; {:.2} GiB allocated, {:.2} GiB resident, peak {:.2} GiB",
-            last.map_or(0.0, |memory| gib(memory.used_bytes)),
-            last.map_or(0.0, |memory| gib(memory.rss_bytes)),
-            gib(highest.unwrap_or(0)),
+            last.map_or(0.0, |memory| bytes_to_gib(memory.used_bytes)),
+            last.map_or(0.0, |memory| bytes_to_gib(memory.rss_bytes)),
+            bytes_to_gib(highest.unwrap_or(0)),
         ),
     );
 }
@@ -119,7 +119,7 @@ impl RefillRun {
         if let Err(error) = story.delete_and_refill(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
             std::thread::sleep(Duration::from_millis(500));
-            story.ended = Some(match server.is_gone() {
+            story.ended = Some(match server.has_ended() {
                 true => "killed".to_owned(),
                 false => error.to_string(),
             });

@@ -1,7 +1,7 @@
 //! Figures, as a table for readers and as JSON.
 
 use super::systems::PromoterRun;
-use crate::name::ExperimentName;
+use crate::experiment_name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -118,7 +118,7 @@ fn measure_policy_sides(
 
 fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     Ok(
-        program.request_answer(WorkloadRequest::Faults, ANSWER, |event| match event {
+        program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
             WorkloadEvent::Faults(times) => Some(times),
             _ => None,
         })?,

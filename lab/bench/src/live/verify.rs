@@ -6,7 +6,7 @@
 use super::prelude::*;
 use super::programs::NINE;
 use super::programs::program_speed::measure_turn;
-use super::walk_rate::{CLASSES, class_of, estimates_running};
+use super::walk_rate::{CLASSES, estimate_while_running, overhead_class};
 use hawkeye_linux::fields::field;
 use hawkeye_linux::processes::process::{ResourceUse, resource_use};
 use hawkeye_linux::sample::counters::overhead::{EventCounts, OverheadMeter, ThreadCounts};
@@ -90,7 +90,7 @@ struct CounterReadings {
 
 impl CounterReadings {
     /// Reads twice with `reader`, and lets the program work in between with `work`.
-    fn take(
+    fn read_before_and_after(
         mut reader: impl FnMut() -> BenchResult<(ThreadCounts, ResourceUse)>,
         work: impl FnOnce(),
     ) -> BenchResult<Self> {
@@ -163,14 +163,14 @@ impl CountedProgram {
         events: &EventSet,
     ) -> BenchResult<Self> {
         let counted = readings.overhead(events)?;
-        let class = class_of(estimate.percent);
-        let [low, high] = [counted.low_percent, counted.high_percent].map(class_of);
+        let class = overhead_class(estimate.percent);
+        let [low, high] = [counted.low_percent, counted.high_percent].map(overhead_class);
         Ok(Self {
             program,
             estimate,
             estimate_class: CLASSES[class],
             counted,
-            counted_class: CLASSES[class_of(counted.percent)],
+            counted_class: CLASSES[overhead_class(counted.percent)],
             agrees: class <= high && (class >= low || estimate.at_least),
             counts: readings.counted_between(),
             user_percent: readings.user_share() * 100.0,
@@ -179,7 +179,7 @@ impl CountedProgram {
 }
 
 impl CountedEvents {
-    fn of(events: &EventSet) -> Self {
+    fn from_event_set(events: &EventSet) -> Self {
         let code = |raw: u64| format!("{raw:#x}");
         Self {
             name: events.name,
@@ -199,7 +199,7 @@ impl VerifyResults {
             cpu: CpuIdentity::parse(cpuinfo).to_string(),
             cpu_name: field(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
-            events: CountedEvents::of(events),
+            events: CountedEvents::from_event_set(events),
             program_mib: PROGRAM_MIB,
             programs: Vec::new(),
             not_measured: Vec::new(),
@@ -244,11 +244,12 @@ impl fmt::Display for VerifyResults {
 /// # Errors
 /// There are none, or their events are not known. The error says what to do.
 pub fn find_counters() -> BenchResult<WalkCounters> {
-    WalkCounters::find(CounterEvents::default()).map_err(|none| impossible!("{}", advice(&none)))
+    WalkCounters::find(CounterEvents::default())
+        .map_err(|none| impossible!("{}", missing_counters_advice(&none)))
 }
 
 /// Why nothing is counted, and what to do.
-fn advice(none: &CountersUnavailable) -> String {
+fn missing_counters_advice(none: &CountersUnavailable) -> String {
     match none {
         CountersUnavailable::UnknownProcessor(cpu) => format!(
             "the events that count page walks on this processor ({cpu}) are not known: add them to crates/linux/src/sample/counters/events.rs, or report the processor to HawkEye's developers"
@@ -266,7 +267,7 @@ pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResul
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
     let mut results = VerifyResults::on_machine(&cpuinfo, &osrelease, counters.events());
     for kind in NINE {
-        match measure(host, counters, kind) {
+        match measure_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),
             Err(error) => {
                 eprintln!("hawkeye-lab: {} was not measured: {error}", kind.name());
@@ -280,7 +281,7 @@ pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResul
     Ok(results)
 }
 
-fn measure(
+fn measure_program(
     host: &BenchHost,
     counters: &WalkCounters,
     kind: ProgramKind,
@@ -292,13 +293,13 @@ fn measure(
     let mut bound = counters.bind(pid)?;
     // First the count, because estimating clears access bits, which causes page walks.
     program.go()?;
-    let readings = CounterReadings::take(
+    let readings = CounterReadings::read_before_and_after(
         || Ok((bound.counts()?, resource_use(pid)?)),
         || std::thread::sleep(COUNTING),
     );
     program.stop()?;
     let readings = readings?;
-    let windows = estimates_running(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
+    let windows = estimate_while_running(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
     let estimate = windows[windows.len() / 2];
     CountedProgram::compare(kind.name(), estimate, &readings, counters.events())
 }

@@ -22,7 +22,7 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
     let pid = std::process::id();
     let once = || {
         let begun = Instant::now();
-        clear_refs::clear(pid).map(|()| nanoseconds(begun))
+        clear_refs::clear(pid).map(|()| nanoseconds_since(begun))
     };
     let [cleared] = measure_turns(|| {
         let alone = once()?;
@@ -49,7 +49,7 @@ fn measure_bit_reading(pages: PageAdvice) -> CostResult {
             &mut regions,
             |_| {},
         )?;
-        let took = nanoseconds(begun);
+        let took = nanoseconds_since(begun);
         if regions.len() < REGIONS / 2 {
             return Err::<_, LinuxError>(not_measured(
                 "the walk of page tables found too few regions",

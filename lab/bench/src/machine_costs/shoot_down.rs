@@ -26,9 +26,9 @@ fn time_protection_changes(memory: &TestMemory) -> Result<f64, LinuxError> {
         // Other cores drop a translation only if a right is taken away.
         memory.protect_first_page(false)?;
         memory.protect_first_page(true)?;
-        memory.write(0, 1);
+        memory.write_word(0, 1);
     }
-    Ok(nanoseconds(begun) / f64::from(CHANGES))
+    Ok(nanoseconds_since(begun) / f64::from(CHANGES))
 }
 
 /// Runs `work` while another thread of this process is busy.

@@ -63,7 +63,7 @@ impl TestMemory {
     pub(super) fn map_and_write(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
         let before = own_huge_bytes()?;
         let memory = Self::map(bytes, pages)?;
-        memory.touch(PAGE, 1);
+        memory.time_touches(PAGE, 1);
         if pages == PageAdvice::Huge && own_huge_bytes()? < before + bytes as u64 / 10 * 9 {
             return Err(super::not_measured(
                 "page faults give no huge pages: transparent_hugepage/enabled is never, or memory is fragmented",
@@ -84,32 +84,32 @@ impl TestMemory {
         self.start.as_ptr() as u64
     }
 
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+    pub(super) fn pointer_at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.bytes, "{offset} in {} bytes", self.bytes);
         // SAFETY: the offset lies within the mapping.
         unsafe { self.start.add(offset) }
     }
 
     /// Reads the word at an offset, a multiple of 8.
-    pub(super) fn read(&self, offset: usize) -> u64 {
+    pub(super) fn read_word(&self, offset: usize) -> u64 {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
         // SAFETY: the word lies within the mapping, and nothing else writes to that.
         unsafe { self.start.add(offset).cast::<u64>().read_volatile() }
     }
 
-    pub(super) fn write(&self, offset: usize, word: u64) {
+    pub(super) fn write_word(&self, offset: usize, word: u64) {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
         // SAFETY: the word lies within the mapping, and nothing else reads or writes that.
         unsafe { self.start.add(offset).cast::<u64>().write_volatile(word) }
     }
 
     /// Writes a word every `step` bytes; returns the duration in nanoseconds.
-    pub(super) fn touch(&self, step: usize, word: u64) -> f64 {
+    pub(super) fn time_touches(&self, step: usize, word: u64) -> f64 {
         let begun = Instant::now();
         for offset in (0..self.bytes).step_by(step) {
-            self.write(offset, word);
+            self.write_word(offset, word);
         }
-        nanoseconds(begun)
+        nanoseconds_since(begun)
     }
 
     pub(super) fn advise(
@@ -119,7 +119,7 @@ impl TestMemory {
         advice: libc::c_int,
     ) -> Result<(), LinuxError> {
         let bytes = bytes.min(self.bytes - offset);
-        let start = self.at(offset).as_ptr().cast();
+        let start = self.pointer_at(offset).as_ptr().cast();
         // SAFETY: the part lies within the mapping, which holds only data written for the
         // measurement.
         let advised = unsafe { libc::madvise(start, bytes, advice) };
@@ -140,10 +140,10 @@ impl TestMemory {
     }
 
     /// Unmaps the memory; returns the duration in nanoseconds.
-    pub(super) fn unmap(self) -> f64 {
+    pub(super) fn time_unmap(self) -> f64 {
         let begun = Instant::now();
         drop(self);
-        nanoseconds(begun)
+        nanoseconds_since(begun)
     }
 }
 
@@ -154,6 +154,6 @@ impl Drop for TestMemory {
     }
 }
 
-pub(super) fn nanoseconds(begun: Instant) -> f64 {
+pub(super) fn nanoseconds_since(begun: Instant) -> f64 {
     begun.elapsed().as_nanos() as f64
 }

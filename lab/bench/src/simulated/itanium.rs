@@ -10,13 +10,13 @@ mod tables;
 
 pub use kernels::ThesisKernel;
 pub use measure::ThesisMeasure;
-pub use plots::figure;
+pub use plots::plot_reports;
 pub use report::{ItaniumReport, SideBySide, TableLayout};
 pub use systems::ThesisSystem;
 pub use tables::TABLES;
 
 use super::paper::PublishedValue;
-use crate::plot::distinct;
+use crate::plot::distinct_in_order;
 use hawkeye_itanium::workloads::ThesisWorkload;
 use hawkeye_itanium::{ItaniumError, MachineSettings, RunFigures, simulate as run};
 use hawkeye_sim::parallel::map_on_threads;
@@ -60,18 +60,18 @@ pub struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
 impl FinishedRuns {
     fn run_all(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {
         let of_row = |row: &ThesisValue| {
-            let setups = row.measure.setups(row.kernel).into_iter();
+            let setups = row.measure.needed_machine_settings(row.kernel).into_iter();
             let workload = row.workload;
             setups.map(move |setup| (workload, setup))
         };
-        let wanted = distinct(rows.iter().flat_map(of_row));
+        let wanted = distinct_in_order(rows.iter().flat_map(of_row));
         let made = map_on_threads(&wanted, threads, |_, (workload, setup)| {
             Ok((*workload, *setup, run(setup, workload, SEED)?))
         });
         Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
-    fn of(&self, workload: &ThesisWorkload, setup: &MachineSettings) -> Option<&RunFigures> {
+    fn find(&self, workload: &ThesisWorkload, setup: &MachineSettings) -> Option<&RunFigures> {
         let mut runs = self.0.iter();
         let found = runs.find(|(w, s, _)| (w, s) == (workload, setup))?;
         Some(&found.2)
@@ -86,7 +86,10 @@ pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, It
         name: table.name,
         shows: table.shows,
         layout: table.layout,
-        rows: rows.iter().map(|row| SideBySide::of(row, &runs)).collect(),
+        rows: rows
+            .iter()
+            .map(|row| SideBySide::compare(row, &runs))
+            .collect(),
         notes: table.notes,
     })
 }

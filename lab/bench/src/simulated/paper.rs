@@ -9,8 +9,8 @@ pub use measure::PaperMeasure;
 pub use report::{ComparedValue, PaperReport};
 pub use tables::TABLES;
 
-use crate::name::ExperimentName;
-use crate::plot::distinct;
+use crate::experiment_name::ExperimentName;
+use crate::plot::distinct_in_order;
 use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_each};
 use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
 use hawkeye_sim::{systems, workloads};
@@ -84,7 +84,7 @@ const LONG: [&str; 12] = [
 impl PaperTable {
     /// One of each program, without virtual machines, on the paper's machine, idle until now.
     const PLAIN: Self = Self {
-        name: ExperimentName::of("", ""),
+        name: ExperimentName::with_alias("", ""),
         shows: "",
         setup: SimulationSetup::default,
         instances: 1,
@@ -110,7 +110,7 @@ pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, Strin
         let systems = compared.into_iter().chain([figure.system]);
         systems.map(move |system| (workload, system))
     };
-    let wanted = distinct(figures.iter().flat_map(of_figure));
+    let wanted = distinct_in_order(figures.iter().flat_map(of_figure));
     let mut made = Vec::new();
     for (workload, system) in &wanted {
         let mut setup = (table.setup)();
@@ -167,7 +167,7 @@ fn workload_or_mix(names: &str) -> Result<WorkloadSpec, String> {
 
 impl PaperValue {
     fn compare_with_simulated(&self, results: &[SimulationResult]) -> ComparedValue {
-        let simulated = self.measure.of(self, results);
+        let simulated = self.measure.compute(self, results);
         ComparedValue {
             workload: self.workload,
             program: self.program,
@@ -198,14 +198,16 @@ impl PublishedValue {
 impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Value(value) => f.pad(&number(value)),
-            Self::AtLeast(value) => f.pad(&format!("> {}", number(value))),
-            Self::Range(from, to) => f.pad(&format!("{}-{}", number(from), number(to))),
+            Self::Value(value) => f.pad(&short_decimal(value)),
+            Self::AtLeast(value) => f.pad(&format!("> {}", short_decimal(value))),
+            Self::Range(from, to) => {
+                f.pad(&format!("{}-{}", short_decimal(from), short_decimal(to)))
+            }
         }
     }
 }
 
-fn number(value: f64) -> String {
+fn short_decimal(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),

@@ -119,7 +119,7 @@ fn page_of_touch(
 impl FilledBlocks {
     /// Duration of the filling in seconds: faults, zeroing of what they map, and touches of mapped
     /// pages.
-    pub fn seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
+    pub fn fill_seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
         let faults: f64 = self.faults.values().sum();
         let ns = faults * costs.fault_ns
             + self.resident_pages * costs.zero_base_ns
@@ -153,7 +153,7 @@ pub fn measure_block_reads(
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
-    let run = |pages| here.simulate_pattern(processor, pattern, bytes, pages, pace);
+    let run = |pages| here.prepare_pattern_run(processor, pattern, bytes, pages, pace);
     HugePageGain::of(run, accesses)
 }
 
@@ -218,7 +218,7 @@ mod tests {
             zero_base_ns: 200.0,
             touch_ns: 50.0,
         };
-        let seconds = filled.seconds(100, &costs);
+        let seconds = filled.fill_seconds(100, &costs);
         assert!((seconds - (10_000.0 + 32_000.0 + 4_500.0) * 1e-9).abs() < 1e-12);
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// cannot run.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab demo --json demo.json")]
-pub struct SimulatedDemo {
+pub struct DemoCommand {
     /// Also write the figures to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -48,7 +48,7 @@ struct BloatFigures {
     used_bytes: u64,
 }
 
-impl SimulatedDemo {
+impl DemoCommand {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
         let systems = compare_hot_first()?;
@@ -73,11 +73,14 @@ impl SimulatedDemo {
         }
         let bloat = measure_bloat()?;
         println!("\n2. Bloat (simulated)\n");
-        println!("  before       {} resident", mib(bloat.before_bytes));
+        println!(
+            "  before       {} resident",
+            with_mib_unit(bloat.before_bytes)
+        );
         println!(
             "  after        {} resident, {} in use",
-            mib(bloat.after_bytes),
-            mib(bloat.used_bytes)
+            with_mib_unit(bloat.after_bytes),
+            with_mib_unit(bloat.used_bytes)
         );
         if let Some(path) = &self.json {
             let file = File::create(path);
@@ -93,7 +96,7 @@ impl SimulatedDemo {
     }
 }
 
-fn mib(bytes: u64) -> String {
+fn with_mib_unit(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 

@@ -3,7 +3,7 @@
 //! The loops are tight: a few instructions beside the read itself, and nothing shared.
 
 use crate::memory::WorkloadMemory;
-use crate::rng::{WorkloadRng, scale};
+use crate::rng::{WorkloadRng, scale_below};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemoryPart {
@@ -65,7 +65,7 @@ impl AccessPattern for RandomReads {
                 cold
             };
             // The low bits have selected the part; the high ones select the word.
-            let word = scale(draw, area.bytes / 8);
+            let word = scale_below(draw, area.bytes / 8);
             memory.read(area.offset + word * 8);
         }
         self.rng = rng;

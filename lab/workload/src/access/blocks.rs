@@ -82,7 +82,7 @@ impl<'a> BlockMemory<'a> {
             mapping.protect(block, guard, Protection::Nothing)?;
         }
         if self.args.access.pages == RequestedPageKind::Huge {
-            mapping.want_huge(block)?;
+            mapping.advise_huge(block)?;
         }
         Ok(mapping)
     }
@@ -90,7 +90,7 @@ impl<'a> BlockMemory<'a> {
     fn fill(&self, mapping: &mut WorkloadMemory) -> Duration {
         let begun = Instant::now();
         for offset in (0..self.used_bytes).step_by(PAGE) {
-            mapping.write(offset, stamp(mapping, offset));
+            mapping.write(offset, expected_word(mapping, offset));
         }
         begun.elapsed()
     }
@@ -120,7 +120,7 @@ impl<'a> BlockMemory<'a> {
     fn verify(&self) -> WorkloadResult<()> {
         for block in &self.blocks {
             for offset in (0..self.used_bytes).step_by(PAGE) {
-                let (expected, found) = (stamp(block, offset), block.read(offset));
+                let (expected, found) = (expected_word(block, offset), block.read(offset));
                 if found != expected {
                     let wrong = block.wrong_word_report(offset, expected, found, "reading");
                     return Err(WorkloadError::Wrong(wrong));
@@ -131,8 +131,8 @@ impl<'a> BlockMemory<'a> {
     }
 }
 
-fn stamp(block: &WorkloadMemory, offset: usize) -> u64 {
-    mix(block.start() + offset as u64) | 1
+fn expected_word(block: &WorkloadMemory, offset: usize) -> u64 {
+    mix_bits(block.start() + offset as u64) | 1
 }
 
 /// Reports the time of filling before it is ready.
@@ -149,7 +149,7 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult
     let mut pace = ReadSchedule::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let Some(count) = pace.next_step_after_batch(console)? {
+    while let Some(count) = pace.next_batch_size(console)? {
         blocks.read(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.reallocate_block()?;

@@ -19,7 +19,7 @@ impl PointerChase {
         for area in [layout.cold, layout.hot] {
             let cycle = RandomCycle::new(area.bytes / NODE, seed);
             for node in 0..area.bytes / NODE {
-                let next = area.offset + cycle.next(node) * NODE;
+                let next = area.offset + cycle.successor(node) * NODE;
                 memory.write(area.offset + node * NODE, next as u64);
             }
         }
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn the_chase_stays_in_its_part() {
         let mut memory =
-            WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let half = REGION / 2;
         let layout = HotColdLayout {
             cold: MemoryPart {

@@ -39,16 +39,16 @@ impl ZipfReads {
     }
 
     #[inline]
-    fn page(&mut self) -> usize {
+    fn draw_page(&mut self) -> usize {
         let rank = self.ranks.sample(&mut self.rng) as usize;
-        self.pages.next(rank - 1)
+        self.pages.successor(rank - 1)
     }
 }
 
 impl AccessPattern for ZipfReads {
     fn read(&mut self, memory: &WorkloadMemory, count: usize) {
         for _ in 0..count {
-            let offset = self.page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
+            let offset = self.draw_page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
             memory.read(offset);
         }
     }
@@ -60,11 +60,12 @@ mod tests {
     use crate::memory::{REGION, REGION_PAGES, RequestedPageKind};
 
     fn counts(theta: f64) -> Vec<u32> {
-        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory =
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut zipf = ZipfReads::new(&memory, theta, 1).unwrap();
         let mut counts = vec![0; REGION_PAGES];
         for _ in 0..100_000 {
-            counts[zipf.page()] += 1;
+            counts[zipf.draw_page()] += 1;
         }
         counts
     }
@@ -88,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_theta_that_is_no_number_is_refused() {
-        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory =
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         for theta in [-1.0, f64::NAN] {
             let error = ZipfReads::new(&memory, theta, 1).map(drop).unwrap_err();
             assert!(error.to_string().starts_with("--theta"), "{error}");

@@ -11,7 +11,10 @@ const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
 
 /// The frame of each filled page; 0 if it is no longer known.
-pub(super) fn frames(memory: &WorkloadMemory, filled: usize) -> WorkloadResult<Vec<u64>> {
+pub(super) fn read_frame_numbers(
+    memory: &WorkloadMemory,
+    filled: usize,
+) -> WorkloadResult<Vec<u64>> {
     let failed = || WorkloadError::system("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
@@ -80,20 +83,20 @@ impl HeldPages {
         Self { whole, partial }
     }
 
-    pub(super) fn kept(&self) -> Vec<usize> {
+    pub(super) fn held_pages(&self) -> Vec<usize> {
         let mut kept = self.whole.clone();
         kept.extend(self.partial.iter().map(|(kept, _)| kept));
         kept.sort_unstable();
         kept
     }
 
-    pub(super) fn free_the_others(
+    pub(super) fn free_other_pages(
         &self,
         memory: &mut WorkloadMemory,
         filled: usize,
     ) -> WorkloadResult<()> {
         let mut from = 0;
-        for page in self.kept().into_iter().chain([filled / PAGE]) {
+        for page in self.held_pages().into_iter().chain([filled / PAGE]) {
             if page > from {
                 memory.discard(from * PAGE, (page - from) * PAGE)?;
             }
@@ -103,7 +106,7 @@ impl HeldPages {
     }
 
     /// To those needed for this FMFI after the others are given back.
-    pub(super) fn hold_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
+    pub(super) fn keep_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
         let needed = blocks_to_hold(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
         // The other blocks are no huge pages now, but become huge pages when the pages in them are
@@ -133,7 +136,7 @@ mod tests {
         let frames = three_blocks();
         let mut holding = HeldPages::choose(&frames);
         let of = |holding: &HeldPages| -> Vec<u64> {
-            let kept = holding.kept();
+            let kept = holding.held_pages();
             kept.iter().map(|page| frames[*page] / 512).collect()
         };
         let blocks = of(&holding);
@@ -146,7 +149,7 @@ mod tests {
             bytes: 0,
             huge_bytes: 0,
         };
-        holding.hold_as_many_as_needed(none, 2 * REGION, 0.5);
+        holding.keep_as_many_as_needed(none, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
     }
@@ -161,8 +164,8 @@ mod tests {
         };
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
             let mut holding = HeldPages::choose(&frames);
-            holding.hold_as_many_as_needed(free, frames.len() * PAGE, fmfi);
-            assert_eq!(holding.kept().len(), held, "{fmfi}");
+            holding.keep_as_many_as_needed(free, frames.len() * PAGE, fmfi);
+            assert_eq!(holding.held_pages().len(), held, "{fmfi}");
         }
     }
 

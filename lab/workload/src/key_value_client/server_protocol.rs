@@ -15,14 +15,14 @@ pub enum ServerProtocol {
 impl ServerProtocol {
     pub(super) fn write_get(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
-            Self::Redis => format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", name(key)),
-            Self::Memcached => format!("get {}\r\n", name(key)),
+            Self::Redis => format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", key_name(key)),
+            Self::Memcached => format!("get {}\r\n", key_name(key)),
         };
         out.extend_from_slice(text.as_bytes());
     }
 
     pub(super) fn write_set(self, key: u64, value: &[u8], out: &mut Vec<u8>) {
-        let (name, bytes) = (name(key), value.len());
+        let (name, bytes) = (key_name(key), value.len());
         let text = match self {
             Self::Redis => format!("*3\r\n$3\r\nSET\r\n$16\r\n{name}\r\n${bytes}\r\n"),
             Self::Memcached => format!("set {name} 0 0 {bytes}\r\n"),
@@ -34,8 +34,8 @@ impl ServerProtocol {
 
     pub(super) fn write_delete(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
-            Self::Redis => format!("*2\r\n$3\r\nDEL\r\n$16\r\n{}\r\n", name(key)),
-            Self::Memcached => format!("delete {}\r\n", name(key)),
+            Self::Redis => format!("*2\r\n$3\r\nDEL\r\n$16\r\n{}\r\n", key_name(key)),
+            Self::Memcached => format!("delete {}\r\n", key_name(key)),
         };
         out.extend_from_slice(text.as_bytes());
     }
@@ -58,12 +58,12 @@ impl ServerProtocol {
         match self {
             Self::Redis => {
                 expect_line(answer, &format!("${bytes}"))?;
-                skip(answer, bytes)?;
+                skip_bytes(answer, bytes)?;
                 expect_line(answer, "")
             }
             Self::Memcached => {
-                expect_line(answer, &format!("VALUE {} 0 {bytes}", name(key)))?;
-                skip(answer, bytes)?;
+                expect_line(answer, &format!("VALUE {} 0 {bytes}", key_name(key)))?;
+                skip_bytes(answer, bytes)?;
                 expect_line(answer, "")?;
                 expect_line(answer, "END")
             }
@@ -80,7 +80,7 @@ impl ServerProtocol {
 }
 
 /// The name of a key: always 16 bytes.
-fn name(key: u64) -> String {
+fn key_name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
@@ -91,7 +91,7 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
     answer
         .take(LONGEST_LINE)
         .read_until(b'\n', &mut line)
-        .map_err(unreadable)?;
+        .map_err(read_error)?;
     if line.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
         return Ok(());
     }
@@ -101,11 +101,11 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
     )))
 }
 
-fn skip(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
+fn skip_bytes(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     while bytes > 0 {
-        let there = answer.fill_buf().map_err(unreadable)?.len().min(bytes);
+        let there = answer.fill_buf().map_err(read_error)?.len().min(bytes);
         if there == 0 {
-            return Err(unreadable(std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(read_error(std::io::ErrorKind::UnexpectedEof.into()));
         }
         answer.consume(there);
         bytes -= there;
@@ -113,7 +113,7 @@ fn skip(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     Ok(())
 }
 
-fn unreadable(error: std::io::Error) -> WorkloadError {
+fn read_error(error: std::io::Error) -> WorkloadError {
     WorkloadError::Server(format!("the server's answer could not be read: {error}"))
 }
 

@@ -16,12 +16,12 @@ impl TortureThread {
     /// Gives a range new contents of the kind of the current operation.
     pub(super) fn write(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
-        if self.rng.one_in(2) {
+        if self.rng.draw_one_in(2) {
             self.check(at, range.clone())?;
         }
         for page in range {
             // A sparse write skips most pages of its range, so that zero pages lie among used ones.
-            if self.during == TortureOperation::Sparse && !self.rng.one_in(8) {
+            if self.during == TortureOperation::Sparse && !self.rng.draw_one_in(8) {
                 continue;
             }
             self.write_page(at, page);
@@ -35,7 +35,7 @@ impl TortureThread {
         let contents = match self.during {
             TortureOperation::Zero => ExpectedPage::Zero,
             TortureOperation::Sparse => {
-                let byte = if self.rng.one_in(4) {
+                let byte = if self.rng.draw_one_in(4) {
                     PAGE - 1
                 } else {
                     self.rng.draw_below(PAGE)
@@ -55,12 +55,12 @@ impl TortureThread {
 
     pub(super) fn discard(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
-        if self.rng.one_in(2) {
+        if self.rng.draw_one_in(2) {
             self.check(at, range.clone())?;
         }
         self.pieces[at].discard(range.clone())?;
         self.totals.discards += 1;
-        if self.rng.one_in(2) {
+        if self.rng.draw_one_in(2) {
             self.check(at, range)
         } else {
             Ok(())
@@ -95,7 +95,7 @@ impl TortureThread {
 
     pub(super) fn relocate(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
-        let shift = if self.rng.one_in(2) {
+        let shift = if self.rng.draw_one_in(2) {
             0
         } else {
             self.rng.draw_below(REGION_PAGES)
@@ -109,7 +109,7 @@ impl TortureThread {
         let (at, range) = self.pick_range();
         let before = self.pieces[at].pages();
         let free = self.most_pages.saturating_sub(self.mapped);
-        let after = if free > 0 && !self.rng.one_in(4) {
+        let after = if free > 0 && !self.rng.draw_one_in(4) {
             before + 1 + self.rng.draw_below(free.min(4 * REGION_PAGES))
         } else {
             before - self.rng.draw_below(before)
@@ -159,13 +159,13 @@ impl TortureThread {
             return Ok(());
         }
         let regions = 1 + self.rng.draw_below(free.min(8));
-        let huge = self.rng.one_in(2);
+        let huge = self.rng.draw_one_in(2);
         let kind = self.kind.unwrap_or(if huge {
             RequestedPageKind::Huge
         } else {
             RequestedPageKind::Default
         });
-        let memory = WorkloadMemory::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
+        let memory = WorkloadMemory::map_private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
         self.mapped += memory.pages();
         self.pieces
             .push(ShadowedMapping::new(memory, self.next_tag));

@@ -25,7 +25,7 @@ pub(super) struct SnapshotChecker {
 impl SnapshotChecker {
     pub(super) fn new() -> WorkloadResult<Self> {
         Ok(Self {
-            report: WorkloadMemory::shared(PAGE)?,
+            report: WorkloadMemory::map_shared(PAGE)?,
         })
     }
 
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
-        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory =
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut piece = ShadowedMapping::new(memory, 1);
         piece.write(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();

@@ -101,7 +101,7 @@ impl TortureThread {
 
     /// Mostly by size, so that all memory has its turn, and sometimes uniform.
     fn pick_piece(&mut self) -> usize {
-        if self.rng.one_in(4) {
+        if self.rng.draw_one_in(4) {
             return self.rng.draw_below(self.pieces.len());
         }
         let mut left = self.rng.draw_below(self.mapped);
@@ -120,7 +120,7 @@ impl TortureThread {
         let at = self.pick_piece();
         let piece = &self.pieces[at];
         let (pages, to_region) = (piece.pages(), piece.pages_to_region());
-        if pages >= to_region + REGION_PAGES && self.rng.one_in(4) {
+        if pages >= to_region + REGION_PAGES && self.rng.draw_one_in(4) {
             let region = self.rng.draw_below((pages - to_region) / REGION_PAGES);
             let first = to_region + region * REGION_PAGES;
             return (at, first..first + REGION_PAGES);

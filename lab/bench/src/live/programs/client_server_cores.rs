@@ -15,10 +15,10 @@ pub(super) struct ClientServerCores {
 impl ClientServerCores {
     /// The first core for the client, all others for the server; `None` if there is only one.
     pub(super) fn divided() -> Option<Self> {
-        match CoreSet::allowed().split_first() {
+        match CoreSet::allowed_cores().split_first() {
             Some((client, server @ [_, ..])) => Some(Self {
-                client: CoreSet::of(&[*client])?,
-                server: CoreSet::of(server)?,
+                client: CoreSet::of_cores(&[*client])?,
+                server: CoreSet::of_cores(server)?,
             }),
             _ => None,
         }

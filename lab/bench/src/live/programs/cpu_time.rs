@@ -22,22 +22,22 @@ pub(super) struct CpuTimeReading {
 }
 
 impl CpuClock {
-    pub(super) fn of(program: &dyn MeasuredProgram) -> BenchResult<Self> {
+    pub(super) fn for_program(program: &dyn MeasuredProgram) -> BenchResult<Self> {
         let pid = program.pid();
         Ok(Self {
             pid,
-            process: clock_getcpuclockid(Pid::from_raw(pid as i32)).map_err(unreadable)?,
+            process: clock_getcpuclockid(Pid::from_raw(pid as i32)).map_err(cpu_time_error)?,
             in_one_thread: program.works_in_one_thread(),
         })
     }
 
     pub(super) fn read(&self) -> BenchResult<CpuTimeReading> {
         let threads = match self.in_one_thread {
-            true => threads(self.pid)?,
+            true => cpu_time_by_thread(self.pid)?,
             false => BTreeMap::new(),
         };
         Ok(CpuTimeReading {
-            all: self.process.now().map_err(unreadable)?.into(),
+            all: self.process.now().map_err(cpu_time_error)?.into(),
             threads,
         })
     }
@@ -64,7 +64,7 @@ impl CpuTimeReading {
     }
 }
 
-fn threads(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
+fn cpu_time_by_thread(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
     let folder = format!("/proc/{pid}/task");
     let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;
     let of = |task: std::io::Result<fs::DirEntry>| {
@@ -81,7 +81,7 @@ fn threads(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
     Ok(found)
 }
 
-fn unreadable(errno: Errno) -> LinuxError {
+fn cpu_time_error(errno: Errno) -> LinuxError {
     LinuxError::Call {
         call: "reading a process's CPU time",
         errno,
@@ -126,7 +126,7 @@ mod tests {
             std::thread::park();
         });
         let thread = receiver.recv().expect("has worked");
-        let seen = threads(std::process::id()).expect("reads");
+        let seen = cpu_time_by_thread(std::process::id()).expect("reads");
         assert!(seen.len() >= 2);
         // The thread may still run: then the last tick is missing.
         assert!(seen[&thread] >= Duration::from_millis(20), "{seen:?}");

@@ -70,7 +70,7 @@ fn client_with_options(
     hot: HotKeys,
 ) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
-    let [hot_keys, hot_questions] = hot.words();
+    let [hot_keys, hot_questions] = hot.option_words();
     client
         .args(["--dialect", dialect, "--keys", &keys])
         .args(["--value-bytes", &value_bytes.to_string()])
@@ -98,7 +98,7 @@ fn start_server(
         cores.restrict_launched_server(process.child.id())?;
     }
     client.arg("--socket").arg(&socket);
-    ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)
+    ProtocolProgram::client_of_server(process, folder, WorkloadProcess::spawn_command(client)?)
 }
 
 pub(in crate::live) fn prepare_for_background(command: &mut Command) {
@@ -118,7 +118,7 @@ pub(super) fn end_with_parent_thread(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{TENTH, skip_without, works};
+    use crate::live::programs::testing::{TENTH, assert_works, skip_without};
     use hawkeye_test_support::this_test;
     use hawkeye_workload::RequestSchedule;
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn try_out(mut server: ProtocolProgram) {
-        works(&mut server);
+        assert_works(&mut server);
         let pace = RequestSchedule {
             length: Duration::from_millis(200),
             questions_per_s: 200,
@@ -141,12 +141,12 @@ mod tests {
             assert_eq!(answers.questions, 40);
             assert!((1..40).contains(&answers.inserted), "{answers:?}");
         }
-        works(&mut server);
+        assert_works(&mut server);
     }
 
     #[test]
     fn redis_answers() {
-        if !packages::is_there("redis-server") {
+        if !packages::is_installed("redis-server") {
             return skip_without(this_test!(), "Redis");
         }
         try_out(start_redis(client(), 4, TENTH, Duration::ZERO).expect("starts"));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn memcached_answers() {
-        if !packages::is_there("memcached") {
+        if !packages::is_installed("memcached") {
             return skip_without(this_test!(), "memcached");
         }
         try_out(start_memcached(client(), 4, TENTH).expect("starts"));

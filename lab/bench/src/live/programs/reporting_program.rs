@@ -43,7 +43,7 @@ pub(super) struct ReportingProgram<S> {
 
 impl<S> ReportingProgram<S> {
     /// `pid`: that of the measured program. The generator works already, and is paused here.
-    pub(super) fn paused(
+    pub(super) fn new_paused(
         generator: RunningProcess,
         generator_pid: u32,
         reports: Receiver<RateReport>,
@@ -67,7 +67,7 @@ impl<S> ReportingProgram<S> {
     }
 
     fn next_report(&self) -> BenchResult<RateReport> {
-        next_line(&self.reports, SILENCE)
+        next_parsed_line(&self.reports, SILENCE)
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn parsed_lines<T: Send + 'static>(
     receiver
 }
 
-pub(super) fn next_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
+pub(super) fn next_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
     lines.recv_timeout(at_most).map_err(|error| match error {
         RecvTimeoutError::Timeout => {
             impossible!(

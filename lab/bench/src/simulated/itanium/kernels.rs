@@ -28,20 +28,20 @@ const MOVABLE_PERCENT: u32 = 95;
 
 impl ThesisKernel {
     /// No walker.
-    pub const NONE: Self = Self::of(WalkerMode::None);
+    pub const NONE: Self = Self::with_walker(WalkerMode::None);
     /// Short format: Itanium Linux as it is.
-    pub const SF: Self = Self::of(WalkerMode::ShortFormat);
+    pub const SF: Self = Self::with_walker(WalkerMode::ShortFormat);
     /// Long format.
-    pub const LF: Self = Self::of(WalkerMode::LONG);
+    pub const LF: Self = Self::with_walker(WalkerMode::LONG);
     /// Short format with large pages.
-    pub const SF_LP: Self = Self::SF.large();
+    pub const SF_LP: Self = Self::SF.with_large_pages();
     /// Long format with large pages.
-    pub const LF_LP: Self = Self::LF.large();
+    pub const LF_LP: Self = Self::LF.with_large_pages();
 
     /// Those that the thesis compares.
     pub const COMPARED: [Self; 5] = [Self::NONE, Self::SF, Self::LF, Self::SF_LP, Self::LF_LP];
 
-    const fn of(walker: WalkerMode) -> Self {
+    const fn with_walker(walker: WalkerMode) -> Self {
         Self {
             base: BasePage::Kib16,
             walker,
@@ -52,14 +52,14 @@ impl ThesisKernel {
     }
 
     /// With large pages.
-    pub const fn large(mut self) -> Self {
+    pub const fn with_large_pages(mut self) -> Self {
         self.large = true;
         self
     }
 
     /// With the large pages of another system.
     pub const fn with_policy_system(self, system: ThesisSystem) -> Self {
-        let mut kernel = self.large();
+        let mut kernel = self.with_large_pages();
         kernel.system = Some(system);
         kernel
     }
@@ -93,7 +93,7 @@ impl ThesisKernel {
     }
 
     /// The machine with this kernel.
-    pub fn setup(self) -> MachineSettings {
+    pub fn machine_settings(self) -> MachineSettings {
         let mut setup = MachineSettings {
             walker: self.walker,
             kernel: if self.large {

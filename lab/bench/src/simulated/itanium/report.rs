@@ -1,7 +1,7 @@
 //! Measured and simulated values side by side.
 
 use super::{FinishedRuns, ThesisValue};
-use crate::plot::distinct;
+use crate::plot::distinct_in_order;
 use crate::simulated::paper::PublishedValue;
 use hawkeye_itanium::kernel::policies::PolicyClass;
 use serde::Serialize;
@@ -33,9 +33,9 @@ pub struct SideBySide {
 }
 
 impl SideBySide {
-    pub(super) fn of(row: &ThesisValue, runs: &FinishedRuns) -> Self {
-        let model = row.measure.of(row, runs);
-        let (measure, decimals) = row.measure.shown();
+    pub(super) fn compare(row: &ThesisValue, runs: &FinishedRuns) -> Self {
+        let model = row.measure.compute(row, runs);
+        let (measure, decimals) = row.measure.label_and_decimals();
         let measured = match row.thesis {
             Some(PublishedValue::Value(value)) => Some(value),
             _ => None,
@@ -51,7 +51,7 @@ impl SideBySide {
             // Shares are compared in points.
             difference_percent: row
                 .thesis
-                .filter(|_| !row.measure.is_share())
+                .filter(|_| !row.measure.is_percentage())
                 .and_then(|thesis| thesis.error_percent(model)),
             decimals,
         }
@@ -87,8 +87,8 @@ impl fmt::Display for ItaniumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         match self.layout {
-            TableLayout::Values => self.values(f)?,
-            TableLayout::Kernels => self.kernels(f)?,
+            TableLayout::Values => self.write_values(f)?,
+            TableLayout::Kernels => self.write_kernels(f)?,
         }
         for note in self.notes {
             writeln!(f, "  {note}")?;
@@ -98,7 +98,7 @@ impl fmt::Display for ItaniumReport {
 }
 
 impl ItaniumReport {
-    fn values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
@@ -130,8 +130,8 @@ impl ItaniumReport {
         Ok(())
     }
 
-    fn kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let measures = distinct(self.rows.iter().map(|row| row.measure.as_str()));
+    fn write_kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measures = distinct_in_order(self.rows.iter().map(|row| row.measure.as_str()));
         write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
         for measure in &measures {
             write!(f, " {measure:>11}")?;

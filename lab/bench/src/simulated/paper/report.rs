@@ -1,7 +1,7 @@
 //! Published and simulated values side by side.
 
-use super::{PublishedValue, number};
-use crate::name::ExperimentName;
+use super::{PublishedValue, short_decimal};
+use crate::experiment_name::ExperimentName;
 use serde::Serialize;
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl fmt::Display for PaperReport {
             "program", "system", "paper", "simulated", "", "error"
         )?;
         for row in &self.figures {
-            let simulated = row.simulated.map_or("-".to_owned(), number);
+            let simulated = row.simulated.map_or("-".to_owned(), short_decimal);
             let error = row.error_percent.map(|e| format!("{e:+.1} %"));
             writeln!(
                 f,

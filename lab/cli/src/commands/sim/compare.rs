@@ -15,7 +15,7 @@ use hawkeye_sim::workloads::WorkloadSpec;
 Example:
   hawkeye-lab sim compare --systems linux-4k,linux,hawkeye --workloads random
 `hawkeye-lab help sim compare` shows all options in full.")]
-pub struct Compare {
+pub struct CompareCommand {
     /// Systems [default: all].
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Compare {
     output: OutputOptions,
 }
 
-impl Compare {
+impl CompareCommand {
     pub fn execute(self) -> Result<()> {
         let systems = systems_by_name(&self.systems)?;
         let place = |name: &String| {

@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 /// Simulates the named tables (without names, all of them). Prints each when it is done, or, for
 /// JSON, all at the end.
-pub fn simulate<T, R: Display + Serialize>(
+pub fn simulate_named_tables<T, R: Display + Serialize>(
     tables: &[T],
     name_of: impl Fn(&T) -> ExperimentName,
     wanted: &[String],

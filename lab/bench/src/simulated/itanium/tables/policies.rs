@@ -29,7 +29,7 @@ const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload {
 const MCF: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
 const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::run(8));
 
-const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
+const fn page_size_advice(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
     ThesisAdvice {
         advice: PageSizeAdvice {
             from_bytes,
@@ -40,17 +40,17 @@ const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
 }
 
 /// For all of vortex' blocks.
-const BLOCKS: ThesisAdvice = told(64 * KIB, 64 * KIB, 640);
+const BLOCKS: ThesisAdvice = page_size_advice(64 * KIB, 64 * KIB, 640);
 /// For mcf's arrays and Tlbcover's table.
-const ARRAYS: ThesisAdvice = told(2 * MIB, 4 * MIB, 16);
+const ARRAYS: ThesisAdvice = page_size_advice(2 * MIB, 4 * MIB, 16);
 
-fn line(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
+fn rows_of_kernel(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
     let rows = MEASURES.map(|measure| row(of, workload, measure, &[(kernel, None)]));
     rows.concat()
 }
 
 /// Romer's miss-counting systems see all misses, because no walker fills any.
-fn lines(
+fn rows_of_all_systems(
     of: &str,
     workload: ThesisWorkload,
     told: ThesisAdvice,
@@ -66,7 +66,7 @@ fn lines(
         .chain(std::iter::once(ThesisKernel::NONE))
         .chain(counting.map(|system| ThesisKernel::NONE.with_policy_system(system)));
     kernels
-        .flat_map(|kernel| line(of, workload, on(kernel)))
+        .flat_map(|kernel| rows_of_kernel(of, workload, on(kernel)))
         .collect()
 }
 
@@ -81,11 +81,11 @@ pub(super) const POLICIES: ThesisTable = ThesisTable {
             ..SparseWorkload::THESIS
         });
         [
-            lines("vortex", VORTEX, BLOCKS, same),
-            lines("churning", CHURNING, BLOCKS, same),
-            lines("mcf", MCF, ARRAYS, same),
-            lines("Tlbcover 64 MiB", TLBCOVER, ARRAYS, same),
-            lines("sparse", sparse, ARRAYS, same),
+            rows_of_all_systems("vortex", VORTEX, BLOCKS, same),
+            rows_of_all_systems("churning", CHURNING, BLOCKS, same),
+            rows_of_all_systems("mcf", MCF, ARRAYS, same),
+            rows_of_all_systems("Tlbcover 64 MiB", TLBCOVER, ARRAYS, same),
+            rows_of_all_systems("sparse", sparse, ARRAYS, same),
         ]
         .concat()
     },
@@ -105,13 +105,13 @@ pub(super) const FRAGMENTED: ThesisTable = ThesisTable {
     layout: TableLayout::Kernels,
     rows: || {
         [
-            lines("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
+            rows_of_all_systems("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
                 kernel.on_fragmented_machine(2)
             }),
-            lines("mcf, 64 KiB", MCF, ARRAYS, |kernel| {
+            rows_of_all_systems("mcf, 64 KiB", MCF, ARRAYS, |kernel| {
                 kernel.on_fragmented_machine(2)
             }),
-            lines("mcf, 256 KiB", MCF, ARRAYS, |kernel| {
+            rows_of_all_systems("mcf, 256 KiB", MCF, ARRAYS, |kernel| {
                 kernel.on_fragmented_machine(4)
             }),
         ]

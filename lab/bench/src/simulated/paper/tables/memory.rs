@@ -3,7 +3,7 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperTable, SimulationSetup, of_systems, row, setup_at_promotion_rate,
+    ExperimentName, PaperTable, SimulationSetup, row, setup_at_promotion_rate, values_by_system,
 };
 
 /// Table 7: regions promoted per second, by every system alike. Chosen with the time between
@@ -11,13 +11,18 @@ use super::{
 const TABLE_7_PER_S: f64 = 200.0;
 
 pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
-    name: ExperimentName::of("redis-bloat", "table-7"),
+    name: ExperimentName::with_alias("redis-bloat", "table-7"),
     shows: "Redis after 60 % of its keys were deleted, without and with memory pressure: memory, and thousand requests per second",
     setup: || setup_at_promotion_rate(TABLE_7_PER_S),
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
-            row("redis", "redis", measure, &of_systems(SYSTEMS, values))
+            row(
+                "redis",
+                "redis",
+                measure,
+                &values_by_system(SYSTEMS, values),
+            )
         };
         let pressed = |measure, value| {
             let values = [("hawkeye-pmu", value)];
@@ -40,7 +45,7 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
 };
 
 pub(super) const REDIS_REFILL: PaperTable = PaperTable {
-    name: ExperimentName::of("redis-refill", "figure-1"),
+    name: ExperimentName::with_alias("redis-refill", "figure-1"),
     shows: "Redis on 48 GB, filled, 80 % deleted, filled again: memory in use when memory runs out, or at the end",
     // At Table 9's pace.
     setup: || SimulationSetup {
