@@ -12,18 +12,16 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-pub use processor::CalibratedProcessor;
+pub(crate) use processor::CalibratedProcessor;
 
 /// One measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredCost {
-    /// The measured quantity.
-    pub what: String,
-    /// Its unit.
-    pub unit: &'static str,
+    what: String,
+    unit: &'static str,
     /// The median, the minimum and the maximum of several turns.
     #[serde(flatten)]
-    pub spread: MedianAndRange,
+    spread: MedianAndRange,
 }
 
 /// A figure that could not be measured.
@@ -39,13 +37,13 @@ pub struct UnmeasuredCost {
 #[derive(Clone, Debug, Serialize)]
 pub struct CalibratedMachine {
     /// The machine file for the simulator.
-    pub machine: MachineFile,
+    machine: MachineFile,
     /// The preset that supplies everything about the processor that can't be measured.
     pub like: &'static str,
     /// The measured figures.
     pub figures: Vec<MeasuredCost>,
     /// The cost of page walks, as live management measures it.
-    pub walks: WalkCosts,
+    walks: WalkCosts,
     /// What could not be measured.
     pub missing: Vec<UnmeasuredCost>,
 }
@@ -109,7 +107,7 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
 
 /// Measures the processor alone. The result is kept: later calls in this process return the same
 /// one.
-pub fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
+pub(crate) fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     static MEASURED: OnceLock<CalibratedProcessor> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
         return Ok(*here);

@@ -20,4 +20,3 @@ pub mod plot;
 pub mod result_tables;
 pub mod simulated;
 mod statistics;
-pub use error::BenchError;

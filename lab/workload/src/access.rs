@@ -18,7 +18,6 @@ pub(super) use blocks::blocks;
 pub use blocks::BlocksArgs;
 pub use zipf::ZipfArgs;
 
-/// Options of the workloads that read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AccessArgs {
     /// Memory to read, in MiB.

@@ -3,7 +3,6 @@
 use crate::patterned::PatternedMemory;
 use crate::prelude::*;
 
-/// Options of `bloat`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BloatArgs {
     /// Memory to map, in MiB; an odd number is rounded up.
@@ -23,7 +22,6 @@ pub struct BloatArgs {
     pub seconds: Option<f64>,
 }
 
-/// Options of `burner`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BurnerArgs {
     /// Memory to fill, in MiB; an odd number is rounded up.

@@ -5,7 +5,6 @@ use crate::process::ForkedWorker;
 use crate::process_storms::{HoldArgs, StormEndCondition, hold_memory, report_ready_after_execs};
 use std::collections::VecDeque;
 
-/// Options of `crowd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CrowdArgs {
     /// Processes at a time.

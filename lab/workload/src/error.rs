@@ -9,11 +9,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("{call} of {bytes} bytes: {source}")]
 pub struct MemoryError {
-    /// Name of the system call.
     pub call: &'static str,
     /// Size of the range it was given.
     pub bytes: usize,
-    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -28,10 +26,8 @@ impl MemoryError {
     }
 }
 
-/// Result of a workload.
 pub type WorkloadResult<T, E = WorkloadError> = std::result::Result<T, E>;
 
-/// Reason for which a workload failed.
 #[derive(Debug, Error)]
 pub enum WorkloadError {
     /// Options that contradict each other.
@@ -46,9 +42,7 @@ pub enum WorkloadError {
     /// A process or a thread could not be started, or `/proc` could not be read.
     #[error("{what}: {source}")]
     System {
-        /// The operation.
         what: &'static str,
-        /// The kernel's error.
         source: io::Error,
     },
     /// A forked child ended with an unexpected status.

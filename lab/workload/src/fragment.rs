@@ -22,7 +22,6 @@ use held_pages::HeldPages;
 use pinned_pages::PinnedPages;
 use std::fs;
 
-/// Options of `fragment`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FragmentArgs {
     /// Share of free memory to leave in blocks smaller than a huge page (0-1).

@@ -4,7 +4,6 @@ use crate::bloat::{regions_of_mib, report_final_check};
 use crate::patterned::PatternedMemory;
 use crate::prelude::*;
 
-/// Options of `grow`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GrowArgs {
     /// Memory to grow to, in MiB; an odd number is rounded up.

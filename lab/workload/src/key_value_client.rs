@@ -12,16 +12,15 @@ pub mod request_schedule;
 mod server_protocol;
 
 pub use hot_keys::HotKeys;
-pub use request_schedule::{AnswerLatencies, RequestSchedule, UndelayedAnswers};
-pub use server_protocol::ServerProtocol;
+pub use request_schedule::{AnswerLatencies, RequestSchedule};
 
 use crate::prelude::*;
 use connection::{RequestMix, ServerConnection};
 use latency::LatencyClient;
 use nix::sys::prctl::set_timerslack;
+use server_protocol::ServerProtocol;
 use std::path::PathBuf;
 
-/// Options of `ask`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AskArgs {
     /// Unix socket that the server listens on.

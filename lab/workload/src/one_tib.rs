@@ -8,7 +8,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// Options of `one-tib`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OneTibArgs {
     /// Address space to fill with mappings of one small file, in GiB.

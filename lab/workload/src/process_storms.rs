@@ -6,7 +6,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 
-/// Options of `thread-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ThreadStormArgs {
     /// Threads at a time.
@@ -17,7 +16,6 @@ pub struct ThreadStormArgs {
     pub hold: HoldArgs,
 }
 
-/// Options of `fork-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ForkStormArgs {
     /// Children at a time.
@@ -28,7 +26,6 @@ pub struct ForkStormArgs {
     pub hold: HoldArgs,
 }
 
-/// Options of `exec-self`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExecArgs {
     /// Delay before each exec, in milliseconds.
@@ -42,7 +39,6 @@ pub struct ExecArgs {
     pub hold: HoldArgs,
 }
 
-/// Options of `exit-after`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExitArgs {
     /// Delay, in milliseconds.

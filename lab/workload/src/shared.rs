@@ -4,7 +4,6 @@
 use crate::prelude::*;
 use crate::process::ForkedWorker;
 
-/// Options of `shared`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SharedArgs {
     /// Memory that the parent fills and its workers share, in MiB.

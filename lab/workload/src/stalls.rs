@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Options of `stalls`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StallsArgs {
     /// Memory in base pages that can be promoted and that a thread reads at random, in MiB.

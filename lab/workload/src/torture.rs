@@ -15,7 +15,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use torture_thread::TortureThread;
 
-/// Options of `torture`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TortureArgs {
     /// Memory of all threads together, in MiB, at least 8 for each.

@@ -5,7 +5,6 @@ use crate::process::new_time_histogram;
 use hdrhistogram::Histogram;
 use std::thread;
 
-/// Options of `touch`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TouchArgs {
     /// Memory to touch, in MiB; an odd number is rounded up.

@@ -6,7 +6,6 @@ use crate::machine_costs::{access_bits, collapse_split, copying, faults, shoot_d
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_sim::kernel::KernelCosts;
 
-/// Whole nanoseconds, at least 0.
 fn whole_ns(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }

@@ -28,10 +28,8 @@ const FILLS: f64 = 3.0;
 /// Smaller shares can't be distinguished from none.
 const LEAST_TAKEN_PERCENT: u32 = 3;
 
-/// A measured processor.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibratedProcessor {
-    /// The processor for the simulator.
     pub processor: ProcessorSpec,
     /// The preset that supplies everything that can't be measured.
     pub like: &'static str,

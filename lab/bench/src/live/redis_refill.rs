@@ -29,9 +29,7 @@ const AT_MOST: Duration = Duration::from_secs(900);
 struct RefillRun {
     /// Time in seconds, and the memory then.
     points: Vec<(f64, RedisMemoryUse)>,
-    /// Number of phases that were completed.
     phases: usize,
-    /// The error that ended it, if there was one.
     ended: Option<String>,
 }
 

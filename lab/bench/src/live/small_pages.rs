@@ -50,7 +50,6 @@ const USED_PAGES: u64 = 25;
 const INSTRUCTIONS: u32 = 35;
 /// One access finds the block's address, the other reads the block.
 const ACCESSES_PER_READ: f64 = 2.0;
-/// Number of simulated accesses.
 const ACCESSES: u64 = 4_000_000;
 /// A program that uses one page of each block, too few for caches or translation to slow it down.
 const SMALL_MIB: u64 = 4;

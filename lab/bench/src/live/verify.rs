@@ -29,56 +29,53 @@ const WINDOWS_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifyResults {
     /// Version of this program.
-    pub hawkeye: &'static str,
+    hawkeye: &'static str,
     /// Vendor, family and model of the processor.
-    pub cpu: String,
+    cpu: String,
     /// The name that the processor reports; empty if it reports none.
-    pub cpu_name: String,
+    cpu_name: String,
     /// Version of the kernel, without the suffix of its build, which may be a user's own.
-    pub kernel: String,
-    /// The counted events.
-    pub events: CountedEvents,
+    kernel: String,
+    events: CountedEvents,
     /// Memory of each program, in MiB.
-    pub program_mib: u64,
+    program_mib: u64,
     /// The programs that could be measured.
-    pub programs: Vec<CountedProgram>,
+    programs: Vec<CountedProgram>,
     /// Names of the programs that could not be measured.
-    pub not_measured: Vec<&'static str>,
+    not_measured: Vec<&'static str>,
 }
 
 /// The events that were counted. Raw codes are hexadecimal, as for `perf stat -e rXXXX`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CountedEvents {
     /// Their names in the vendor's manuals.
-    pub name: &'static str,
+    name: &'static str,
     /// Raw code of the event for loads.
-    pub loads: String,
+    loads: String,
     /// Raw code of the event for stores; `None` if one event counts both.
-    pub stores: Option<String>,
+    stores: Option<String>,
     /// Cycles per count: 1 where cycles are counted, assumed where walks are counted.
-    pub cycles_per_count: f64,
+    cycles_per_count: f64,
 }
 
 /// A program's estimate beside its count.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CountedProgram {
-    /// The program.
-    pub program: &'static str,
+    program: &'static str,
     /// The median of several windows' estimates.
-    pub estimate: Overhead,
-    /// The class of the estimate.
-    pub estimate_class: &'static str,
+    estimate: Overhead,
+    estimate_class: &'static str,
     /// Walk cycles in user mode, in per cent of the program's CPU time.
-    pub counted: Overhead,
+    counted: Overhead,
     /// The class of `counted.percent`.
-    pub counted_class: &'static str,
+    counted_class: &'static str,
     /// Whether the estimate's class is among those of the counted interval. An "at least" estimate
     /// may be in a lower class.
-    pub agrees: bool,
+    agrees: bool,
     /// What the counters of all threads counted, in user mode.
-    pub counts: EventCounts,
+    counts: EventCounts,
     /// The program's CPU time in user mode while it was counted, in per cent of all its CPU time.
-    pub user_percent: f64,
+    user_percent: f64,
 }
 
 /// Two readings of a program's counters and CPU time, some seconds apart.

@@ -38,7 +38,6 @@ pub struct EstimateAndGain {
 }
 
 impl EstimateAndGain {
-    /// The median of the estimates.
     pub fn median_estimate(&self) -> Overhead {
         self.windows[self.windows.len() / 2]
     }
@@ -163,7 +162,6 @@ fn estimate_windows(
     Ok(windows)
 }
 
-/// The gain by all rounds.
 fn measured_gain(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
     let of = |n: usize| median_by_key(rounds, |round| round[n].per_cpu_s);
     let gains = rounds

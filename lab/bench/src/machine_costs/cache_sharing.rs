@@ -23,7 +23,6 @@ const AFTER_MS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// Nanoseconds for dependent reads, by how often the lines were read before.
 #[derive(Clone, Debug)]
 pub struct CacheSharing {
-    /// Memory of the lines.
     pub bytes: usize,
     /// No line was read.
     pub gone: MedianAndRange,

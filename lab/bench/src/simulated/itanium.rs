@@ -8,11 +8,10 @@ mod report;
 mod systems;
 mod tables;
 
-pub use kernels::ThesisKernel;
-pub use measure::ThesisMeasure;
+use kernels::ThesisKernel;
+use measure::ThesisMeasure;
 pub use plots::plot_reports;
-pub use report::{ItaniumReport, SideBySide, TableLayout};
-pub use systems::ThesisSystem;
+use report::{ItaniumReport, SideBySide, TableLayout};
 pub use tables::TABLES;
 
 use super::paper::PublishedValue;
@@ -23,16 +22,12 @@ use hawkeye_sim::parallel::map_on_threads;
 
 const SEED: u64 = 1;
 
-/// A value of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ThesisValue {
+struct ThesisValue {
     /// Which of the table's workloads it is, in words.
     pub of: String,
-    /// The workload.
     pub workload: ThesisWorkload,
-    /// The kernel.
     pub kernel: ThesisKernel,
-    /// What is compared.
     pub measure: ThesisMeasure,
     /// The measured value; nothing if the thesis has none, or its figure is lost.
     pub thesis: Option<PublishedValue>,
@@ -43,19 +38,15 @@ pub struct ThesisValue {
 pub struct ThesisTable {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it shows.
-    pub shows: &'static str,
-    /// How it is printed.
-    pub layout: TableLayout,
-    /// Its values.
-    pub rows: fn() -> Vec<ThesisValue>,
+    shows: &'static str,
+    layout: TableLayout,
+    rows: fn() -> Vec<ThesisValue>,
     /// Parameters that were chosen for some of its values, reasons why others differ, and anything
     /// else that a reader must know.
-    pub notes: &'static [&'static str],
+    notes: &'static [&'static str],
 }
 
-/// Finished runs.
-pub struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
+struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
 
 impl FinishedRuns {
     fn run_all(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {

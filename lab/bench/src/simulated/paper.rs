@@ -5,8 +5,8 @@ mod measure;
 mod report;
 mod tables;
 
-pub use measure::PaperMeasure;
-pub use report::{ComparedValue, PaperReport};
+pub(crate) use measure::PaperMeasure;
+pub(crate) use report::{ComparedValue, PaperReport};
 pub use tables::TABLES;
 
 use crate::experiment_name::ExperimentName;
@@ -19,7 +19,7 @@ use std::fmt;
 
 /// One value of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct PaperValue {
+pub(crate) struct PaperValue {
     /// The workload; in `A, B` the second starts a minute after the first.
     pub workload: &'static str,
     /// The program in it: the mean of all programs with this name, or one of them with `-1`, `-2`
@@ -27,7 +27,6 @@ pub struct PaperValue {
     pub program: &'static str,
     /// The system; `HOST/GUESTS` if virtual machines run another one than their host.
     pub system: &'static str,
-    /// What is compared.
     pub measure: PaperMeasure,
     /// What was published.
     pub paper: PublishedValue,
@@ -36,12 +35,11 @@ pub struct PaperValue {
 /// A published value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PublishedValue {
+pub(crate) enum PublishedValue {
     /// This value.
     Value(f64),
     /// This value or more, or never.
     AtLeast(f64),
-    /// A range, over several programs.
     Range(f64, f64),
 }
 
@@ -52,17 +50,15 @@ pub struct PaperTable {
     pub name: ExperimentName,
     /// What it shows.
     pub shows: &'static str,
-    /// The machine.
-    pub setup: fn() -> SimulationSetup,
+    pub(crate) setup: fn() -> SimulationSetup,
     /// How many of each of the workload's programs run.
-    pub instances: u32,
+    pub(crate) instances: u32,
     /// Memory of the virtual machine in which the programs run, if there is one.
-    pub guest: Option<ByteSize>,
-    /// Its values.
-    pub figures: fn() -> Vec<PaperValue>,
+    pub(crate) guest: Option<ByteSize>,
+    pub(crate) figures: fn() -> Vec<PaperValue>,
     /// Parameters that were chosen for some of its values, and anything else that a reader must
     /// know.
-    pub notes: &'static [&'static str],
+    pub(crate) notes: &'static [&'static str],
 }
 
 /// Half a minute of CPU time or more; the short form of all experiments leaves them out.

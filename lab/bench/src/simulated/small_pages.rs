@@ -16,7 +16,6 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLayout {
     pub blocks: u64,
-    /// Pages of each block.
     pub block_pages: u64,
     /// Used pages of each block, from its start.
     pub used_pages: u64,
@@ -27,7 +26,6 @@ pub struct BlockLayout {
 /// Places within 512 pages where the topmost block may end: an address space begins anywhere.
 const TOPS: u64 = 16;
 
-/// The result of filling the blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilledBlocks {
     pub faults: BTreeMap<PageOrder, f64>,

@@ -5,7 +5,6 @@ use super::AccessArgs;
 use super::read_schedule::ReadSchedule;
 use crate::prelude::*;
 
-/// Options of `blocks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BlocksArgs {
     #[command(flatten)]

@@ -7,7 +7,6 @@ use super::cycle::RandomCycle;
 use crate::prelude::*;
 use rand_distr::Distribution;
 
-/// Options of `zipf`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ZipfArgs {
     /// How uneven popularity is: 0 makes all pages alike, 0.99 is YCSB's.

@@ -3,7 +3,6 @@
 use super::{FinishedRuns, ThesisKernel, ThesisValue};
 use hawkeye_itanium::{MachineSettings, RunFigures};
 
-/// A figure of one run, or of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThesisMeasure {
     /// Second-level TLB misses.

@@ -7,12 +7,9 @@ use hawkeye_itanium::kernel::policies::PolicyClass;
 use serde::Serialize;
 use std::fmt;
 
-/// A value beside the measured one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideBySide {
-    /// Which workload of the table it is.
     pub of: String,
-    /// The kernel.
     pub kernel: String,
     /// The class that the thesis gives the rules for large pages, if they are another system's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,7 +17,7 @@ pub struct SideBySide {
     /// What is compared, with its unit.
     pub measure: String,
     /// The measured value, if there is one.
-    pub thesis: Option<PublishedValue>,
+    pub(crate) thesis: Option<PublishedValue>,
     /// The simulated value; nothing if it is undefined, such as cycles per miss without misses.
     pub model: Option<f64>,
     /// Simulated minus measured.
@@ -67,19 +64,13 @@ pub enum TableLayout {
     Kernels,
 }
 
-/// A simulated table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ItaniumReport {
-    /// Its name.
     pub name: &'static str,
-    /// What it shows.
     pub shows: &'static str,
-    /// How it is printed.
     #[serde(skip)]
     pub layout: TableLayout,
-    /// Its values.
     pub rows: Vec<SideBySide>,
-    /// What a reader must know.
     pub notes: &'static [&'static str],
 }
 

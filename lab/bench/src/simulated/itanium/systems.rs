@@ -11,7 +11,6 @@ use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
 pub struct ThesisSystem {
     /// Its name in tables.
     pub name: &'static str,
-    /// Its rules.
     pub policy: PageSizePolicy,
     /// Advice from the program or its administrator.
     pub advice: Option<PageSizeAdvice>,

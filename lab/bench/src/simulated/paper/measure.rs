@@ -8,7 +8,6 @@ const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 /// Base pages only: the baseline of speed-ups.
 const BASE: &str = "linux-4k";
 
-/// A compared measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PaperMeasure {
     /// Seconds from start to end.

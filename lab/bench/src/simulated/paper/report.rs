@@ -5,19 +5,13 @@ use crate::experiment_name::ExperimentName;
 use serde::Serialize;
 use std::fmt;
 
-/// A value beside the published one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedValue {
-    /// The workload.
     pub workload: &'static str,
-    /// The program.
     pub program: &'static str,
-    /// The system.
     pub system: &'static str,
-    /// Its unit.
     pub unit: &'static str,
-    /// The published value.
-    pub paper: PublishedValue,
+    pub(crate) paper: PublishedValue,
     /// The simulated value; nothing if the program did not get that far.
     pub simulated: Option<f64>,
     /// Simulated over published, less 1, in per cent; for a range relative to its nearer end;
@@ -25,16 +19,11 @@ pub struct ComparedValue {
     pub error_percent: Option<f64>,
 }
 
-/// A simulated table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PaperReport {
-    /// Its name.
     pub name: ExperimentName,
-    /// What it shows.
     pub shows: &'static str,
-    /// Its values.
     pub figures: Vec<ComparedValue>,
-    /// What a reader must know.
     pub notes: &'static [&'static str],
 }
 
