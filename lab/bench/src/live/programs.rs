@@ -18,8 +18,10 @@ mod rocksdb;
 #[cfg(test)]
 mod testing;
 
-pub(super) use child_process::{RunningProcess, command_output, poll_for_answer, without_streams};
-pub(super) use kv_servers::{prepare_for_background, redis_command};
+pub(super) use child_process::{
+    RunningProcess, command_output, poll_for_answer, prepare_for_background, without_streams,
+};
+pub(super) use kv_servers::redis_command;
 pub(super) use postgres::allow_huge_buffers;
 
 use crate::live::prelude::*;

@@ -4,7 +4,6 @@ use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::RunningProcess;
 use crate::live::programs::packages::product_program;
-use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 
@@ -81,7 +80,6 @@ pub(super) fn launch_command(
     command.args(["-c", &CORE.to_string()]).args(words);
     // Some programs end when their input does.
     command.stdin(Stdio::piped()).stderr(Stdio::null());
-    unblock_signals(&mut command);
     Ok(command)
 }
 

@@ -1,9 +1,8 @@
 //! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in the
 //! buffer pool of InnoDB.
 
-use super::child_process::{RunningProcess, successful_output};
-use super::client_server_cores::ClientServerCores;
-use super::kv_servers::prepare_for_background;
+use super::child_process::{RunningProcess, prepare_for_background, successful_output};
+use super::client_server_cores::{restrict_launched_server, restrict_server_command};
 use super::launch::{self, program_command};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, parsed_lines, start_load_generator,
@@ -49,9 +48,7 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
     run_query(folder.path(), &format!("{TABLE}{rows}"))?;
     drop(writer);
     let server = start_server(program_command(SERVER), folder.path(), mib)?;
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.restrict_launched_server(server.child.id())?;
-    }
+    restrict_launched_server(server.child.id())?;
     // A look at every row.
     run_query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
     let pid = launch::managed_program(server.child.id());
@@ -93,9 +90,7 @@ fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResu
             "--innodb-doublewrite=0",
         ]);
     prepare_for_background(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.restrict_server_command(&mut command);
-    }
+    restrict_server_command(&mut command);
     let mut server = RunningProcess::start(&mut command, Signal::SIGTERM)?;
     server.wait_until_listening(SERVER, START, || UnixStream::connect(&socket).is_ok())?;
     Ok(server)

@@ -1,11 +1,9 @@
 //! Servers and their load generators, which print the rate at intervals. A load generator may be
 //! the measured program itself.
 
-use super::child_process::RunningProcess;
-use super::client_server_cores::ClientServerCores;
-use super::kv_servers::end_with_parent_thread;
+use super::child_process::{RunningProcess, end_with_parent_thread};
+use super::client_server_cores::restrict_client_command;
 use crate::live::prelude::*;
-use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
@@ -21,11 +19,8 @@ pub(super) type RateReport = (f64, f64);
 
 /// Starts a load generator of its own on the client's cores.
 pub(super) fn start_load_generator(mut command: Command) -> BenchResult<RunningProcess> {
-    unblock_signals(&mut command);
-    end_with_parent_thread(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.client.restrict_command(&mut command);
-    }
+    end_with_parent_thread(&mut command, Signal::SIGKILL);
+    restrict_client_command(&mut command);
     RunningProcess::start(&mut command, Signal::SIGKILL)
 }
 

@@ -1,7 +1,6 @@
 //! RocksDB under its own db_bench: reads of random keys in one thread, all data in the block cache.
 
-use super::child_process::{RunningProcess, successful_output};
-use super::kv_servers::end_with_parent_thread;
+use super::child_process::{RunningProcess, end_with_parent_thread, successful_output};
 use super::launch::{self, program_command};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, next_parsed_line, parsed_lines,
@@ -38,8 +37,7 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    hawkeye_linux::stop::unblock_signals(&mut command);
-    end_with_parent_thread(&mut command);
+    end_with_parent_thread(&mut command, Signal::SIGKILL);
     let ended_by = launch::end_signal(Signal::SIGKILL);
     let mut process = RunningProcess::start(&mut command, ended_by)?;
     let reports = parsed_lines(process.child.stderr.take(), parse_db_bench_interval);
