@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
-use crate::process_storms::{HoldArgs, StormEndCondition, hold_memory, report_ready_after_execs};
+use crate::process_storms::{EndCondition, HoldArgs, hold_memory, report_ready_after_execs};
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<(
     }
     report_ready_after_execs(&memory, 0, console)?;
     let (begun, mut replaced) = (Instant::now(), 0.0);
-    let mut clock = StormEndCondition::new(&args.hold);
+    let mut clock = EndCondition::new(args.hold.seconds);
     while clock.should_go_on(console, TICK)? {
         while replaced < begun.elapsed().as_secs_f64() * f64::from(args.per_s) {
             // The oldest must end before its place is reused.

@@ -144,13 +144,10 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResul
             .args(std::env::args_os().skip(1))
             .env(EXECS_VARIABLE, (execs + 1).to_string())
             .exec();
-        return Err(WorkloadError::System {
-            what: "exec",
-            source: error,
-        });
+        return Err(WorkloadError::system("exec")(error));
     }
     report_ready_after_execs(&memory, execs, console)?;
-    let mut clock = StormEndCondition::new(&args.hold);
+    let mut clock = EndCondition::new(args.hold.seconds);
     while clock.should_go_on(console, IDLE)? {}
     Ok(())
 }
@@ -163,12 +160,9 @@ pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResu
 }
 
 pub(super) fn hold_memory(mib: u64, pages: RequestedPageKind) -> WorkloadResult<WorkloadMemory> {
-    let memory = WorkloadMemory::map_private((mib << 20) as usize, pages, |memory| {
-        for page in 0..memory.pages() {
-            memory.write(page * PAGE, page as u64 + 1);
-        }
-    })?;
-    Ok(memory)
+    let bytes = (mib << 20) as usize;
+    let fill = |memory: &mut WorkloadMemory| process::fill_memory(memory, bytes);
+    Ok(WorkloadMemory::map_private(bytes, pages, fill)?)
 }
 
 pub(super) fn report_ready_after_execs(
@@ -192,7 +186,7 @@ fn run_storm_rounds(
 ) -> WorkloadResult<()> {
     report_ready_after_execs(&memory, 0, console)?;
     let mut rng = WorkloadRng::new(1, 0);
-    let mut clock = StormEndCondition::new(args);
+    let mut clock = EndCondition::new(args.seconds);
     let (mut operations, mut reported) = (0, Instant::now());
     while clock.should_go_on(console, Duration::ZERO)? {
         operations += round(&mut memory, &mut rng)?;
@@ -212,20 +206,19 @@ fn run_storm_rounds(
     }))
 }
 
-pub(super) struct StormEndCondition {
+/// Time or input has ended.
+pub(super) struct EndCondition {
     begin: Instant,
     period: Option<Duration>,
     input_ended: bool,
 }
 
-impl StormEndCondition {
-    pub(super) fn new(args: &HoldArgs) -> Self {
-        let period = args
-            .seconds
-            .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
+impl EndCondition {
+    /// After this many seconds, or at the end of standard input.
+    pub(super) fn new(seconds: Option<f64>) -> Self {
         Self {
             begin: Instant::now(),
-            period,
+            period: seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
             input_ended: false,
         }
     }
@@ -234,27 +227,40 @@ impl StormEndCondition {
         self.begin.elapsed().as_secs_f64()
     }
 
+    pub(super) fn time_is_over(&self) -> bool {
+        self.period
+            .is_some_and(|period| self.begin.elapsed() >= period)
+    }
+
+    /// Waits for input at most `wait`. The end of input does not count where the time is limited.
+    pub(super) fn wait_for_input(
+        &mut self,
+        console: &mut Console,
+        wait: Duration,
+    ) -> Option<ConsoleInput> {
+        if self.input_ended {
+            thread::sleep(wait);
+            return None;
+        }
+        let input = console.wait_for_input(wait);
+        self.input_ended = input == Some(ConsoleInput::End);
+        input.filter(|_| !self.input_ended || self.period.is_none())
+    }
+
     /// Checks the clock and standard input, and waits for the latter at most `wait`.
     pub(super) fn should_go_on(
         &mut self,
         console: &mut Console,
         wait: Duration,
     ) -> WorkloadResult<bool> {
-        if self.input_ended {
-            thread::sleep(wait);
-        } else {
-            match console.wait_for_input(wait) {
-                Some(ConsoleInput::End) if self.period.is_none() => return Ok(false),
-                Some(ConsoleInput::End) => self.input_ended = true,
-                Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) => {
-                    return Ok(false);
-                }
-                Some(other) => console.report_invalid_request(other)?,
-                None => {}
-            }
+        match self.wait_for_input(console, wait) {
+            Some(
+                ConsoleInput::End
+                | ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop),
+            ) => return Ok(false),
+            Some(other) => console.report_invalid_request(other)?,
+            None => {}
         }
-        Ok(self
-            .period
-            .is_none_or(|period| self.begin.elapsed() < period))
+        Ok(!self.time_is_over())
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
+use crate::process_storms::EndCondition;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct SharedArgs {
@@ -104,28 +105,19 @@ impl SharingProcesses {
 
     /// Reads, if the parent should, and answers requests until there is a reason to end.
     fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
-        let begun = Instant::now();
-        let period = args.seconds.map(Duration::try_from_secs_f64);
-        let period = period.map(WorkloadResult::unwrap_or_default);
+        let mut clock = EndCondition::new(args.seconds);
         let read_pages = ((args.parent_mib << 20) as usize).min(self.memory.bytes()) / PAGE;
         let mut rng = WorkloadRng::new(1, 0);
-        let mut input_ended = false;
-        while period.is_none_or(|period| begun.elapsed() < period) {
+        while !clock.time_is_over() {
             let pause = if read_pages > 0 { PAUSE } else { IDLE };
             if read_pages > 0 {
                 for _ in 0..BATCH {
                     read_random_word(&self.memory, &mut rng, read_pages);
                 }
             }
-            if input_ended {
-                std::thread::sleep(pause);
-                continue;
-            }
-            match console.wait_for_input(pause) {
+            match clock.wait_for_input(console, pause) {
                 None => {}
-                Some(ConsoleInput::End) if period.is_none() => break,
-                Some(ConsoleInput::End) => input_ended = true,
-                Some(ConsoleInput::Request(WorkloadRequest::Quit)) => break,
+                Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork(args)?,
                 Some(ConsoleInput::Request(WorkloadRequest::Stop)) => self.workers.clear(),
                 Some(ConsoleInput::Request(WorkloadRequest::Rss)) => {

@@ -75,10 +75,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
             };
             if let Err(source) = thread::Builder::new().spawn_scoped(scope, body) {
                 stop.store(true, Ordering::Relaxed);
-                return Err(WorkloadError::System {
-                    what: "starting a thread",
-                    source,
-                });
+                return Err(WorkloadError::system("starting a thread")(source));
             }
         }
         drop(sender);

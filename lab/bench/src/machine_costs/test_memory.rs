@@ -28,10 +28,6 @@ pub(super) struct TestMemory {
     bytes: usize,
 }
 
-fn call_error(call: &'static str) -> impl Fn(Errno) -> LinuxError {
-    move |errno| LinuxError::Call { call, errno }
-}
-
 impl TestMemory {
     /// Maps memory that was never touched. `bytes` must be whole regions.
     pub(super) fn map(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
@@ -41,7 +37,7 @@ impl TestMemory {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let mapping = unsafe { mmap_anonymous(None, length, protection, flags) };
-        let mapping = mapping.map_err(call_error("mapping memory to measure on"))?;
+        let mapping = mapping.map_err(LinuxError::call("mapping memory to measure on"))?;
         let head = mapping.cast::<u8>().align_offset(REGION);
         // SAFETY: the mapping is longer by a region, and the head is shorter than that.
         let start = unsafe { mapping.cast::<u8>().add(head) };
@@ -124,7 +120,7 @@ impl TestMemory {
         // measurement.
         let advised = unsafe { libc::madvise(start, bytes, advice) };
         let advised = Errno::result(advised).map(drop);
-        advised.map_err(call_error("advising on memory of our own"))
+        advised.map_err(LinuxError::call("advising on memory of our own"))
     }
 
     /// Allows or forbids writes to its first page.
@@ -136,7 +132,7 @@ impl TestMemory {
         };
         // SAFETY: the page is ours, and is only read while it is protected.
         let done = unsafe { mprotect(self.start.cast(), PAGE, ProtFlags::PROT_READ | write) };
-        done.map_err(call_error("protecting memory of our own"))
+        done.map_err(LinuxError::call("protecting memory of our own"))
     }
 
     /// Unmaps the memory; returns the duration in nanoseconds.

@@ -84,10 +84,7 @@ impl TortureThread {
         };
         // Nothing of this mapping can be written before this call has succeeded.
         let restored = self.pieces[at].protect(range.clone(), Protection::ReadWrite);
-        restored.map_err(|error| WorkloadError::System {
-            what: error.call,
-            source: error.source,
-        })?;
+        restored.map_err(|error| WorkloadError::system(error.call)(error.source))?;
         self.totals.protections += 1;
         seen?;
         self.check(at, range)

@@ -49,10 +49,7 @@ impl SnapshotChecker {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {
                 Ok(None)
             }
-            Err(source) => Err(WorkloadError::System {
-                what: "fork",
-                source,
-            }),
+            Err(error) => Err(WorkloadError::system("fork")(error)),
         }
     }
 

@@ -2,11 +2,12 @@
 
 use crate::live::prelude::*;
 use hawkeye_linux::processes::schedstat::SchedStat;
-use nix::errno::Errno;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
+
+const READING: &str = "reading a process's CPU time";
 
 pub(super) struct CpuClock {
     pid: u32,
@@ -24,9 +25,10 @@ pub(super) struct CpuTimeReading {
 impl CpuClock {
     pub(super) fn for_program(program: &dyn MeasuredProgram) -> BenchResult<Self> {
         let pid = program.pid();
+        let clock = clock_getcpuclockid(Pid::from_raw(pid as i32));
         Ok(Self {
             pid,
-            process: clock_getcpuclockid(Pid::from_raw(pid as i32)).map_err(cpu_time_error)?,
+            process: clock.map_err(LinuxError::call(READING))?,
             in_one_thread: program.works_in_one_thread(),
         })
     }
@@ -37,7 +39,11 @@ impl CpuClock {
             false => BTreeMap::new(),
         };
         Ok(CpuTimeReading {
-            all: self.process.now().map_err(cpu_time_error)?.into(),
+            all: self
+                .process
+                .now()
+                .map_err(LinuxError::call(READING))?
+                .into(),
             threads,
         })
     }
@@ -79,13 +85,6 @@ fn cpu_time_by_thread(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
         bail!("the kernel does not report how long threads of process {pid} ran");
     }
     Ok(found)
-}
-
-fn cpu_time_error(errno: Errno) -> LinuxError {
-    LinuxError::Call {
-        call: "reading a process's CPU time",
-        errno,
-    }
 }
 
 #[cfg(test)]

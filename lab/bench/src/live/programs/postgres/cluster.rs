@@ -94,10 +94,9 @@ impl PostgresCluster {
     fn initialize_cluster(&self) -> BenchResult<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
-            chown(folder, Some(user.uid), Some(user.gid)).map_err(|errno| LinuxError::Call {
-                call: "changing the owner of PostgreSQL's folder",
-                errno,
-            })?;
+            chown(folder, Some(user.uid), Some(user.gid)).map_err(LinuxError::call(
+                "changing the owner of PostgreSQL's folder",
+            ))?;
         }
         let mut initdb = self.command("initdb");
         // No other user can reach its socket.
