@@ -7,21 +7,15 @@ use hawkeye_itanium::{MachineSettings, RunFigures};
 pub enum ThesisMeasure {
     /// Second-level TLB misses.
     Misses,
-    /// Misses that the walker filled.
     Walker,
-    /// Nested faults.
     Nested,
-    /// References without a miss, in per cent.
     HitPercent,
-    /// References with a miss, in per cent.
     MissPercent,
-    /// Misses that the walker filled, in per cent.
     WalkerPercent,
     /// Translation cycles per reference.
     CyclesPerReference,
     /// Cycles from one miss to the next.
     CyclesBetween,
-    /// Cycles of an average miss.
     CyclesPerMiss,
     /// The cost of one additional miss: the thesis pins TLB entries, one after the other, and uses
     /// the slope of time over misses (section 6.3.2).
@@ -43,9 +37,7 @@ pub enum ThesisMeasure {
     HeldMib,
     /// Most memory that was reserved and not used, in MiB.
     ReservedMib,
-    /// Memory that was copied since the start, in MiB.
     CopiedMib,
-    /// The largest page, in KiB.
     LargestKib,
 }
 
@@ -115,6 +107,7 @@ impl ThesisMeasure {
         let run = |kernel: ThesisKernel| runs.find(&row.workload, &kernel.machine_settings());
         let own = run(row.kernel)?;
         let counters = own.counters;
+        let mib = |frames| (u64::from(frames) * row.kernel.page_bytes(0)) as f64 / MIB;
         let value = match self {
             Self::Misses => counters.misses as f64,
             Self::Walker => counters.walker as f64,
@@ -138,21 +131,12 @@ impl ThesisMeasure {
             Self::SpeedUpFromStart => {
                 run(row.kernel.without_large_pages())?.all_cycles / own.all_cycles
             }
-            Self::HeldMib => {
-                let frames = u64::from(own.statistics.most_frames);
-                (frames * row.kernel.page_bytes(0)) as f64 / MIB
-            }
-            Self::ReservedMib => {
-                let frames = u64::from(own.statistics.most_reserved);
-                (frames * row.kernel.page_bytes(0)) as f64 / MIB
-            }
+            Self::HeldMib => mib(own.statistics.most_frames),
+            Self::ReservedMib => mib(own.statistics.most_reserved),
             Self::CopiedMib => own.copied_bytes as f64 / MIB,
             Self::LargestKib => {
-                let statistics = &own.statistics;
-                let largest = statistics
-                    .faulted
-                    .largest()
-                    .max(statistics.promoted.largest());
+                let (faulted, promoted) = (&own.statistics.faulted, &own.statistics.promoted);
+                let largest = faulted.largest().max(promoted.largest());
                 row.kernel.page_bytes(largest?) as f64 / 1024.0
             }
         };

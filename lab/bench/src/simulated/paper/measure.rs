@@ -10,7 +10,6 @@ const BASE: &str = "linux-4k";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PaperMeasure {
-    /// Seconds from start to end.
     Seconds,
     /// Speed as a multiple of that under base pages (`linux-4k`).
     SpeedUp,
@@ -30,13 +29,10 @@ pub enum PaperMeasure {
     /// This program's share of the huge pages of all programs of the workload, at a time (s), in
     /// per cent.
     HugeShare(f64),
-    /// Number of page faults, in millions.
     MillionFaults,
-    /// Seconds in page faults.
     FaultSeconds,
     /// Mean duration of a fault, in microseconds.
     FaultMicroseconds,
-    /// Seconds in the kernel.
     SystemSeconds,
     /// Resident memory at the end of this phase (counted from 0), in GiB.
     ResidentGib(usize),

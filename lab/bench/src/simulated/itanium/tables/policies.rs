@@ -104,16 +104,11 @@ pub(super) const FRAGMENTED: ThesisTable = ThesisTable {
     shows: "the same systems where another program holds a page of every 64 or 256 KiB",
     layout: TableLayout::Kernels,
     rows: || {
+        let on = ThesisKernel::on_fragmented_machine;
         [
-            rows_of_all_systems("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
-                kernel.on_fragmented_machine(2)
-            }),
-            rows_of_all_systems("mcf, 64 KiB", MCF, ARRAYS, |kernel| {
-                kernel.on_fragmented_machine(2)
-            }),
-            rows_of_all_systems("mcf, 256 KiB", MCF, ARRAYS, |kernel| {
-                kernel.on_fragmented_machine(4)
-            }),
+            rows_of_all_systems("churning, 64 KiB", CHURNING, BLOCKS, |kernel| on(kernel, 2)),
+            rows_of_all_systems("mcf, 64 KiB", MCF, ARRAYS, |kernel| on(kernel, 2)),
+            rows_of_all_systems("mcf, 256 KiB", MCF, ARRAYS, |kernel| on(kernel, 4)),
         ]
         .concat()
     },
@@ -128,55 +123,44 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
     shows: "the same systems beside values published for other machines (tables 6.10 to 6.12)",
     layout: TableLayout::Values,
     rows: || {
-        let navarro = ThesisKernel::SF.with_policy_system(ThesisSystem::navarro("Navarro", None));
-        let winwood = |told| ThesisKernel::SF.with_policy_system(ThesisSystem::winwood(told));
-        let limited = [
+        let navarro_to =
+            |name, order| ThesisKernel::SF.with_policy_system(ThesisSystem::navarro(name, order));
+        let navarro = navarro_to("Navarro", None);
+        let winwood = |advice| ThesisKernel::SF.with_policy_system(ThesisSystem::winwood(advice));
+        let limits = [
             ("to 64 KiB", 2),
             ("to 256 KiB", 4),
             ("to 1 MiB", 6),
             ("to 4 MiB", 8),
-        ]
-        .map(|(name, order)| {
-            (
-                ThesisKernel::SF.with_policy_system(ThesisSystem::navarro(name, Some(order))),
-                None,
-            )
-        });
-        let rented = [
+        ];
+        let limited = limits.map(|(name, order)| (navarro_to(name, Some(order)), None));
+        let rents = [
             ("rent 100 %", 100),
             ("rent 30 %", 30),
             ("rent 10 %", 10),
             ("rent 3 %", 3),
-        ]
-        .map(|(name, percent)| {
-            (
-                ThesisKernel::NONE.with_policy_system(ThesisSystem::approx_online(name, percent)),
-                None,
-            )
+        ];
+        let rented = rents.map(|(name, percent)| {
+            let system = ThesisSystem::approx_online(name, percent);
+            (ThesisKernel::NONE.with_policy_system(system), None)
         });
         let over = SpeedUpOver(navarro);
         let longer = ThesisWorkload::Tlbcover(TlbcoverWorkload {
             accesses: 10_000_000,
             ..TlbcoverWorkload::run(8)
         });
-        let speed_up = |of, workload, values: &[_]| row(of, workload, SpeedUp, values);
+        let both = |of, workload, navarro_gain, winwood_gain, advice| {
+            let values = [
+                (navarro, Some(navarro_gain)),
+                (winwood(advice), Some(winwood_gain)),
+            ];
+            row(of, workload, SpeedUp, &values)
+        };
+        let over_sf = MissesOver(ThesisKernel::SF);
         [
-            speed_up(
-                "vortex",
-                VORTEX,
-                &[(navarro, Some(1.125)), (winwood(BLOCKS), Some(1.222))],
-            ),
-            speed_up(
-                "mcf",
-                MCF,
-                &[(navarro, Some(1.707)), (winwood(ARRAYS), Some(1.094))],
-            ),
-            row(
-                "64 MiB",
-                TLBCOVER,
-                MissesOver(ThesisKernel::SF),
-                &[(navarro, Some(0.0435))],
-            ),
+            both("vortex", VORTEX, 1.125, 1.222, BLOCKS),
+            both("mcf", MCF, 1.707, 1.094, ARRAYS),
+            row("64 MiB", TLBCOVER, over_sf, &[(navarro, Some(0.0435))]),
             row("64 MiB", TLBCOVER, over, &limited),
             row("64 MiB longer", longer, SpeedUpFromStart, &rented),
         ]

@@ -65,19 +65,11 @@ pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
     name: ExperimentName::with_alias("redis-mongodb-memory", "ingens-5"),
     shows: "memory of Redis after 70 % of its keys were deleted, and memory of MongoDB",
     figures: || {
+        let redis = [("linux", 20.7), ("linux-4k", 12.2)];
+        let mongodb = [("linux", 12.4), ("linux-4k", 10.1)];
         [
-            row(
-                "redis-8kb",
-                "redis",
-                ResidentGib(2),
-                &[("linux", 20.7), ("linux-4k", 12.2)],
-            ),
-            row(
-                "mongodb",
-                "mongodb",
-                ResidentGib(0),
-                &[("linux", 12.4), ("linux-4k", 10.1)],
-            ),
+            row("redis-8kb", "redis", ResidentGib(2), &redis),
+            row("mongodb", "mongodb", ResidentGib(0), &mongodb),
         ]
         .concat()
     },

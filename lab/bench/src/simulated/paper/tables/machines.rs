@@ -169,13 +169,8 @@ pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
 };
 
 fn omnetpp_beside_zeroing(slower_percent: f64) -> Vec<PaperValue> {
-    let slower = SlowerPercent("linux-4k", 1);
-    row(
-        "omnetpp",
-        "omnetpp",
-        slower,
-        &[("hawkeye-4k", slower_percent)],
-    )
+    let values = [("hawkeye-4k", slower_percent)];
+    row("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
 }
 
 pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {

@@ -53,20 +53,16 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
         ..setup_at_promotion_rate(TABLE_9_PER_S)
     },
     figures: || {
-        let systems = [
+        let full = [("linux", 11.0), ("ingens", 11.0), ("hawkeye-pmu", 11.0)];
+        let useful = [
             ("linux", 20.0),
             ("ingens", 28.0),
             ("hawkeye-pmu", 45.0),
             ("hawkeye-g", 45.0),
         ];
         [
-            row(
-                "redis-full",
-                "redis",
-                ResidentGib(1),
-                &[("linux", 11.0), ("ingens", 11.0), ("hawkeye-pmu", 11.0)],
-            ),
-            row("redis-full", "redis", UsefulGib, &systems),
+            row("redis-full", "redis", ResidentGib(1), &full),
+            row("redis-full", "redis", UsefulGib, &useful),
         ]
         .concat()
     },

@@ -106,22 +106,14 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
                 })
                 .concat()
         };
+        let speed_ups = [("hawkeye-pmu", 1.22), ("hawkeye-g", 1.22)];
+        let saved = [("hawkeye-g", 6.7), ("hawkeye-pmu", 44.0)];
         [
             over("graph500", "graph500", 1.13),
             over("xsbench", "xsbench", 1.12),
             over("cg", "cg.D", 1.06),
-            row(
-                "cg",
-                "cg.D",
-                SpeedUp,
-                &[("hawkeye-pmu", 1.22), ("hawkeye-g", 1.22)],
-            ),
-            row(
-                "xsbench",
-                "xsbench",
-                SavedOver("linux"),
-                &[("hawkeye-g", 6.7), ("hawkeye-pmu", 44.0)],
-            ),
+            row("cg", "cg.D", SpeedUp, &speed_ups),
+            row("xsbench", "xsbench", SavedOver("linux"), &saved),
         ]
         .concat()
     },

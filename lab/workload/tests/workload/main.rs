@@ -1,5 +1,7 @@
 //! Workloads as processes of their own, driven over the line protocol.
 
+mod client;
+
 use hawkeye_workload::{
     FaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
 };
@@ -7,12 +9,14 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 
+#[ctor::ctor]
+fn run_workload_if_asked() {
+    hawkeye_workload::test_program::run_workload_if_asked();
+}
+
 fn start(line: &str) -> WorkloadProcess {
-    WorkloadProcess::spawn(
-        env!("CARGO_BIN_EXE_hawkeye-workload"),
-        line.split_whitespace(),
-    )
-    .unwrap()
+    let words = std::iter::once("workload").chain(line.split_whitespace());
+    WorkloadProcess::spawn(std::env::current_exe().unwrap(), words).unwrap()
 }
 
 fn until(workload: &mut WorkloadProcess, last: impl Fn(&WorkloadEvent) -> bool) -> WorkloadEvent {
@@ -133,29 +137,15 @@ fn a_burner_gives_whole_regions_back() {
     let two = WorkloadEvent::Freed {
         freed_bytes: 4 << 20,
     };
-    assert_eq!(
-        workload
-            .request_and_wait(WorkloadRequest::Free(2), SOON)
-            .unwrap(),
-        two
-    );
-    assert_eq!(
-        workload
-            .request_and_wait(WorkloadRequest::Unmap(2), SOON)
-            .unwrap(),
-        two
-    );
+    let mut asked = |request| workload.request_and_wait(request, SOON).unwrap();
+    assert_eq!(asked(WorkloadRequest::Free(2)), two);
+    assert_eq!(asked(WorkloadRequest::Unmap(2)), two);
     let right = WorkloadEvent::Verified {
         checked_bytes: 4 << 20,
         bad_bytes: 0,
         first_bad: None,
     };
-    assert_eq!(
-        workload
-            .request_and_wait(WorkloadRequest::Verify, SOON)
-            .unwrap(),
-        right
-    );
+    assert_eq!(asked(WorkloadRequest::Verify), right);
 }
 
 #[test]
