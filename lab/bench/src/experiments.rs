@@ -68,26 +68,19 @@ mod tests {
 
     #[test]
     fn each_has_a_unique_name_and_a_side() {
-        let names = all_experiments()
-            .into_iter()
-            .flat_map(|e| [e.name.name, e.name.alias]);
+        let all = all_experiments();
+        let names = all.iter().flat_map(|e| [e.name.name, e.name.alias]);
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
         assert_eq!(names.len(), BTreeSet::from_iter(&names).len(), "{names:?}");
-        for experiment in all_experiments() {
+        for experiment in &all {
             assert!(experiment.live.is_some() || experiment.simulated.is_some());
             assert!(!experiment.summary_line().is_empty(), "{}", experiment.name);
         }
         for name in ["fairness", "table-5", "table_5"] {
-            let mut found = all_experiments()
-                .into_iter()
-                .filter(|e| e.name.matches(name));
-            assert!(
-                found
-                    .next()
-                    .is_some_and(|e| e.live.is_some() && e.simulated.is_some())
-            );
+            let found = all.iter().find(|e| e.name.matches(name));
+            assert!(found.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
         }
-        let sides = all_experiments()
+        let sides = all
             .into_iter()
             .flat_map(ExperimentEntry::live_and_simulated_sides);
         let titles: Vec<_> = sides.map(|side| side.title()).collect();

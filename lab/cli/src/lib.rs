@@ -70,18 +70,18 @@ pub fn run() -> ExitCode {
         .with(messages)
         .with(log_filter())
         .init();
-    let done = || Ok(ExitCode::SUCCESS);
+    let succeed = |()| ExitCode::SUCCESS;
     let result = match arguments.command {
-        Command::Sim(command) => command.execute().and_then(|()| done()),
-        Command::Itanium(command) => command.execute().and_then(|()| done()),
-        Command::Predict(command) => command.execute().and_then(|()| done()),
-        Command::Calibrate(command) => command.execute().and_then(|()| done()),
-        Command::Demo(command) => command.execute().and_then(|()| done()),
+        Command::Sim(command) => command.execute().map(succeed),
+        Command::Itanium(command) => command.execute().map(succeed),
+        Command::Predict(command) => command.execute().map(succeed),
+        Command::Calibrate(command) => command.execute().map(succeed),
+        Command::Demo(command) => command.execute().map(succeed),
         Command::Bench(command) => command.execute(),
-        Command::Verify(command) => command.execute().and_then(|()| done()),
+        Command::Verify(command) => command.execute().map(succeed),
         Command::Workload(command) => hawkeye_workload::run(&command)
             .map_err(anyhow::Error::from)
-            .and_then(|()| done()),
+            .map(succeed),
     };
     result.unwrap_or_else(|error| {
         eprintln!("hawkeye-lab: {error:#}");

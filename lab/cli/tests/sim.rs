@@ -114,22 +114,15 @@ fn a_run_is_printed_written_and_drawn() {
 #[test]
 fn results_do_not_depend_on_threads() {
     let folder = Folder::new("threads");
-    for (name, words) in [
-        (
-            "compare",
-            "compare --workloads tiny.toml --systems linux-4k,linux,hawkeye",
-        ),
-        (
-            "sweep",
-            "sweep --vary machine.fragment=0..1+0.5 --workload tiny.toml --systems linux,hawkeye",
-        ),
-    ] {
+    let compare = "--workloads tiny.toml --systems linux-4k,linux,hawkeye";
+    let sweep = "--vary machine.fragment=0..1+0.5 --workload tiny.toml --systems linux,hawkeye";
+    for (name, words) in [("compare", compare), ("sweep", sweep)] {
         let put = |n: u32| {
             format!(
                 "--threads {n} --json {name}{n}.json --parquet {name}{n}.parquet --svg {name}{n}.svg"
             )
         };
-        let tables = [1, 4].map(|n| folder.done(&format!("{words} {SMALL} {}", put(n))));
+        let tables = [1, 4].map(|n| folder.done(&format!("{name} {words} {SMALL} {}", put(n))));
         assert_eq!(tables[0], tables[1]);
         for kind in ["json", "parquet", "svg"] {
             let [one, four] = [1, 4].map(|n| folder.read(&format!("{name}{n}.{kind}")));
@@ -182,37 +175,25 @@ fn mistakes_are_reported_in_a_sentence() {
     let folder = Folder::new("mistakes");
     std::fs::write(folder.0.join("bad.toml"), "[costs]\n").expect("a file");
     std::fs::write(folder.0.join("bad.parquet"), "no Parquet").expect("a file");
+    let sweep = "sweep --workload tiny.toml --vary";
+    let run = "run --system linux --workload tiny.toml";
+    let replay = "run --system linux --recording";
     for (words, told) in [
+        (format!("{sweep} machine.cores"), "has no values"),
+        (format!("{sweep} machine.mood=1"), "memory, cores"),
+        (format!("{sweep} machine.cores=1..2"), "is not a range"),
+        (format!("{run} --costs bad.toml"), "bad.toml"),
+        (format!("{run} --costs none.toml"), "reading none.toml"),
         (
-            "sweep --vary machine.cores --workload tiny.toml",
-            "has no values",
-        ),
-        (
-            "sweep --vary machine.mood=1 --workload tiny.toml",
-            "memory, cores",
-        ),
-        (
-            "sweep --vary machine.cores=1..2 --workload tiny.toml",
-            "is not a range",
-        ),
-        (
-            "run --system linux --workload tiny.toml --costs bad.toml",
-            "bad.toml",
-        ),
-        (
-            "run --system linux --workload tiny.toml --costs none.toml",
-            "reading none.toml",
-        ),
-        (
-            "run --system linux --recording bad.parquet",
+            format!("{replay} bad.parquet"),
             "not a complete Parquet file",
         ),
         (
-            "run --system linux --workload tiny.toml --svg /no/where.svg",
+            format!("{run} --svg /no/where.svg"),
             "writing /no/where.svg",
         ),
     ] {
-        let error = folder.refused(words);
+        let error = folder.refused(&words);
         assert!(error.contains(told), "{words}: {error}");
         assert!(!error.contains("panicked"), "{error}");
     }

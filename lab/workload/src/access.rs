@@ -8,7 +8,7 @@ mod read_schedule;
 mod zipf;
 
 use crate::prelude::*;
-use access_patterns::{AccessPattern, HotColdLayout, MemoryPart, RandomReads, StridedReads};
+use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use chase::PointerChase;
 use read_schedule::ReadSchedule;
 use zipf::ZipfReads;
@@ -109,17 +109,7 @@ fn map_and_fill(
             memory.write(offset, mix_bits(offset as u64) | 1);
         }
     })?;
-    let layout = HotColdLayout {
-        cold: MemoryPart {
-            offset: 0,
-            bytes: all - hot,
-        },
-        hot: MemoryPart {
-            offset: all - hot,
-            bytes: hot,
-        },
-        hot_percent: args.hot_percent,
-    };
+    let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
     Ok((memory, layout))
 }
 

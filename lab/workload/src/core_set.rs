@@ -81,13 +81,16 @@ fn calling_thread() -> Pid {
 mod tests {
     use super::*;
 
+    fn last_core() -> (usize, CoreSet) {
+        let last = *CoreSet::allowed_cores().last().expect("it runs somewhere");
+        (last, CoreSet::of_cores(&[last]).expect("there is one"))
+    }
+
     #[test]
     fn a_thread_stays_until_it_need_not() {
         let before = CoreSet::allowed_cores();
-        let last = *before.last().expect("it runs somewhere");
-        let stay = CoreSet::of_cores(&[last])
-            .expect("there is one")
-            .restrict_thread();
+        let (last, one) = last_core();
+        let stay = one.restrict_thread();
         assert_eq!(CoreSet::allowed_cores(), [last]);
         drop(stay);
         assert_eq!(CoreSet::allowed_cores(), before);
@@ -95,12 +98,10 @@ mod tests {
 
     #[test]
     fn a_program_runs_where_it_is_kept() {
-        let last = *CoreSet::allowed_cores().last().expect("it runs somewhere");
+        let (last, one) = last_core();
         let mut command = Command::new("grep");
         command.args(["Cpus_allowed_list", "/proc/self/status"]);
-        CoreSet::of_cores(&[last])
-            .expect("there is one")
-            .restrict_command(&mut command);
+        one.restrict_command(&mut command);
         let output = command.output().expect("grep is there");
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.split_whitespace().last(), Some(&*last.to_string()));
@@ -108,9 +109,8 @@ mod tests {
 
     #[test]
     fn a_running_process_is_restricted() {
-        let last = *CoreSet::allowed_cores().last().expect("it runs somewhere");
         let mut child = Command::new("sleep").arg("9").spawn().expect("starts");
-        let one = CoreSet::of_cores(&[last]).expect("there is one");
+        let (_, one) = last_core();
         one.restrict_process(child.id()).expect("is restricted");
         let pid = Pid::from_raw(child.id() as i32);
         let now = sched_getaffinity(pid).expect("has cores");

@@ -72,7 +72,8 @@ pub(super) fn processor_from_measurements(
     walks: &WalkCosts,
     notes: &mut CostRecorder,
 ) -> CalibratedProcessor {
-    let like = nearest_preset(core);
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let like = nearest_preset(&cpuinfo, &core.caches);
     let mut made = ProcessorSpec {
         name: FROM_FILE,
         source: "hawkeye-lab calibrate",
@@ -130,12 +131,7 @@ pub(super) fn processor_from_measurements(
 }
 
 /// Of the presets of this processor's maker, the one with the most similar private caches.
-fn nearest_preset(core: &CoreCosts) -> ProcessorSpec {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    nearest_of(&cpuinfo, &core.caches)
-}
-
-fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
+fn nearest_preset(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     let maker = field(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
@@ -257,7 +253,7 @@ mod tests {
             ways,
         };
         let caches = [cache(1, 48, 12), cache(2, 1024, 16)];
-        let like = |cpuinfo| nearest_of(cpuinfo, &caches).name;
+        let like = |cpuinfo| nearest_preset(cpuinfo, &caches).name;
         assert_eq!(
             like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"),
             "zen-5"

@@ -8,7 +8,7 @@ use hawkeye_bench::experiments::{
     self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, SideReport,
 };
 use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
-use hawkeye_bench::simulated::paper::{self, PaperTable};
+use hawkeye_bench::simulated::paper;
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -143,11 +143,6 @@ impl BenchCommand {
         })
     }
 
-    /// Whether `--quick` skips the simulation of this table, because it takes minutes.
-    fn skips_long_table(&self, table: &PaperTable) -> bool {
-        self.quick && self.names.is_empty() && table.is_long()
-    }
-
     fn chosen_experiments(&self) -> Result<Vec<ExperimentEntry>> {
         let all = experiments::all_experiments();
         for name in &self.names {
@@ -164,11 +159,12 @@ impl BenchCommand {
         let named = |known: &ExperimentEntry| {
             self.names.is_empty() || self.names.iter().any(|name| known.name.matches(name))
         };
+        let skips_long = self.quick && self.names.is_empty();
         let wanted = all.into_iter().filter(named).map(|known| ExperimentEntry {
             live: known.live.filter(|_| !self.sim),
             simulated: known
                 .simulated
-                .filter(|table| !self.live && !self.skips_long_table(table)),
+                .filter(|table| !self.live && !(skips_long && table.is_long())),
             ..known
         });
         Ok(wanted

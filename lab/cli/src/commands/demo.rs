@@ -52,7 +52,10 @@ impl DemoCommand {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
         let systems = compare_hot_first()?;
-        let base = base_speed(&systems);
+        // The first policy does nothing.
+        let base = systems
+            .first()
+            .map_or(f64::NAN, |none| none.million_reads_per_s);
         println!("1. Hot memory at high addresses (simulated)");
         println!(
             "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; at most {HOT_REGIONS} promotions each:\n"
@@ -103,13 +106,6 @@ fn with_mib_unit(bytes: u64) -> String {
 /// Number of hot regions, at the highest addresses; each system may promote that many.
 const HOT_REGIONS: usize = 256;
 const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
-
-/// Reads per second with base pages alone, in millions: those of the policy that does nothing.
-fn base_speed(systems: &[SystemFigures]) -> f64 {
-    systems
-        .first()
-        .map_or(f64::NAN, |none| none.million_reads_per_s)
-}
 
 /// The same program under each policy, with base pages at faults and with huge pages.
 fn compare_hot_first() -> Result<Vec<SystemFigures>> {

@@ -48,14 +48,13 @@ enum SimSubcommand {
 impl SimCommand {
     pub fn execute(self) -> Result<()> {
         match self.command {
-            SimSubcommand::Run(run) => run.execute()?,
-            SimSubcommand::Compare(compare) => compare.execute()?,
-            SimSubcommand::Sweep(sweep) => sweep.execute()?,
-            SimSubcommand::Prezeroing(prezeroing) => prezeroing.execute()?,
-            SimSubcommand::Paper(paper) => paper.execute()?,
-            SimSubcommand::List => print_lists()?,
+            SimSubcommand::Run(run) => run.execute(),
+            SimSubcommand::Compare(compare) => compare.execute(),
+            SimSubcommand::Sweep(sweep) => sweep.execute(),
+            SimSubcommand::Prezeroing(prezeroing) => prezeroing.execute(),
+            SimSubcommand::Paper(paper) => paper.execute(),
+            SimSubcommand::List => print_lists(),
         }
-        Ok(())
     }
 }
 

@@ -23,6 +23,16 @@ pub(super) struct HotColdLayout {
 }
 
 impl HotColdLayout {
+    /// The hot part follows the cold one.
+    pub(super) fn new(cold_bytes: usize, hot_bytes: usize, hot_percent: u8) -> Self {
+        let part = |offset, bytes| MemoryPart { offset, bytes };
+        Self {
+            cold: part(0, cold_bytes),
+            hot: part(cold_bytes, hot_bytes),
+            hot_percent,
+        }
+    }
+
     /// A draw of 32 bits below this goes to the hot part. An empty part is never drawn.
     fn hot_draw_limit(self) -> u64 {
         match (self.cold.bytes, self.hot.bytes) {
@@ -130,18 +140,7 @@ mod tests {
     use super::*;
 
     fn chooser(cold: usize, hot: usize, hot_percent: u8) -> PartChooser {
-        let layout = HotColdLayout {
-            cold: MemoryPart {
-                offset: 0,
-                bytes: cold,
-            },
-            hot: MemoryPart {
-                offset: cold,
-                bytes: hot,
-            },
-            hot_percent,
-        };
-        PartChooser::new(layout, 3)
+        PartChooser::new(HotColdLayout::new(cold, hot, hot_percent), 3)
     }
 
     #[test]

@@ -50,17 +50,7 @@ mod tests {
         let mut memory =
             WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let half = REGION / 2;
-        let layout = HotColdLayout {
-            cold: MemoryPart {
-                offset: 0,
-                bytes: half,
-            },
-            hot: MemoryPart {
-                offset: half,
-                bytes: half,
-            },
-            hot_percent: 50,
-        };
+        let layout = HotColdLayout::new(half, half, 50);
         let mut chase = PointerChase::new(&mut memory, layout, 1);
         for _ in 0..100 {
             chase.read(&memory, 1000);

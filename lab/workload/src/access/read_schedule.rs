@@ -37,6 +37,7 @@ impl ReadSchedule {
         &mut self,
         console: &mut Console,
     ) -> WorkloadResult<Option<usize>> {
+        let ends_by_itself = self.end_after.is_some() || self.end_at.is_some();
         while let Some(input) = if self.running {
             console.poll_input()
         } else {
@@ -50,7 +51,7 @@ impl ReadSchedule {
                 }
                 ConsoleInput::Request(WorkloadRequest::Stop) => self.running = false,
                 ConsoleInput::Request(WorkloadRequest::Quit) => return self.report_end(console),
-                ConsoleInput::End if self.running && self.ends_by_itself() => break,
+                ConsoleInput::End if self.running && ends_by_itself => break,
                 ConsoleInput::End => return self.report_end(console),
                 other => console.report_invalid_request(other)?,
             }
@@ -77,10 +78,6 @@ impl ReadSchedule {
         let count = left.min(BATCH as u64);
         self.accesses += count;
         Ok(Some(count as usize))
-    }
-
-    fn ends_by_itself(&self) -> bool {
-        self.end_after.is_some() || self.end_at.is_some()
     }
 
     fn report_end(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {

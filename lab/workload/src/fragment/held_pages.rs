@@ -125,15 +125,15 @@ impl HeldPages {
 mod tests {
     use super::*;
 
-    /// Two whole blocks, and some pages of a third.
-    fn three_blocks() -> Vec<u64> {
-        let scattered = (512..1536).rev().chain([2048, 2050, 0]);
-        scattered.collect()
-    }
+    const NOTHING_FREE: FreeBlocks = FreeBlocks {
+        bytes: 0,
+        huge_bytes: 0,
+    };
 
     #[test]
     fn one_page_of_each_block_is_held() {
-        let frames = three_blocks();
+        // Two whole blocks, and some pages of a third.
+        let frames: Vec<u64> = (512..1536).rev().chain([2048, 2050, 0]).collect();
         let mut holding = HeldPages::choose(&frames);
         let of = |holding: &HeldPages| -> Vec<u64> {
             let kept = holding.held_pages();
@@ -145,11 +145,7 @@ mod tests {
             [1, 2, 4].iter().all(|block| blocks.contains(block)),
             "{blocks:?}"
         );
-        let none = FreeBlocks {
-            bytes: 0,
-            huge_bytes: 0,
-        };
-        holding.keep_as_many_as_needed(none, 2 * REGION, 0.5);
+        holding.keep_as_many_as_needed(NOTHING_FREE, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
     }
@@ -158,13 +154,9 @@ mod tests {
     fn blocks_of_which_others_have_a_part_are_held_as_far_as_what_is_asked_for_goes() {
         // Of 100 blocks, other memory has half of each, and this workload has half of each.
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
-        let free = FreeBlocks {
-            bytes: 0,
-            huge_bytes: 0,
-        };
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
             let mut holding = HeldPages::choose(&frames);
-            holding.keep_as_many_as_needed(free, frames.len() * PAGE, fmfi);
+            holding.keep_as_many_as_needed(NOTHING_FREE, frames.len() * PAGE, fmfi);
             assert_eq!(holding.held_pages().len(), held, "{fmfi}");
         }
     }
@@ -173,7 +165,7 @@ mod tests {
     fn as_many_blocks_are_spoilt_as_the_index_needs() {
         let free = FreeBlocks {
             bytes: 10 * REGION as u64,
-            huge_bytes: 0,
+            ..NOTHING_FREE
         };
         // Of 100 blocks of memory, ten are fragmented already.
         assert_eq!(blocks_to_hold(90, free, 90 * REGION, 0.9), 80);

@@ -119,17 +119,18 @@ fn read_error(error: std::io::Error) -> WorkloadError {
 
 #[cfg(test)]
 mod tests {
+    use super::ServerProtocol::{Memcached, Redis};
     use super::*;
 
     #[test]
     fn requests_are_as_the_servers_want_them() {
         let mut out = Vec::new();
-        ServerProtocol::Redis.write_get(7, &mut out);
-        ServerProtocol::Memcached.write_get(7, &mut out);
-        ServerProtocol::Redis.write_set(8, b"abc", &mut out);
-        ServerProtocol::Memcached.write_set(8, b"abc", &mut out);
-        ServerProtocol::Redis.write_delete(8, &mut out);
-        ServerProtocol::Memcached.write_delete(8, &mut out);
+        Redis.write_get(7, &mut out);
+        Memcached.write_get(7, &mut out);
+        Redis.write_set(8, b"abc", &mut out);
+        Memcached.write_set(8, b"abc", &mut out);
+        Redis.write_delete(8, &mut out);
+        Memcached.write_delete(8, &mut out);
         let wanted = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000007\r\n\
              get key:000000000007\r\n\
              *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000008\r\n$3\r\nabc\r\n\
@@ -142,36 +143,26 @@ mod tests {
     #[test]
     fn a_key_that_was_missing_is_not_deleted() {
         let mut redis: &[u8] = b":1\r\n:0\r\n";
-        ServerProtocol::Redis.expect_deleted(&mut redis).unwrap();
-        assert!(ServerProtocol::Redis.expect_deleted(&mut redis).is_err());
+        Redis.expect_deleted(&mut redis).unwrap();
+        assert!(Redis.expect_deleted(&mut redis).is_err());
         let mut memcached: &[u8] = b"DELETED\r\nNOT_FOUND\r\n";
         let memcached = &mut memcached;
-        ServerProtocol::Memcached.expect_deleted(memcached).unwrap();
-        assert!(ServerProtocol::Memcached.expect_deleted(memcached).is_err());
+        Memcached.expect_deleted(memcached).unwrap();
+        assert!(Memcached.expect_deleted(memcached).is_err());
     }
 
     #[test]
     fn pipelined_answers_are_read_one_by_one() {
         let mut redis: &[u8] = b"+OK\r\n$3\r\nabc\r\n$3\r\n\r\n\r\r\n";
-        ServerProtocol::Redis.expect_stored(&mut redis).unwrap();
-        ServerProtocol::Redis
-            .expect_value(0, 3, &mut redis)
-            .unwrap();
-        ServerProtocol::Redis
-            .expect_value(1, 3, &mut redis)
-            .unwrap();
+        Redis.expect_stored(&mut redis).unwrap();
+        Redis.expect_value(0, 3, &mut redis).unwrap();
+        Redis.expect_value(1, 3, &mut redis).unwrap();
         assert!(redis.is_empty());
         let mut memcached: &[u8] =
             b"STORED\r\nVALUE key:000000000001 0 3\r\nabc\r\nEND\r\nVALUE key:000000000002 0 0\r\n\r\nEND\r\n";
-        ServerProtocol::Memcached
-            .expect_stored(&mut memcached)
-            .unwrap();
-        ServerProtocol::Memcached
-            .expect_value(1, 3, &mut memcached)
-            .unwrap();
-        ServerProtocol::Memcached
-            .expect_value(2, 0, &mut memcached)
-            .unwrap();
+        Memcached.expect_stored(&mut memcached).unwrap();
+        Memcached.expect_value(1, 3, &mut memcached).unwrap();
+        Memcached.expect_value(2, 0, &mut memcached).unwrap();
         assert!(memcached.is_empty());
     }
 
@@ -181,16 +172,14 @@ mod tests {
             let error = dialect.expect_value(1, 3, &mut answer).unwrap_err();
             error.to_string()
         };
-        assert!(told(ServerProtocol::Redis, b"$-1\r\n").contains("\"$-1\" instead of \"$3\""));
-        assert!(told(ServerProtocol::Memcached, b"END\r\n").contains("\"END\" instead of"));
-        assert!(told(ServerProtocol::Redis, b"$3\r\nab").contains("could not be read"));
-        assert!(told(ServerProtocol::Redis, b"").contains("\"\""));
+        assert!(told(Redis, b"$-1\r\n").contains("\"$-1\" instead of \"$3\""));
+        assert!(told(Memcached, b"END\r\n").contains("\"END\" instead of"));
+        assert!(told(Redis, b"$3\r\nab").contains("could not be read"));
+        assert!(told(Redis, b"").contains("\"\""));
         let endless = [b'x'; 100_000];
-        assert!(told(ServerProtocol::Redis, &endless).len() < 1000);
+        assert!(told(Redis, &endless).len() < 1000);
         let mut full: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-        let error = ServerProtocol::Memcached
-            .expect_stored(&mut full)
-            .unwrap_err();
+        let error = Memcached.expect_stored(&mut full).unwrap_err();
         assert!(error.to_string().contains("out of memory"), "{error}");
     }
 }
