@@ -26,7 +26,9 @@ use hawkeye_linux::LinuxError;
 
 mod prelude {
     pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds_since};
-    pub(super) use super::{CostResult, MedianAndRange, measure_turns, not_measured};
+    pub(super) use super::{
+        CostResult, MedianAndRange, measure_figure, measure_turns, not_measured,
+    };
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;
 }
@@ -48,6 +50,11 @@ fn measure_turns<const N: usize>(
         }
     }
     Ok(figures.map(MedianAndRange::from_figures))
+}
+
+/// The only figure of such turns.
+fn measure_figure(mut turn: impl FnMut() -> Result<f64, LinuxError>) -> CostResult {
+    measure_turns(|| Ok([turn()?])).map(|[figure]| figure)
 }
 
 fn not_measured(why: &'static str) -> LinuxError {

@@ -68,14 +68,8 @@ fn run_container_trial(
         };
         // Managing ends with the program.
         let (settings, at_most) = (Settings::default(), Duration::from_secs(300));
-        let managed = manage_process(
-            host.new_kernel_backend()?,
-            pid,
-            "hawkeye-g",
-            settings,
-            at_most,
-            start,
-        )?;
+        let means = host.new_kernel_backend()?;
+        let managed = manage_process(means, pid, "hawkeye-g", settings, at_most, start)?;
         told?;
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();

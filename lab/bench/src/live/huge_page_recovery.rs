@@ -96,19 +96,13 @@ fn report_program(
     sizes: RecoverySizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    require_available_bytes(subject.need_bytes())?;
+    require_available_bytes(subject.kind.resident_bytes(subject.mib))?;
     let systems = match (subject.is_own_workload(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
     };
-    report_program_at_pace(
-        host,
-        subject,
-        PromoterPace::Same(sizes.regions_per_s),
-        systems,
-        sizes,
-        report,
-    )?;
+    let pace = PromoterPace::Same(sizes.regions_per_s);
+    report_program_at_pace(host, subject, pace, systems, sizes, report)?;
     if subject.is_own_workload() && scale == Scale::Full {
         report_program_at_pace(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
     }

@@ -54,14 +54,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             Ok(())
         })?);
         sampled.push(longest_calls_during(&mut workload, || {
-            let done = manage_process(
-                host.new_kernel_backend()?,
-                pid,
-                POLICY,
-                settings,
-                sizes.turn,
-                |_| false,
-            )?;
+            let means = host.new_kernel_backend()?;
+            let done = manage_process(means, pid, POLICY, settings, sizes.turn, |_| false)?;
             windows += done.journal.totals().samples;
             longest_call = longest_call.max(done.longest_call);
             cores.push(done.cpu_percent());

@@ -64,14 +64,13 @@ pub(super) fn measure_over_bytes(
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);
     link_lines(memory, asked);
     let after = |sweeps: usize, wait_ms: f64| {
-        measure_turns(|| {
+        measure_figure(|| {
             sweep_ns_per_read(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
             sweep_ns_per_read(memory, 0..bytes, sweeps, || ());
             busy_wait(Duration::from_secs_f64(wait_ms / 1e3));
             let mut at = chain_start(asked);
-            Ok([chase_ns_per_read(memory, &mut at, asked.len())])
+            Ok(chase_ns_per_read(memory, &mut at, asked.len()))
         })
-        .map(|[ns]| ns)
     };
     debug_assert_eq!(FORGETTING_BYTES % FAR_BLOCK, 0);
     Ok(CacheSharing {

@@ -80,11 +80,10 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
     let shared = cache_sharing::shared_only_bytes(&caches);
     let memory = TestMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
-    let chased = |order: &[u32]| -> Result<MedianAndRange, LinuxError> {
+    let chased = |order: &[u32]| -> CostResult {
         link_lines(&memory, order);
         let mut at = chain_start(order);
-        let [ns] = measure_turns(|| Ok([chase_ns_per_read(&memory, &mut at, READS)]))?;
-        Ok(ns)
+        measure_figure(|| Ok(chase_ns_per_read(&memory, &mut at, READS)))
     };
     let mut latencies = Vec::new();
     for bytes in own.iter().map(|bytes| bytes / 2) {
@@ -110,11 +109,11 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let [ns] = measure_turns(|| Ok([repeated_sweep_ns_per_read(&memory, bytes, || ())]))?;
+        let ns = measure_figure(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
         independent.push(ReadNsByBytes { bytes, ns });
     }
-    let [stream_gb_per_s] = measure_turns(|| Ok([streaming_gb_per_s(&memory)]))?;
-    let [ghz] = measure_turns(|| Ok([measure_clock_ghz()]))?;
+    let stream_gb_per_s = measure_figure(|| Ok(streaming_gb_per_s(&memory)))?;
+    let ghz = measure_figure(|| Ok(measure_clock_ghz()))?;
     Ok(CoreCosts {
         ghz,
         caches,
@@ -195,15 +194,14 @@ pub(super) fn chase_ns_per_read(memory: &TestMemory, at: &mut usize, reads: usiz
 /// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
 /// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
 /// neighbours evict the lines again, and no turn would find any.
-fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> Result<MedianAndRange, LinuxError> {
+fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> CostResult {
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
     link_lines(memory, &order);
     let mut at = chain_start(&order);
-    let [ns] = measure_turns(|| {
+    measure_figure(|| {
         repeated_sweep_ns_per_read(memory, bytes, || ());
-        Ok([chase_ns_per_read(memory, &mut at, order.len())])
-    })?;
-    Ok(ns)
+        Ok(chase_ns_per_read(memory, &mut at, order.len()))
+    })
 }
 
 /// Reads a line of each pair in a range of whole blocks, block after block, `laps` times. No read

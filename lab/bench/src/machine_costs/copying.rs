@@ -25,19 +25,19 @@ pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
         }
         nanoseconds_since(begun) / (memory.bytes() / piece) as f64
     };
-    let [scan_used] = measure_turns(|| {
-        Ok([each(&from, PAGE, &|offset| {
+    let scan_used = measure_figure(|| {
+        Ok(each(&from, PAGE, &|offset| {
             std::hint::black_box(zero_words(&from, offset));
-        })])
+        }))
     })?;
-    let [copy_base] = measure_turns(|| {
-        Ok([each(&from, PAGE, &|offset| {
+    let copy_base = measure_figure(|| {
+        Ok(each(&from, PAGE, &|offset| {
             // SAFETY: each of the pages lies within its own mapping.
             unsafe {
                 from.pointer_at(offset)
                     .copy_to_nonoverlapping(to.pointer_at(offset), PAGE)
             };
-        })])
+        }))
     })?;
     let zero = |piece: usize| {
         each(&to, piece, &|offset| {
@@ -46,15 +46,15 @@ pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
         })
     };
     let [zero_base, zero_huge] = measure_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
-    let [zero_base_non_temporal] = measure_turns(|| {
-        Ok([each(&to, PAGE, &|offset| {
+    let zero_base_non_temporal = measure_figure(|| {
+        Ok(each(&to, PAGE, &|offset| {
             zero_past_caches(to.pointer_at(offset))
-        })])
+        }))
     })?;
-    let [scan_zero] = measure_turns(|| {
-        Ok([each(&to, PAGE, &|offset| {
+    let scan_zero = measure_figure(|| {
+        Ok(each(&to, PAGE, &|offset| {
             std::hint::black_box(zero_words(&to, offset));
-        })])
+        }))
     })?;
     Ok([
         zero_base,

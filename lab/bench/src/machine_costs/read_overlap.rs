@@ -44,8 +44,8 @@ pub(super) fn measure_along_chain(
     let singles = single_read_durations(memory, starts.first().copied().unwrap_or(0));
     let apart = starts.len() / CHAINS;
     let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
-    let [at_once] = measure_turns(|| Ok([read_ns / chase_chains_ns_per_read(memory, &mut at)]))?;
-    let [reach] = measure_turns(|| Ok([measure_instructions_ahead(memory, read_ns)]))?;
+    let at_once = measure_figure(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
+    let reach = measure_figure(|| Ok(measure_instructions_ahead(memory, read_ns)))?;
     Ok(ReadOverlap {
         singles,
         at_once,

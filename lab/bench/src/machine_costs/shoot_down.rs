@@ -12,12 +12,11 @@ pub fn measure() -> CostResult {
         return Err(not_measured("this machine has only one core"));
     }
     let memory = TestMemory::map_and_write(REGION, PageAdvice::Base)?;
-    let [took] = measure_turns(|| {
+    measure_figure(|| {
         let alone = time_protection_changes(&memory)?;
         let together = run_beside_busy_thread(|| time_protection_changes(&memory))?;
-        Ok([(together - alone).max(0.0)])
-    })?;
-    Ok(took)
+        Ok((together - alone).max(0.0))
+    })
 }
 
 fn time_protection_changes(memory: &TestMemory) -> Result<f64, LinuxError> {

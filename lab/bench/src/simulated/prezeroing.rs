@@ -146,17 +146,10 @@ fn count_zeroed_in_allocation(
 }
 
 fn add_percent_row(report: &mut LiveReport, what: String, beside: KernelAndModel) {
-    let (kernel, model) = (
-        beside.percent_of_pages(beside.kernel),
-        beside.percent_of_pages(beside.model),
-    );
+    let [kernel, model] = [beside.kernel, beside.model].map(|of| beside.percent_of_pages(of));
     let points = model - kernel;
-    report.add_row(
-        what,
-        kernel,
-        "%",
-        format!("model {model:.1} %: {points:+.1} points"),
-    );
+    let beside = format!("model {model:.1} %: {points:+.1} points");
+    report.add_row(what, kernel, "%", beside);
 }
 
 #[cfg(test)]

@@ -58,12 +58,8 @@ pub(super) const SPEED_UP: ThesisTable = ThesisTable {
             let over = |base, thesis: Option<f64>| {
                 let kernel = ThesisKernel::SF.on_base_page(base);
                 let measure = SpeedUpOver(kernel);
-                row(
-                    name,
-                    workload,
-                    measure,
-                    &[(kernel.with_large_pages(), thesis)],
-                )
+                let values = [(kernel.with_large_pages(), thesis)];
+                row(name, workload, measure, &values)
             };
             [
                 over(BasePage::Kib4, SPEED_UP_4K.get(run).copied()),

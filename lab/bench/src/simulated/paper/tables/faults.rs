@@ -9,12 +9,8 @@ pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
-            row(
-                "touch",
-                "touch",
-                measure,
-                &values_by_system(SYSTEMS, values),
-            )
+            let values = values_by_system(SYSTEMS, values);
+            row("touch", "touch", measure, &values)
         };
         [
             all(MillionFaults, [26.2, 0.0515, 26.2, 26.2, 0.0515]),
@@ -44,12 +40,8 @@ pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
             "hawkeye-pmu",
         ];
         let all = |workload, program, measure, values: [f64; 5]| {
-            row_and_speed_ups(
-                workload,
-                program,
-                measure,
-                &values_by_system(SYSTEMS, values),
-            )
+            let values = values_by_system(SYSTEMS, values);
+            row_and_speed_ups(workload, program, measure, &values)
         };
         // Number of 2 MiB values in 45 GiB.
         let requests = RequestsPerS(23_040.0);

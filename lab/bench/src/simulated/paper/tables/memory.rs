@@ -17,12 +17,8 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
-            row(
-                "redis",
-                "redis",
-                measure,
-                &values_by_system(SYSTEMS, values),
-            )
+            let values = values_by_system(SYSTEMS, values);
+            row("redis", "redis", measure, &values)
         };
         let pressed = |measure, value| {
             let values = [("hawkeye-pmu", value)];
