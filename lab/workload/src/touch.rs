@@ -149,16 +149,11 @@ fn touch_part(
         }
         return Ok(latencies);
     }
+    let descends = args.order == TouchOrder::Descending;
+    let nth = |n, count| if descends { count - 1 - n } else { n };
     for n in 0..regions {
-        let descends = args.order == TouchOrder::Descending;
-        let region = if descends { regions - 1 - n } else { n };
         for page in 0..per_region {
-            let page = if descends {
-                per_region - 1 - page
-            } else {
-                page
-            };
-            write(memory, region, page);
+            write(memory, nth(n, regions), nth(page, per_region));
         }
         let begun = Instant::now();
         while begun.elapsed() < work {

@@ -75,7 +75,7 @@ impl BenchResults {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             commit: commit_built(),
-            date: command_output("date", &["-u", "+%F"]).unwrap_or_default(),
+            date: nonempty_output("date", &["-u", "+%F"]).unwrap_or_default(),
             quick,
             outcomes: Vec::new(),
         }
@@ -86,7 +86,7 @@ impl BenchResults {
 fn commit_built() -> Option<String> {
     let git = |args: &[&str]| {
         let all = ["-C", env!("CARGO_MANIFEST_DIR")];
-        command_output("git", &[&all[..], args].concat())
+        nonempty_output("git", &[&all[..], args].concat())
     };
     let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
     let before = format!("--before=@{}", built.mtime());
@@ -99,7 +99,7 @@ fn commit_built() -> Option<String> {
     }
 }
 
-fn command_output(program: &str, args: &[&str]) -> Option<String> {
+fn nonempty_output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
     let said = said.trim();

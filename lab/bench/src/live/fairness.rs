@@ -116,7 +116,7 @@ fn measure_point(
 ) -> BenchResult<OverheadsAtBudget> {
     Ok(OverheadsAtBudget {
         promoted,
-        relative: relative_speeds(managed, huge, sizes.turns, sizes.turn)?,
+        relative: relative_speeds(managed, huge, sizes)?,
     })
 }
 
@@ -125,11 +125,9 @@ fn describe(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport)
         return;
     };
     for point in later {
+        let budget = largest_reached_budget(point);
         report.add_row(
-            format!(
-                "{policy}: mean gain after {} promotions",
-                largest_reached_budget(point)
-            ),
+            format!("{policy}: mean gain after {budget} promotions"),
             point.mean_gain_percent(begin),
             "%",
             format!(
@@ -140,26 +138,20 @@ fn describe(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport)
             ),
         );
     }
-    let widest = later
-        .iter()
-        .map(OverheadsAtBudget::spread_points)
-        .reduce(f64::max);
-    if let Some(points) = widest {
-        report.add_row(
-            format!("{policy}: widest spread of overheads"),
-            points,
-            "points",
-            format!(
-                "goal for hawkeye: at most 2; under base pages {:.1} ({})",
-                begin.spread_points(),
-                percent_list(begin.overheads_percent())
-            ),
+    let spreads = later.iter().map(OverheadsAtBudget::spread_points);
+    if let Some(widest) = spreads.reduce(f64::max) {
+        let (points, each) = (
+            begin.spread_points(),
+            percent_list(begin.overheads_percent()),
         );
+        let beside = format!("goal for hawkeye: at most 2; under base pages {points:.1} ({each})");
+        let what = format!("{policy}: widest spread of overheads");
+        report.add_row(what, widest, "points", beside);
     }
     if later.len() < BUDGETS.len() {
+        let missed = BUDGETS[later.len()];
         report.note(format!(
-            "{policy} made fewer than {} promotions before its time limit.",
-            BUDGETS[later.len()]
+            "{policy} made fewer than {missed} promotions before its time limit."
         ));
     }
 }
@@ -210,11 +202,7 @@ mod tests {
         describe("hawkeye-g", &points, &mut report);
         assert_eq!(report.rows.len(), 2);
         describe("linux", &points[..1], &mut report);
-        assert_eq!(
-            report.rows.len(),
-            2,
-            "without a later point there is no row"
-        );
+        assert_eq!(report.rows.len(), 2, "no row without a later point");
         let note = &report.notes[0];
         assert!(note.contains("fewer than 192"), "{note}");
     }

@@ -31,9 +31,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         ("QEMU, memory preallocated", qemu_command(gib), Some(gib)),
         ("hash map, inserts", hash_map_command(&hash_map, gib), None),
     ];
-    for (name, (package, program), warm_gib) in programs {
-        if let Some((program, package)) = package {
-            super::programs::packages::need_program(program, package)?;
+    for (name, program, warm_gib) in programs {
+        if let Some(package) = program.package {
+            super::programs::packages::need_program(&program.words[0], package)?;
         }
         let mut all = Vec::new();
         for (_, enabled, ahead) in WAYS {
@@ -86,32 +86,28 @@ fn without_lease_if_prefaulting<T>(
     }
 }
 
-type Needed = Option<(&'static str, &'static str)>;
-
-fn jvm_command(gib: u64) -> (Needed, TimedCommand) {
+fn jvm_command(gib: u64) -> TimedCommand {
     let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
-    let launch = TimedCommand::for_program(&words, ReadySign::Ended);
-    (Some(("java", "default-jdk-headless")), launch)
+    TimedCommand::of_package("default-jdk-headless", &words, ReadySign::Ended)
 }
 
-fn qemu_command(gib: u64) -> (Needed, TimedCommand) {
+fn qemu_command(gib: u64) -> TimedCommand {
     let words = format!(
         "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
          -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
     );
-    let launch = TimedCommand::for_program(&words, ReadySign::Line);
-    (Some(("qemu-system-x86_64", "qemu-system-x86")), launch)
+    TimedCommand::of_package("qemu-system-x86", &words, ReadySign::Line)
 }
 
 /// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.
-fn hash_map_command(hash_map: &CompiledProgram, gib: u64) -> (Needed, TimedCommand) {
+fn hash_map_command(hash_map: &CompiledProgram, gib: u64) -> TimedCommand {
     const BUCKET_BYTES: u64 = 16;
     // The table doubles when it is half full, and is a quarter full then.
     let inserts = (gib << 30) / BUCKET_BYTES * 17 / 64;
     let program = hash_map.path().to_string_lossy().into_owned();
-    let launch = TimedCommand {
+    TimedCommand {
         words: vec![program, inserts.to_string()],
         ready: ReadySign::Ended,
-    };
-    (None, launch)
+        package: None,
+    }
 }

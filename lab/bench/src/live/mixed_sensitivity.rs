@@ -79,7 +79,7 @@ fn measure_policy(
         Some(policy) => Some(promote_half_the_regions(host, policy, &mut managed, sizes)?),
         None => None,
     };
-    let relative = relative_speeds(&mut managed, huge, sizes.turns, sizes.turn)?;
+    let relative = relative_speeds(&mut managed, huge, sizes)?;
     Ok((relative, spent, pids))
 }
 

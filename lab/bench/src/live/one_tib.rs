@@ -118,21 +118,16 @@ fn longest_calls_during(
 }
 
 fn take_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
-    let half_a_minute = Duration::from_secs(30);
-    let longest =
-        workload.request_value(
-            WorkloadRequest::Longest,
-            half_a_minute,
-            |event| match event {
-                WorkloadEvent::Longest {
-                    map_us,
-                    unmap_us,
-                    fault_us,
-                    ..
-                } => Some([map_us, unmap_us, fault_us]),
-                _ => None,
-            },
-        )?;
+    let (longest, half_a_minute) = (WorkloadRequest::Longest, Duration::from_secs(30));
+    let longest = workload.request_value(longest, half_a_minute, |event| match event {
+        WorkloadEvent::Longest {
+            map_us,
+            unmap_us,
+            fault_us,
+            ..
+        } => Some([map_us, unmap_us, fault_us]),
+        _ => None,
+    })?;
     Ok(longest.map(|us| us / 1e3))
 }
 

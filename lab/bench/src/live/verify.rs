@@ -175,28 +175,22 @@ impl CountedProgram {
     }
 }
 
-impl CountedEvents {
-    fn from_event_set(events: &EventSet) -> Self {
-        let code = |raw: u64| format!("{raw:#x}");
-        Self {
-            name: events.name,
-            loads: code(events.walks.0),
-            stores: events.walks.1.map(code),
-            cycles_per_count: events.cycles_per_count,
-        }
-    }
-}
-
 impl VerifyResults {
     /// Results without any program yet, on the machine that these texts of the kernel describe.
     fn on_machine(cpuinfo: &str, osrelease: &str, events: &EventSet) -> Self {
+        let code = |raw: u64| format!("{raw:#x}");
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
             cpu: CpuIdentity::parse(cpuinfo).to_string(),
             cpu_name: field(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
-            events: CountedEvents::from_event_set(events),
+            events: CountedEvents {
+                name: events.name,
+                loads: code(events.walks.0),
+                stores: events.walks.1.map(code),
+                cycles_per_count: events.cycles_per_count,
+            },
             program_mib: PROGRAM_MIB,
             programs: Vec::new(),
             not_measured: Vec::new(),

@@ -89,9 +89,12 @@ pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, It
 mod tests {
     use super::*;
 
+    fn table(name: &str) -> &'static ThesisTable {
+        TABLES.iter().find(|table| table.name == name).unwrap()
+    }
+
     fn report(name: &str) -> ItaniumReport {
-        let table = TABLES.iter().find(|table| table.name == name).unwrap();
-        simulate(table, 2).unwrap()
+        simulate(table(name), 2).unwrap()
     }
 
     fn speed_ups(report: &ItaniumReport) -> Vec<f64> {
@@ -130,8 +133,7 @@ mod tests {
     fn only_daemons_bring_large_pages_back() {
         let table = ThesisTable {
             rows: || {
-                let table = TABLES.iter().find(|t| t.name == "policies-fragmented");
-                let mut rows = (table.unwrap().rows)();
+                let mut rows = (table("policies-fragmented").rows)();
                 let some = ["Solaris MPSS", "thesis", "IRIX", "Navarro"];
                 rows.retain(|row| row.of == OF && some.contains(&row.kernel.to_string().as_str()));
                 rows
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn threads_change_nothing() {
-        let table = TABLES.iter().find(|table| table.name == "linear").unwrap();
-        assert_eq!(simulate(table, 1).unwrap(), simulate(table, 3).unwrap());
+        let run = |threads| simulate(table("linear"), threads).unwrap();
+        assert_eq!(run(1), run(3));
     }
 }

@@ -30,13 +30,7 @@ impl RandomCycle {
 
     #[inline]
     pub(super) fn successor(&self, number: usize) -> usize {
-        let fold = |x: u64| {
-            if self.fold == 0 {
-                x
-            } else {
-                x ^ (x >> self.fold)
-            }
-        };
+        let fold = |x: u64| x ^ (x >> self.fold);
         let mut x = number as u64;
         loop {
             let step = fold(x)

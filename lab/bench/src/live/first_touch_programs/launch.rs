@@ -17,14 +17,20 @@ pub(super) enum ReadySign {
 pub(super) struct TimedCommand {
     pub(super) words: Vec<String>,
     pub(super) ready: ReadySign,
+    /// The package that contains the program, unless it is compiled here.
+    pub(super) package: Option<&'static str>,
 }
 
 pub(super) const CORE: usize = 0;
 
 impl TimedCommand {
-    pub(super) fn for_program(words: &str, ready: ReadySign) -> Self {
+    pub(super) fn of_package(package: &'static str, words: &str, ready: ReadySign) -> Self {
         let words = words.split(' ').map(String::from).collect();
-        Self { words, ready }
+        Self {
+            words,
+            ready,
+            package: Some(package),
+        }
     }
 
     /// Starts the program once, with or without prefault; returns the seconds until it was ready.

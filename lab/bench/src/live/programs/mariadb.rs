@@ -99,19 +99,16 @@ fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResu
 fn run_query(folder: &Path, query: &str) -> BenchResult<String> {
     let mut client = Command::new("mariadb");
     client
-        .args([
-            "--no-defaults",
-            "--user=root",
-            "--batch",
-            "--execute",
-            query,
-        ])
+        .args(["--no-defaults", "--user=root", "--batch"])
+        .args(["--execute", query])
         .arg(format!("--socket={}", folder.join("socket").display()))
         .stdin(Stdio::null());
     successful_output(client)
 }
 
 fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
+    let socket = folder.join("socket");
+    let socket = socket.display();
     let mut command = Command::new("sysbench");
     command
         .args([
@@ -119,10 +116,7 @@ fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
             "--db-driver=mysql",
             "--mysql-user=root",
         ])
-        .arg(format!(
-            "--mysql-socket={}",
-            folder.join("socket").display()
-        ))
+        .arg(format!("--mysql-socket={socket}"))
         .args(["--tables=1", &format!("--table-size={rows}")])
         .args(["--rand-type=uniform", "--threads=1", "--time=0"])
         .args([&format!("--report-interval={REPORT_S}"), "run"])

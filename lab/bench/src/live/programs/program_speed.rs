@@ -93,13 +93,12 @@ pub fn measure_together(
 pub fn relative_speeds<const N: usize>(
     programs: &mut [Box<dyn MeasuredProgram>],
     others: &mut [Box<dyn MeasuredProgram>],
-    turns: usize,
-    length: Duration,
+    sizes: TurnSizes,
 ) -> BenchResult<[f64; N]> {
     let mut relative = [const { Vec::new() }; N];
-    for _ in 0..turns {
-        let ours = measure_together(programs, length)?;
-        let theirs = measure_together(others, length)?;
+    for _ in 0..sizes.turns {
+        let ours = measure_together(programs, sizes.turn)?;
+        let theirs = measure_together(others, sizes.turn)?;
         for ((shares, ours), theirs) in relative.iter_mut().zip(ours).zip(theirs) {
             shares.push(ours.per_cpu_s / theirs.per_cpu_s);
         }

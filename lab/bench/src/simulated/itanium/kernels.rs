@@ -27,15 +27,11 @@ const FRAGMENTED_BYTES: u64 = 512 << 20;
 const MOVABLE_PERCENT: u32 = 95;
 
 impl ThesisKernel {
-    /// No walker.
     pub const NONE: Self = Self::with_walker(WalkerMode::None);
     /// Short format: Itanium Linux as it is.
     pub const SF: Self = Self::with_walker(WalkerMode::ShortFormat);
-    /// Long format.
     pub const LF: Self = Self::with_walker(WalkerMode::LONG);
-    /// Short format with large pages.
     pub const SF_LP: Self = Self::SF.with_large_pages();
-    /// Long format with large pages.
     pub const LF_LP: Self = Self::LF.with_large_pages();
 
     /// Those that the thesis compares.
@@ -51,20 +47,17 @@ impl ThesisKernel {
         }
     }
 
-    /// With large pages.
     pub const fn with_large_pages(mut self) -> Self {
         self.large = true;
         self
     }
 
-    /// With the large pages of another system.
     pub const fn with_policy_system(self, system: ThesisSystem) -> Self {
         let mut kernel = self.with_large_pages();
         kernel.system = Some(system);
         kernel
     }
 
-    /// The same without large pages.
     pub const fn without_large_pages(mut self) -> Self {
         self.large = false;
         self.system = None;
