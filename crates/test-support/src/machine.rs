@@ -6,9 +6,9 @@
 //! Calls take the times in `costs`, and fail when the script says so.
 
 mod machine_impl;
-mod program;
+mod scripted_program;
 
-pub use program::{ProgramPart, ProgramSpec, ScriptedProgram};
+pub use scripted_program::{ProgramPart, ProgramSpec, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, ReserveState, ReserveTarget};

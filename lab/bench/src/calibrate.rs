@@ -1,7 +1,7 @@
 //! Measures the cost model's figures on this machine (`hawkeye-lab calibrate`).
 
-mod costs;
-mod processor;
+mod calibrated_processor;
+mod kernel_costs;
 
 use crate::error::{BenchError, BenchResult};
 use crate::machine_costs::{CostResult, MedianAndRange, caches};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-pub(crate) use processor::CalibratedProcessor;
+pub(crate) use calibrated_processor::CalibratedProcessor;
 
 /// One measured figure.
 #[derive(Clone, Debug, Serialize)]
@@ -93,9 +93,9 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let here = processor::processor_from_measurements(&core, &walks, &mut notes);
+    let here = calibrated_processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
-    let costs = costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
+    let costs = kernel_costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
     Ok(CalibratedMachine {
         machine: MachineFile { costs, processor },
         like: here.like,
@@ -114,7 +114,11 @@ pub(crate) fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     }
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let here = processor::processor_from_measurements(&core, &walks, &mut CostRecorder::default());
+    let here = calibrated_processor::processor_from_measurements(
+        &core,
+        &walks,
+        &mut CostRecorder::default(),
+    );
     Ok(*MEASURED.get_or_init(|| here))
 }
 

@@ -1,11 +1,11 @@
 //! All experiments by name: measurements on this machine, and simulations beside published figures.
 
-mod outcome;
-mod results;
+mod bench_results;
+mod experiment_outcome;
 
 pub use crate::experiment_name::ExperimentName;
-pub use outcome::{ExperimentOutcome, SideReport};
-pub use results::{BenchResults, FIGURES, ResultFile, index_of_results};
+pub use bench_results::{BenchResults, FIGURES, ResultFile, index_of_results};
+pub use experiment_outcome::{ExperimentOutcome, SideReport};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{PaperTable, TABLES};
@@ -41,7 +41,7 @@ impl ExperimentEntry {
 
     /// The title of its first side's results.
     pub fn title(&self) -> String {
-        outcome::result_title(self.name, self.live.is_some())
+        experiment_outcome::result_title(self.name, self.live.is_some())
     }
 }
 

@@ -2,14 +2,14 @@
 
 mod access_patterns;
 mod blocks;
-mod chase;
-mod cycle;
+mod pointer_chase;
+mod random_cycle;
 mod read_schedule;
 mod zipf;
 
 use crate::prelude::*;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
-use chase::PointerChase;
+use pointer_chase::PointerChase;
 use read_schedule::ReadSchedule;
 use zipf::ZipfReads;
 

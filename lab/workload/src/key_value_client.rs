@@ -4,20 +4,20 @@
 //! It is a process and not a thread of the measuring program: a manager in that program's process
 //! would count the client's CPU time as its own.
 
-mod connection;
 mod core_waits;
 mod hot_keys;
-mod latency;
+mod latency_client;
 pub mod request_schedule;
+mod server_connection;
 mod server_protocol;
 
 pub use hot_keys::HotKeys;
 pub use request_schedule::{AnswerLatencies, RequestSchedule};
 
 use crate::prelude::*;
-use connection::{RequestMix, ServerConnection};
-use latency::LatencyClient;
+use latency_client::LatencyClient;
 use nix::sys::prctl::set_timerslack;
+use server_connection::{RequestMix, ServerConnection};
 use server_protocol::ServerProtocol;
 use std::path::PathBuf;
 

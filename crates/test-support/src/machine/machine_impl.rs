@@ -1,6 +1,6 @@
 //! The scripted machine as the manager sees it.
 
-use super::program::{ScriptedProgram, ScriptedRegion};
+use super::scripted_program::{ScriptedProgram, ScriptedRegion};
 use super::{ScriptedMachine, costs, pages_to_bytes, take_one_failure};
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{

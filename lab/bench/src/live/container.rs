@@ -1,6 +1,6 @@
 //! A container bloats itself to its memory limit: is it killed or not?
 
-use super::cgroup::MemoryCgroup;
+use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::systems::set_allowed_bloat;
 use hawkeye_linux::stop::unblock_signals;

@@ -1,6 +1,6 @@
 //! Manages processes within an experiment.
 
-use super::host::BenchHost;
+use super::bench_host::BenchHost;
 use super::programs::MeasuredProgram;
 use super::scale::TurnSizes;
 use crate::error::{BenchError, BenchResult};

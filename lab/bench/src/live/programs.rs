@@ -1,8 +1,7 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
-mod child_process;
 mod client_server_cores;
-mod cpu_time;
+mod cpu_clock;
 pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
@@ -15,14 +14,15 @@ mod protocol_program;
 mod python;
 mod reporting_program;
 mod rocksdb;
+mod running_process;
 #[cfg(test)]
 mod testing;
 
-pub(super) use child_process::{
-    RunningProcess, command_output, poll_for_answer, prepare_for_background, without_streams,
-};
 pub(super) use kv_servers::redis_command;
 pub(super) use postgres::allow_huge_buffers;
+pub(super) use running_process::{
+    RunningProcess, command_output, poll_for_answer, prepare_for_background, without_streams,
+};
 
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, HotKeys, RequestSchedule};

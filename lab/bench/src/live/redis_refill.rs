@@ -1,7 +1,7 @@
 //! Redis in a container: filled, 80 % deleted, filled again with large values. A Redis with bloated
 //! memory is killed in the last phase. Alias: `figure-1`, after the HawkEye paper's Figure 1.
 
-use super::cgroup::MemoryCgroup;
+use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::redis_server::{RedisMemoryUse, RedisServer};
 use crate::plot::{PlotLine, PlotPanel};

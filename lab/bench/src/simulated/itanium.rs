@@ -1,18 +1,18 @@
 //! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine:
 //! every simulated value beside the measured one.
 
-mod kernels;
-mod measure;
+mod itanium_report;
 mod plots;
-mod report;
-mod systems;
 mod tables;
+mod thesis_kernel;
+mod thesis_measure;
+mod thesis_system;
 
-use kernels::ThesisKernel;
-use measure::ThesisMeasure;
+use itanium_report::{ItaniumReport, SideBySide, TableLayout};
 pub use plots::plot_reports;
-use report::{ItaniumReport, SideBySide, TableLayout};
 pub use tables::TABLES;
+use thesis_kernel::ThesisKernel;
+use thesis_measure::ThesisMeasure;
 
 use super::paper::PublishedValue;
 use crate::plot::distinct_in_order;

@@ -1,12 +1,12 @@
 //! The papers' tables and figures on the simulated machine: every simulated value beside the
 //! published one.
 
-mod measure;
-mod report;
+mod paper_measure;
+mod paper_report;
 mod tables;
 
-pub(crate) use measure::PaperMeasure;
-pub(crate) use report::{ComparedValue, PaperReport};
+pub(crate) use paper_measure::PaperMeasure;
+pub(crate) use paper_report::{ComparedValue, PaperReport};
 pub use tables::TABLES;
 
 use crate::experiment_name::ExperimentName;

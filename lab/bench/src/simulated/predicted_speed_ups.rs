@@ -7,10 +7,10 @@
 
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
+use crate::live::live_report::LiveReport;
 use crate::live::programs::direct_promotion::huge_percent;
 use crate::live::programs::program_speed::measure_rounds;
 use crate::live::programs::start_reader;
-use crate::live::report::LiveReport;
 use crate::machine_costs::cache_sharing;
 use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};

@@ -5,13 +5,13 @@
 //! each step. Here each step runs on [`PhysicalMemory`] with as much free memory: idle time zeroes
 //! pages at its rate, and nothing is fitted.
 
-mod recording;
+mod trace_recording;
 
 use crate::error::{BenchError, BenchResult};
-use crate::live::report::LiveReport;
+use crate::live::live_report::LiveReport;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use hawkeye_sim::memory::{AllocationReplay, FrameContent, HUGE_ORDER, PhysicalMemory};
-use recording::{StepKind, TraceRecording, TraceStep};
+use trace_recording::{StepKind, TraceRecording, TraceStep};
 
 /// The release series of each recorded kernel, and what the program printed there.
 pub const RECORDED: [(&str, &str); 1] =

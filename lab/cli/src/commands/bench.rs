@@ -1,7 +1,7 @@
 //! `hawkeye-lab bench`: measurements.
 
-use super::sim::machine::available_cores;
-use super::sim::output::{print_json, write_text_file};
+use super::sim::machine_options::available_cores;
+use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{

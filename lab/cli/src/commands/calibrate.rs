@@ -1,6 +1,6 @@
 //! `hawkeye-lab calibrate`.
 
-use super::sim::output::{print_json, write_text_file};
+use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Result, bail};
 use clap::Args;
 use hawkeye_bench::calibrate;

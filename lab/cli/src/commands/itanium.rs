@@ -1,7 +1,7 @@
 //! `hawkeye-lab itanium`.
 
-use super::sim::machine::available_cores;
-use super::sim::output::write_text_file;
+use super::sim::machine_options::available_cores;
+use super::sim::output_options::write_text_file;
 use super::sim::published_tables;
 use anyhow::Result;
 use clap::Args;

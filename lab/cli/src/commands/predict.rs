@@ -1,7 +1,7 @@
 //! `hawkeye-lab predict`.
 
 use super::calibrate::must_be_optimised;
-use super::sim::output::print_json;
+use super::sim::output_options::print_json;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::simulated::predicted_speed_ups;

@@ -1,8 +1,8 @@
 //! `hawkeye-lab sim`: the same policies on a simulated machine.
 
 mod compare;
-pub(super) mod machine;
-pub(super) mod output;
+pub(super) mod machine_options;
+pub(super) mod output_options;
 mod paper;
 mod prezeroing;
 pub(super) mod published_tables;
@@ -11,7 +11,7 @@ mod run_plots;
 mod run_result;
 mod sweep;
 mod table;
-mod trace;
+mod trace_options;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

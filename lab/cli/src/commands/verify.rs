@@ -1,7 +1,7 @@
 //! `hawkeye-lab verify`.
 
 use super::calibrate::must_be_optimised;
-use super::sim::output::{print_json, write_text_file};
+use super::sim::output_options::{print_json, write_text_file};
 use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::live::{BenchHost, verify};

@@ -3,7 +3,7 @@
 
 use super::AccessArgs;
 use super::access_patterns::AccessPattern;
-use super::cycle::RandomCycle;
+use super::random_cycle::RandomCycle;
 use crate::prelude::*;
 use rand_distr::Distribution;
 

@@ -1,11 +1,11 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
-use super::child_process::{RunningProcess, prepare_for_background};
 use super::client_server_cores::{
     restrict_client_command, restrict_launched_server, restrict_server_command,
 };
 use super::launch::{self, program_command};
 use super::protocol_program::ProtocolProgram;
+use super::running_process::{RunningProcess, prepare_for_background};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeys;

@@ -1,12 +1,12 @@
 //! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in the
 //! buffer pool of InnoDB.
 
-use super::child_process::{RunningProcess, prepare_for_background, successful_output};
 use super::client_server_cores::{restrict_launched_server, restrict_server_command};
 use super::launch::{self, program_command};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, parsed_lines, start_load_generator,
 };
+use super::running_process::{RunningProcess, prepare_for_background, successful_output};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;

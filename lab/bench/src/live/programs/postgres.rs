@@ -12,10 +12,10 @@
 
 mod cluster;
 
-use super::child_process::{RunningProcess, poll_for_answer, successful_output};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, SILENCE, parsed_lines, start_load_generator,
 };
+use super::running_process::{RunningProcess, poll_for_answer, successful_output};
 use crate::live::prelude::*;
 use cluster::PostgresCluster;
 use hawkeye_linux::fields::field;

@@ -1,6 +1,6 @@
 //! How fast programs work, alone and side by side.
 
-use super::cpu_time::CpuClock;
+use super::cpu_clock::CpuClock;
 use crate::live::prelude::*;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

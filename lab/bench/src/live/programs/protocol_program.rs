@@ -1,8 +1,8 @@
 //! Programs that use the workloads' line protocol: our workloads, scripts, and the clients of
 //! servers.
 
-use super::child_process::RunningProcess;
 use super::launch::program_command;
+use super::running_process::RunningProcess;
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
 use std::ffi::OsStr;

@@ -1,8 +1,8 @@
 //! Servers and their load generators, which print the rate at intervals. A load generator may be
 //! the measured program itself.
 
-use super::child_process::{RunningProcess, end_with_parent_thread};
 use super::client_server_cores::restrict_client_command;
+use super::running_process::{RunningProcess, end_with_parent_thread};
 use crate::live::prelude::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

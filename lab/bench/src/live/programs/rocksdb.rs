@@ -1,10 +1,10 @@
 //! RocksDB under its own db_bench: reads of random keys in one thread, all data in the block cache.
 
-use super::child_process::{RunningProcess, end_with_parent_thread, successful_output};
 use super::launch::{self, program_command};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, next_parsed_line, parsed_lines,
 };
+use super::running_process::{RunningProcess, end_with_parent_thread, successful_output};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;

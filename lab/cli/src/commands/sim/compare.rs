@@ -1,10 +1,10 @@
 //! `hawkeye-lab sim compare`.
 
-use super::machine::{MachineOptions, systems_by_name, workload_from_argument};
-use super::output::OutputOptions;
+use super::machine_options::{MachineOptions, systems_by_name, workload_from_argument};
+use super::output_options::OutputOptions;
 use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
-use super::trace::TraceOptions;
+use super::trace_options::TraceOptions;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_sim::workloads::WorkloadSpec;

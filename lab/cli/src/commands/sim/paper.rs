@@ -1,6 +1,6 @@
 //! `hawkeye-lab sim paper`.
 
-use super::machine::available_cores;
+use super::machine_options::available_cores;
 use super::published_tables;
 use anyhow::{Result, anyhow};
 use clap::Args;

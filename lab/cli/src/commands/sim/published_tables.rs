@@ -1,6 +1,6 @@
 //! Published tables, by name.
 
-use super::output::print_json;
+use super::output_options::print_json;
 use anyhow::{Result, bail};
 use hawkeye_bench::experiments::ExperimentName;
 use serde::Serialize;

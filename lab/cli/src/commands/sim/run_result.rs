@@ -1,6 +1,6 @@
 //! One run of many.
 
-use super::machine::available_cores;
+use super::machine_options::available_cores;
 use anyhow::Result;
 use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_each};
 use hawkeye_sim::systems::SimulatedSystem;

@@ -1,11 +1,11 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{
-    RunningProcess, end_with_parent_thread, successful_output, without_streams,
-};
 use crate::live::programs::client_server_cores::{
     restrict_launched_server, restrict_server_command,
+};
+use crate::live::programs::running_process::{
+    RunningProcess, end_with_parent_thread, successful_output, without_streams,
 };
 use crate::live::programs::{launch, packages, temporary_folder};
 use nix::sys::signal::Signal;

@@ -2,7 +2,7 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue, row};
-use crate::simulated::itanium::systems::{ThesisAdvice, ThesisSystem};
+use crate::simulated::itanium::thesis_system::{ThesisAdvice, ThesisSystem};
 use hawkeye_itanium::PageSizeAdvice;
 use hawkeye_itanium::workloads::{
     McfWorkload, SparseWorkload, ThesisWorkload, TlbcoverWorkload, VortexWorkload,

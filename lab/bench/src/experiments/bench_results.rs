@@ -1,7 +1,7 @@
 //! Results and their origin, one file each, and an index of them.
 
 use super::ExperimentOutcome;
-use crate::live::report::ManagerCpuUse;
+use crate::live::live_report::ManagerCpuUse;
 use hawkeye_linux::fields::field;
 use serde::Serialize;
 use std::fs;

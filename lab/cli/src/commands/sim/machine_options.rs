@@ -1,6 +1,6 @@
 //! The machine and the workloads, as options.
 
-use super::trace::TraceOptions;
+use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use hawkeye_policy::Rate;

@@ -1,7 +1,7 @@
 //! A pointer chase: every read yields the address of the next one.
 
 use super::access_patterns::{AccessPattern, HotColdLayout, MemoryPart, PartChooser};
-use super::cycle::RandomCycle;
+use super::random_cycle::RandomCycle;
 use crate::memory::WorkloadMemory;
 
 /// Bytes per node of the cycle: a cache line.

@@ -1,7 +1,7 @@
 //! The outcome of an experiment.
 
 use crate::experiment_name::ExperimentName;
-use crate::live::report::ManagerCpuUse;
+use crate::live::live_report::ManagerCpuUse;
 use crate::live::{EXPERIMENTS, LiveReport};
 use crate::plot::{PlotContent, PlotFigure, PlotPanel};
 use crate::simulated::paper::{ComparedValue, PaperReport, PublishedValue};

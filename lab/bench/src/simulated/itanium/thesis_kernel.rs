@@ -1,6 +1,6 @@
 //! The kernels that the thesis compares, and page sizes of other systems on them.
 
-use super::systems::ThesisSystem;
+use super::thesis_system::ThesisSystem;
 use hawkeye_itanium::MachineSettings;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::PolicyClass;

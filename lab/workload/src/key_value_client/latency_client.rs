@@ -1,9 +1,9 @@
 //! Latency of a server for single requests at a fixed pace. Requests do not wait for the answers to
 //! earlier ones.
 
-use super::connection::{RequestMix, ServerConnection};
 use super::core_waits::{CoreWaits, ranges_overlap};
 use super::request_schedule::{AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswers};
+use super::server_connection::{RequestMix, ServerConnection};
 use crate::prelude::*;
 use crate::process::new_time_histogram;
 use hdrhistogram::Histogram;
