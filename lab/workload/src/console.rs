@@ -1,10 +1,11 @@
 //! The workload's side of the protocol: it writes events and reads requests.
 
+use crate::line_receiver::receive_lines;
 use crate::prelude::*;
 use crate::protocol::BadRequest;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
 /// Time between two checks for the end.
 const IDLE: Duration = Duration::from_millis(20);
@@ -87,18 +88,10 @@ impl Console {
 
     fn input_receiver(&mut self) -> &Receiver<ConsoleInput> {
         self.input.get_or_insert_with(|| {
-            let (sender, receiver) = mpsc::channel();
-            std::thread::spawn(move || {
-                for line in io::stdin().lock().lines().map_while(WorkloadResult::ok) {
-                    let input = line
-                        .parse()
-                        .map_or_else(ConsoleInput::Bad, ConsoleInput::Request);
-                    if sender.send(input).is_err() {
-                        break;
-                    }
-                }
-            });
-            receiver
+            receive_lines(io::stdin(), |line| {
+                let request = line.parse();
+                Some(request.map_or_else(ConsoleInput::Bad, ConsoleInput::Request))
+            })
         })
     }
 }

@@ -44,9 +44,13 @@ fn parse_share(text: &str) -> WorkloadResult<f64, String> {
 /// Bytes filled between two reads of the amount of free memory.
 const PIECE: usize = 64 << 20;
 pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
-    drop_file_caches();
+    // Compaction would move the pages of files into the holes, and leave whole blocks behind. Without
+    // the permission, the workload fragments less.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
     let before = read_free_blocks()?;
-    prefer_oom_kill();
+    // This process is to be the first one to end if memory runs out after all. Where this is
+    // forbidden, the risk is as before.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
     let mut holding = HeldPages::choose(&held_pages::read_frame_numbers(&memory, filled)?);
     holding.keep_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
@@ -68,18 +72,6 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
 
 fn read_free_blocks() -> WorkloadResult<FreeBlocks> {
     FreeBlocks::read().map_err(WorkloadError::system("/proc/buddyinfo"))
-}
-
-/// Compaction would move their pages into the holes, and leave whole blocks behind.
-fn drop_file_caches() {
-    // Without the permission, the workload fragments less.
-    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
-}
-
-/// Makes this process the first one to end if memory runs out after all.
-fn prefer_oom_kill() {
-    // Where this is forbidden, the risk is as before.
-    let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
 /// Spares `spare` bytes. Returns the mapping and the number of bytes that are filled.

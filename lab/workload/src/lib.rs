@@ -13,6 +13,7 @@ mod error;
 mod fragment;
 mod grow;
 mod key_value_client;
+pub mod line_receiver;
 mod memory;
 mod one_tib;
 mod patterned;

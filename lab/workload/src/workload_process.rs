@@ -1,11 +1,12 @@
 //! The starter's side of the protocol.
 
+use crate::line_receiver::receive_lines;
 use crate::protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -81,7 +82,10 @@ impl WorkloadProcess {
         let mut child = command.spawn().map_err(failed)?;
         let input = child.stdin.take();
         let output = child.stdout.take();
-        let lines = output.map_or_else(|| mpsc::channel().1, read_lines);
+        let lines = output.map_or_else(
+            || mpsc::channel().1,
+            |output| receive_lines(output, |line| Some(line.to_owned())),
+        );
         Ok(Self {
             child,
             input,
@@ -271,16 +275,4 @@ fn reported_failure(event: &WorkloadEvent) -> Option<WorkloadProcessError> {
         WorkloadEvent::Wrong(wrong) => Some(WorkloadProcessError::Failed(wrong.to_string())),
         _ => None,
     }
-}
-
-fn read_lines(output: ChildStdout) -> Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    receiver
 }

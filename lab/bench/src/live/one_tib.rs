@@ -9,13 +9,6 @@ fn longest_of_all_ms(longest: &LongestCallsMs) -> f64 {
     longest.iter().copied().fold(0.0, f64::max)
 }
 
-struct OneTibSizes {
-    populated_gib: u64,
-    mib: u64,
-    turns: usize,
-    turn: Duration,
-}
-
 /// Size of the page tables of each GiB of mapped base pages.
 const TABLE_BYTES_PER_GIB: u64 = 2 << 20;
 /// Values that clear access bits of all pages, and of anonymous pages only
@@ -26,19 +19,13 @@ const POLICY: &str = "hawkeye";
 const PERIOD: Duration = Duration::from_secs(5);
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = OneTibSizes {
-        populated_gib: scale.short_or_long(32, 1024),
-        mib: scale.short_or_long(256, 4096),
-        turns: scale.short_or_long(1, 3),
-        turn: scale.short_or_long(Duration::from_secs(3), Duration::from_secs(30)),
-    };
+    let sizes = scale.sizes([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
+    let populated_gib = scale.short_or_long(32, 1024);
     // The mapped file has 256 MiB.
-    let tables = sizes.populated_gib * TABLE_BYTES_PER_GIB;
+    let tables = populated_gib * TABLE_BYTES_PER_GIB;
     require_available_bytes((sizes.mib << 20) + tables + (256 << 20))?;
-    let words = format!(
-        "one-tib --mapped-gib 1024 --populated-gib {} --mib {}",
-        sizes.populated_gib, sizes.mib
-    );
+    let mib = sizes.mib;
+    let words = format!("one-tib --mapped-gib 1024 --populated-gib {populated_gib} --mib {mib}");
     let mut workload = host.start_workload(&words)?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
@@ -82,9 +69,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let longest_ms = longest_call.as_secs_f64() * 1e3;
     report.add_row("the manager's longest call", longest_ms, "ms", "");
     report.note(format!(
-        "The process has 1 TiB mapped, {} GiB of it with page tables, and reads {} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
-        sizes.populated_gib,
-        sizes.mib,
+        "The process has 1 TiB mapped, {populated_gib} GiB of it with page tables, and reads {mib} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
         sizes.turns,
         sizes.turn.as_secs(),
         PERIOD.as_secs(),

@@ -56,26 +56,13 @@ pub struct PaperTable {
     /// Memory of the virtual machine in which the programs run, if there is one.
     pub(crate) guest: Option<ByteSize>,
     pub(crate) figures: fn() -> Vec<PaperValue>,
+    /// Whether it takes half a minute of CPU time or more; the short form of all experiments leaves
+    /// such tables out.
+    pub long: bool,
     /// Parameters that were chosen for some of its values, and anything else that a reader must
     /// know.
     pub(crate) notes: &'static [&'static str],
 }
-
-/// Half a minute of CPU time or more; the short form of all experiments leaves them out.
-const LONG: [&str; 12] = [
-    "redis-refill",
-    "fragmented-speedup",
-    "time-to-low-overhead",
-    "fairness",
-    "redis-bloat",
-    "huge-page-shares",
-    "start-order",
-    "hawkeye-in-host",
-    "hawkeye-in-guest",
-    "hawkeye-in-host-and-guest",
-    "overcommitted-guests",
-    "virtual-speedup",
-];
 
 impl PaperTable {
     /// One of each program, without virtual machines, on the paper's machine, idle until now.
@@ -86,13 +73,9 @@ impl PaperTable {
         instances: 1,
         guest: None,
         figures: Vec::new,
+        long: false,
         notes: &[],
     };
-
-    /// Whether it takes half a minute of CPU time or more.
-    pub fn is_long(&self) -> bool {
-        LONG.contains(&self.name.name)
-    }
 }
 
 /// Simulates a table on `threads` threads.

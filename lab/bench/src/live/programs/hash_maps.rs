@@ -31,12 +31,9 @@ impl CompiledProgram {
     pub(in crate::live) fn with_sparsehash(source: &str) -> BenchResult<Self> {
         packages::need_program("g++", "g++")?;
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
-        let folder = temporary_folder()?;
-        let source = write_file(&folder, "program.cc", source)?;
         let mut compiler = Command::new("g++");
-        compiler.args(["-O2", "-pthread", "-o"]);
-        compiler.arg(folder.path().join(PROGRAM)).arg(&source);
-        Self::compile(folder, compiler)
+        compiler.args(["-O2", "-pthread"]);
+        Self::compile(compiler, "program.cc", source)
     }
 
     fn with_go(source: &str) -> BenchResult<Self> {
@@ -47,19 +44,19 @@ impl CompiledProgram {
                 "go".into()
             }
         };
-        let folder = temporary_folder()?;
-        let source = write_file(&folder, "program.go", source)?;
         let mut compiler = Command::new(compiler);
-        compiler.env("GOTOOLCHAIN", "local").arg("build").arg("-o");
-        compiler.arg(folder.path().join(PROGRAM)).arg(&source);
-        Self::compile(folder, compiler)
+        compiler.env("GOTOOLCHAIN", "local").arg("build");
+        Self::compile(compiler, "program.go", source)
     }
 
-    fn compile(folder: TempDir, mut compiler: Command) -> BenchResult<Self> {
+    fn compile(mut compiler: Command, file: &str, source: &str) -> BenchResult<Self> {
+        let folder = temporary_folder()?;
+        let source = write_file(&folder, file, source)?;
+        let program = folder.path().join(PROGRAM);
+        compiler.args(["-o".as_ref(), program.as_os_str(), source.as_os_str()]);
         let name = compiler.get_program().to_string_lossy().into_owned();
-        let status = compiler
-            .status()
-            .map_err(BenchError::program_error(&name))?;
+        let failed = BenchError::program_error(&name);
+        let status = compiler.status().map_err(failed)?;
         if !status.success() {
             bail!("compiling a program with {name} failed: {status}");
         }

@@ -4,9 +4,10 @@
 use super::client_server_cores::restrict_client_command;
 use super::running_process::{RunningProcess, end_with_parent_thread};
 use crate::live::prelude::*;
+use hawkeye_workload::line_receiver::receive_lines;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 /// Interval of the reports, in seconds: the programs' minimum.
@@ -116,19 +117,7 @@ pub(super) fn parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
-    let (sender, receiver) = mpsc::channel();
-    if let Some(output) = output {
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if let Some(parsed) = parse(&line) {
-                    if sender.send(parsed).is_err() {
-                        break;
-                    }
-                }
-            }
-        });
-    }
-    receiver
+    output.map_or_else(|| mpsc::channel().1, |output| receive_lines(output, parse))
 }
 
 pub(super) fn next_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {

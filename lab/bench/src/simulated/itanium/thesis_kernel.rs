@@ -5,7 +5,7 @@ use hawkeye_itanium::MachineSettings;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::PolicyClass;
 use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings};
-use hawkeye_itanium::mmu::{HashTableFill, ItaniumProcessorSpec, WalkerMode};
+use hawkeye_itanium::mmu::{HashTableFill, WalkerMode};
 use std::fmt;
 
 /// A kernel: its page size, its use of the walker, and whether it has large pages.
@@ -103,21 +103,12 @@ impl ThesisKernel {
                 ..InitialFragmentation::complete(order)
             });
         }
-        match self.system {
-            None => setup,
-            Some(system) => MachineSettings {
-                processor: ItaniumProcessorSpec {
-                    sub_block_order: system.sub_block_order,
-                    ..setup.processor
-                },
-                kernel: KernelSettings {
-                    policy: system.policy,
-                    ..setup.kernel
-                },
-                advice: system.advice,
-                ..setup
-            },
+        if let Some(system) = self.system {
+            setup.processor.sub_block_order = system.sub_block_order;
+            setup.kernel.policy = system.policy;
+            setup.advice = system.advice;
         }
+        setup
     }
 
     /// The class that the thesis gives the rules for large pages, if they are another system's.

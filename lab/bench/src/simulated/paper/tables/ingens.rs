@@ -32,6 +32,7 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         "Chosen in each workload for the column with huge pages in both: the footprint, and the cycles of own work. The other two columns follow. All programs access their memory at random: the paper's excerpt does not describe their accesses. Nor does it explain MongoDB's large gain from huge pages in the host alone.",
         "Huge pages in the guest also save page faults there; huge pages in the host do not. Chosen for all three columns of Olio, which gains from the guest alone: it allocates 1 GiB anew for every 2 s of work.",

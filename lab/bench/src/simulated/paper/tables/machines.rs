@@ -109,6 +109,7 @@ pub(super) const START_ORDER: PaperTable = PaperTable {
         let systems = ["hawkeye-pmu", "hawkeye-g"];
         published_range_values(&programs, &systems, SpeedUp, 1.15, 1.6)
     },
+    long: true,
     notes: &[MIX],
     ..PaperTable::PLAIN
 };
@@ -131,6 +132,7 @@ pub(super) const HAWKEYE_IN_HOST: PaperTable = PaperTable {
     shows: "two virtual machines, Redis in one, HawkEye in the host: speed-up over Linux",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || figure_9!("host", ["hawkeye-pmu/linux", "hawkeye-g/linux"]),
+    long: true,
     notes: &[
         VIRTUAL,
         A_MINUTE,
@@ -148,6 +150,7 @@ pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
         ..both_fragmented()
     },
     figures: || figure_9!("guest", ["linux/hawkeye-pmu", "linux/hawkeye-g"]),
+    long: true,
     notes: &[
         VIRTUAL,
         A_MINUTE,
@@ -161,6 +164,7 @@ pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
     shows: "Redis in one virtual machine, Redis and another program in the other, HawkEye in host and guests: speed-up over Linux",
     setup: both_fragmented,
     figures: || figure_9!("both", ["hawkeye-pmu/hawkeye-pmu", "hawkeye-g/hawkeye-g"]),
+    long: true,
     notes: &[
         VIRTUAL,
         "Chosen: 24 GiB of Redis in the machine of 30 GB, and 24 GiB beside the program in the machine of 60 GB. Chosen for cg.D: the program starts a quarter of an hour after Redis. If it starts a minute after Redis, as in the other parts, cg.D is at 2.07; after ten minutes it is at 1.93 and 1.94.",
@@ -208,6 +212,7 @@ pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
         };
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },
+    long: true,
     notes: &[
         "Requests are the insertions that fill the stores: only during these does a program wait for swap. Linux swaps the oldest memory first. That is the memory that PageRank left, before any memory of the stores. The reads that follow are 1.04 and 1.03 times as fast with HawkEye, both phases together 1.73 and 1.23 times.",
         "Chosen for the two values: PageRank has 80 GiB, Redis 36 and MongoDB 34 (a smaller PageRank leaves more free memory when the stores start); MongoDB needs 30 us for a page of its own; all writers together write 205 MB/s to the drive. Intel specifies the DC S4500 with 490 MB/s for a stream and 135 MB/s for scattered writes; swapping is neither. With 74, 40 and 36 GiB, 20 us and 256 MB/s the values are 1.97 and 1.53. Also chosen: times and accesses of all programs; same-page merging of 50,000 pages/s.",

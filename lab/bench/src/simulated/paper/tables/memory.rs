@@ -32,6 +32,7 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         "Chosen for the memory of Ingens-50 and Ingens-90 together: every system promotes 200 regions/s, and there are 127 us from one deletion to the next. The paper has neither value. `hawkeye-lab sim list` lists the choices of each workload.",
         "Ingens-50: at the end, 48.8 % of each region's pages are in use. It still holds 33.1 GB, which only promotions during the deletions can explain.",
@@ -62,6 +63,7 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         "Chosen for Linux's 20 GB: Table 9's pace of 8.4 regions/s, and the time between deletion and refill (2250 s).",
         "Ingens: after the deletions, hardly any free huge page is left. From then on its fragmentation index is far over 0.5, and it promotes almost nothing. In the paper the index stays under 0.5 until 32 GB are in use; the paper does not say why. Only that is missing: promotions up to 32 GB would add 21 GB of bloat to 11 GB of data, which leaves 27 of 48 GB for data.",

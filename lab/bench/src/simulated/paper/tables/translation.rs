@@ -85,6 +85,7 @@ pub(super) const FAIRNESS: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "HawkEye-PMU ignores overheads under 2 %, so it is a little behind HawkEye-G. In the paper it is a little ahead.",
@@ -117,6 +118,7 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "The bars are lost. The text says that speed-ups over base pages are up to 22 % (it does not say for which program). It says that HawkEye is 13, 12 and 6 % faster than Linux and Ingens, for Graph500, XSBench and cg.D in this order.",
@@ -139,6 +141,7 @@ pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "The pace was chosen for the 300 s. That Linux and Ingens need longer follows. A dash means never.",
@@ -173,6 +176,7 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "The curves are lost. By the text, Linux promotes one process at a time, and Ingens and HawkEye promote all three alike.",
