@@ -121,13 +121,13 @@ fn read_until_end(
     console: &mut Console,
 ) -> WorkloadResult<()> {
     console.emit(&WorkloadEvent::Ready(ready_report(
-        memory.start(),
+        memory.start_address(),
         memory.bytes() as u64,
-        memory.start() + layout.hot.offset as u64,
+        memory.start_address() + layout.hot.offset as u64,
     )))?;
     let mut pace = ReadSchedule::new(args);
     while let Some(count) = pace.next_batch_size(console)? {
-        walk.read(memory, count);
+        walk.read_batch(memory, count);
     }
     Ok(())
 }

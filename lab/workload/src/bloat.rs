@@ -55,7 +55,7 @@ fn serve_requests(
     seconds: Option<f64>,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     let period = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
     let deadline = period.map(|period| Instant::now() + period);
     loop {

@@ -60,7 +60,7 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
     } else {
         None
     };
-    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     console.emit(&WorkloadEvent::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: read_free_blocks()?.fmfi(),

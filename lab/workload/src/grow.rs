@@ -24,7 +24,7 @@ pub struct GrowArgs {
 /// Waits for `go`, grows, reports the time, verifies all memory and ends.
 pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult<()> {
     let mut memory = PatternedMemory::new(regions_of_mib(args.mib), 0, false, args.pages)?;
-    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     if !wait_for_go(console, "grown")? {
         return Ok(());
     }

@@ -112,7 +112,7 @@ impl WorkloadMemory {
         Ok(wanted.unwrap_or_else(|| unreachable!("the mapping is longer than its head")))
     }
 
-    pub(crate) fn start(&self) -> u64 {
+    pub(crate) fn start_address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
@@ -142,7 +142,7 @@ impl WorkloadMemory {
         during: &str,
     ) -> WrongWord {
         WrongWord {
-            address: self.start() + offset as u64,
+            address: self.start_address() + offset as u64,
             expected,
             found,
             found_again: self.read(offset),

@@ -6,11 +6,11 @@ use super::*;
 fn contents_survive_moves_and_discarded_pages_are_zero() {
     let mut memory =
         WorkloadMemory::map_private(2 * REGION, RequestedPageKind::Default, |_| ()).unwrap();
-    assert_eq!(memory.start() % REGION as u64, 0);
+    assert_eq!(memory.start_address() % REGION as u64, 0);
     memory.write(PAGE, 11);
     memory.write(2 * REGION - 8, 22);
     memory.relocate(3 * PAGE).unwrap();
-    assert_eq!(memory.start() % REGION as u64, 3 * PAGE as u64);
+    assert_eq!(memory.start_address() % REGION as u64, 3 * PAGE as u64);
     memory.resize(4 * REGION).unwrap();
     assert_eq!((memory.read(PAGE), memory.read(2 * REGION - 8)), (11, 22));
     assert_eq!(memory.read(4 * REGION - 8), 0);

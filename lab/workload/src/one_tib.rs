@@ -40,7 +40,7 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
     let own = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |memory| {
         fill_memory(memory, bytes);
     })?;
-    report_ready(console, own.start(), own.bytes() as u64)?;
+    report_ready(console, own.start_address(), own.bytes() as u64)?;
     // Faults are made in the last region, which stays part of the same mapping.
     let (Some(read), Some(faulted)) = own.split(bytes - REGION) else {
         unreachable!("--mib is at least two regions")

@@ -36,14 +36,14 @@ impl PatternedMemory {
             tail_bytes,
         };
         let memory = WorkloadMemory::map_private(regions * REGION, pages, |memory| {
-            pattern.start = memory.start();
+            pattern.start = memory.start_address();
             pattern.write(memory, used);
         })?;
         Ok(Self { memory, pattern })
     }
 
-    pub(super) fn start(&self) -> u64 {
-        self.memory.start()
+    pub(super) fn start_address(&self) -> u64 {
+        self.memory.start_address()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -27,7 +27,7 @@ fn one_wrong_byte_is_found_in_used_and_in_zero_pages() {
         let verdict = memory.verify();
         assert_eq!(verdict.bad_bytes, 1);
         let first = verdict.first.unwrap();
-        assert_eq!(first.address, memory.start() + offset as u64);
+        assert_eq!(first.address, memory.start_address() + offset as u64);
         assert_eq!((first.expected, first.found), (right, right ^ 0xff00));
     }
 }

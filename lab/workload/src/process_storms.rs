@@ -170,7 +170,7 @@ pub(super) fn report_ready_after_execs(
     execs: u32,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    let (start, bytes) = (memory.start(), memory.bytes() as u64);
+    let (start, bytes) = (memory.start_address(), memory.bytes() as u64);
     console.emit(&WorkloadEvent::Ready(WorkloadReady {
         execs,
         ..process::ready_report(start, bytes, start + bytes)

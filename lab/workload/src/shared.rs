@@ -82,7 +82,7 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
     if !args.wait {
         family.fork(args)?;
     }
-    let (start, bytes) = (family.memory.start(), family.memory.bytes() as u64);
+    let (start, bytes) = (family.memory.start_address(), family.memory.bytes() as u64);
     report_ready(console, start, bytes)?;
     family.serve(args, console)
 }

@@ -127,7 +127,7 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
     let (Some(own), Some(touched)) = memory.split(bytes) else {
         unreachable!("neither part is empty")
     };
-    report_ready(console, own.start(), bytes as u64)?;
+    report_ready(console, own.start_address(), bytes as u64)?;
     let (recorder, over) = (&Mutex::new(FaultRecorder::new()?), &AtomicBool::new(false));
     let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = |request| {

@@ -58,7 +58,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
     let memory = WorkloadMemory::map_private(mapped, args.pages, |_| {})?;
-    report_ready(console, memory.start(), bytes as u64)?;
+    report_ready(console, memory.start_address(), bytes as u64)?;
     if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
     }
@@ -116,7 +116,7 @@ fn split_for_threads(memory: WorkloadMemory, threads: usize) -> Vec<WorkloadMemo
 
 /// The word written to a page: its address, so that exchanged pages are detected.
 fn expected_word(memory: &WorkloadMemory, offset: usize) -> u64 {
-    (memory.start() + offset as u64) | 1
+    (memory.start_address() + offset as u64) | 1
 }
 
 fn touch_part(

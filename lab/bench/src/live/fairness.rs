@@ -54,7 +54,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     for policy in POLICIES {
         let points = measure_policy(host, policy, &mut huge, sizes)?;
-        describe(policy, &points, report);
+        add_rows_to_report(policy, &points, report);
     }
     report.note(format!(
         "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. Overhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
@@ -120,7 +120,7 @@ fn measure_point(
     })
 }
 
-fn describe(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport) {
+fn add_rows_to_report(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport) {
     let Some((begin, later)) = points.split_first() else {
         return;
     };
@@ -199,9 +199,9 @@ mod tests {
     fn a_report_names_the_budget_that_was_not_reached() {
         let mut report = LiveReport::new("fairness");
         let points = [point(0, [0.5; 3]), point(100, [0.6, 0.6, 0.6])];
-        describe("hawkeye-g", &points, &mut report);
+        add_rows_to_report("hawkeye-g", &points, &mut report);
         assert_eq!(report.rows.len(), 2);
-        describe("linux", &points[..1], &mut report);
+        add_rows_to_report("linux", &points[..1], &mut report);
         assert_eq!(report.rows.len(), 2, "no row without a later point");
         let note = &report.notes[0];
         assert!(note.contains("fewer than 192"), "{note}");

@@ -35,7 +35,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
                 )?);
             }
         }
-        describe(kind, &all, report);
+        add_rows_to_report(kind, &all, report);
         report.note(format!(
             "{}: {per_s} requests per second; {WRITES_PERCENT} % of them insert.",
             kind.name()
@@ -89,7 +89,7 @@ fn measure_latencies(
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
 }
 
-fn describe(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
+fn add_rows_to_report(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
     let tail = |l: &AnswerLatencies| {
         l.with_cores
             .map_or(l.p999_us, |with_cores| with_cores.p999_us)

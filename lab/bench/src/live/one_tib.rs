@@ -49,8 +49,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             Ok(())
         })?);
     }
-    describe("left alone", &left_alone, "", report);
-    describe("sampled", &sampled, "goal: at most 10", report);
+    add_rows_to_report("left alone", &left_alone, "", report);
+    add_rows_to_report("sampled", &sampled, "goal: at most 10", report);
     for (written, what) in CLEARS {
         let mut took = Duration::ZERO;
         let longest = longest_calls_during(&mut workload, || {
@@ -77,7 +77,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn describe(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
+fn add_rows_to_report(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
         report.add_row(format!("{name}: longest {what}"), ms, "ms", goal);
@@ -131,7 +131,7 @@ mod tests {
     fn the_longest_of_all_turns_counts() {
         let mut report = LiveReport::new("one-tib");
         let turns = [[1.0, 5.0, 0.5], [2.0, 0.1, 0.25]];
-        describe("sampled", &turns, "", &mut report);
+        add_rows_to_report("sampled", &turns, "", &mut report);
         let values: Vec<f64> = report.rows.iter().map(|row| row.value).collect();
         assert_eq!(values, [2.0, 5.0, 0.5]);
         assert!(report.notes[0].contains("5.00, 2.00 ms"));

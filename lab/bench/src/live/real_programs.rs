@@ -12,7 +12,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
-            Ok((rss, pair)) => describe(kind, &pair.rounds, rss, pair.huge_percent, report),
+            Ok((rss, pair)) => {
+                add_rows_to_report(kind, &pair.rounds, rss, pair.huge_percent, report)
+            }
             Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
         }
     }
@@ -27,7 +29,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn describe(
+fn add_rows_to_report(
     kind: ProgramKind,
     rounds: &[[ProgramSpeed; 2]],
     rss_bytes: u64,
@@ -80,7 +82,7 @@ mod tests {
     fn pairs_of_turns_are_compared_by_cpu_time() {
         let rounds = [[1e6, 2e6], [2e6, 2e6], [4e6, 6e6]].map(|round| round.map(speed));
         let mut report = LiveReport::new("programs");
-        describe(
+        add_rows_to_report(
             ProgramKind::Sparsehash,
             &rounds,
             300 << 20,

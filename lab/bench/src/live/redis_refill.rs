@@ -49,7 +49,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let mut lines = Vec::new();
     for system in SYSTEMS {
         let story = run_system(host, system, sizes, report)?;
-        describe(system, &story, report);
+        add_rows_to_report(system, &story, report);
         let rss = story.points.iter();
         let rss = rss.map(|(at_s, memory)| (*at_s, bytes_to_gib(memory.rss_bytes)));
         lines.push(PlotLine {
@@ -73,7 +73,7 @@ fn bytes_to_gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
+fn add_rows_to_report(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
     let last = story.points.last().map(|(_, memory)| *memory);
     let useful = last.map_or(0.0, |memory| memory.useful_percent());
     let rss = story.points.iter().map(|(_, memory)| memory.rss_bytes);
@@ -196,7 +196,7 @@ mod tests {
             phases: 2,
             ended: Some("killed".to_owned()),
         };
-        describe(LiveSystem::ThpPaced, &story, &mut report);
+        add_rows_to_report(LiveSystem::ThpPaced, &story, &mut report);
         assert_eq!(report.rows[0].value, 25.0);
         assert!(report.rows[0].beside.starts_with("killed in phase 3"));
     }

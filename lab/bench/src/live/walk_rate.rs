@@ -88,7 +88,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             Ok(mut pair) => {
                 let estimate =
                     estimate_while_running(host, pair.base.as_mut(), windows, sizes.at_most);
-                compared.extend(describe(kind, &pair, estimate, report));
+                compared.extend(add_rows_to_report(kind, &pair, estimate, report));
             }
             Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
         }
@@ -173,7 +173,7 @@ fn measured_gain(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
     }
 }
 
-fn describe(
+fn add_rows_to_report(
     kind: ProgramKind,
     pair: &BaseAndHugeRounds,
     estimates: BenchResult<Vec<Overhead>>,

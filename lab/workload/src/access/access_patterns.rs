@@ -44,7 +44,7 @@ impl HotColdLayout {
 }
 
 pub(super) trait AccessPattern {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize);
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize);
 }
 
 pub(super) struct RandomReads {
@@ -64,7 +64,7 @@ impl RandomReads {
 }
 
 impl AccessPattern for RandomReads {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         let HotColdLayout { cold, hot, .. } = self.layout;
         let mut rng = self.rng.clone();
         for _ in 0..count {
@@ -121,7 +121,7 @@ impl StridedReads {
 }
 
 impl AccessPattern for StridedReads {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         let (area, next) = &mut self.cursors[self.chooser.choose()];
         let (mut at, end) = (area.offset + *next, area.offset + area.bytes);
         for _ in 0..count {

@@ -94,7 +94,7 @@ impl<'a> BlockMemory<'a> {
         begun.elapsed()
     }
 
-    fn read(&mut self, count: usize) {
+    fn read_batch(&mut self, count: usize) {
         let mut rng = self.rng.clone();
         let words = self.used_bytes / 8;
         for _ in 0..count {
@@ -131,7 +131,7 @@ impl<'a> BlockMemory<'a> {
 }
 
 fn expected_word(block: &WorkloadMemory, offset: usize) -> u64 {
-    mix_bits(block.start() + offset as u64) | 1
+    mix_bits(block.start_address() + offset as u64) | 1
 }
 
 /// Reports the time of filling before it is ready.
@@ -149,7 +149,7 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult
     let begun = Instant::now();
     let mut renewed = 0.0;
     while let Some(count) = pace.next_batch_size(console)? {
-        blocks.read(count);
+        blocks.read_batch(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.reallocate_block()?;
             renewed += 1.0;

@@ -32,7 +32,7 @@ impl PointerChase {
 }
 
 impl AccessPattern for PointerChase {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         let at = &mut self.at[self.chooser.choose()];
         for _ in 0..count {
             *at = memory.read(*at) as usize;
@@ -53,7 +53,7 @@ mod tests {
         let layout = HotColdLayout::new(half, half, 50);
         let mut chase = PointerChase::new(&mut memory, layout, 1);
         for _ in 0..100 {
-            chase.read(&memory, 1000);
+            chase.read_batch(&memory, 1000);
             assert!(chase.at[0] < half && (half..REGION).contains(&chase.at[1]));
         }
     }

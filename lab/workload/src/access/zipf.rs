@@ -45,7 +45,7 @@ impl ZipfReads {
 }
 
 impl AccessPattern for ZipfReads {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         for _ in 0..count {
             let offset = self.draw_page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
             memory.read(offset);

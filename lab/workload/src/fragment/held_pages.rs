@@ -18,7 +18,7 @@ pub(super) fn read_frame_numbers(
     let failed = || WorkloadError::system("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
-    file.read_exact_at(&mut bytes, memory.start() / PAGE as u64 * 8)
+    file.read_exact_at(&mut bytes, memory.start_address() / PAGE as u64 * 8)
         .map_err(failed())?;
     let entries = bytes.chunks_exact(8).map(|entry| {
         let entry = entry

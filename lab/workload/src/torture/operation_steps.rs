@@ -14,7 +14,7 @@ const WRITES_DURING_FORK: usize = 24;
 
 impl TortureThread {
     /// Gives a range new contents of the kind of the current operation.
-    pub(super) fn write(&mut self) -> WorkloadResult<()> {
+    pub(super) fn write_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         if self.rng.draw_one_in(2) {
             self.check(at, range.clone())?;
@@ -44,16 +44,16 @@ impl TortureThread {
             }
             _ => ExpectedPage::Full(generation),
         };
-        self.pieces[at].write(page, contents);
+        self.pieces[at].write_page(page, contents);
         self.totals.written_bytes += PAGE as u64;
     }
 
-    pub(super) fn verify(&mut self) -> WorkloadResult<()> {
+    pub(super) fn verify_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         self.check(at, range)
     }
 
-    pub(super) fn discard(&mut self) -> WorkloadResult<()> {
+    pub(super) fn discard_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         if self.rng.draw_one_in(2) {
             self.check(at, range.clone())?;
@@ -68,7 +68,7 @@ impl TortureThread {
     }
 
     /// Forbids writes, or all accesses, for a moment.
-    pub(super) fn protect(&mut self) -> WorkloadResult<()> {
+    pub(super) fn protect_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         let forbidden = self.during == TortureOperation::Forbid;
         let protection = if forbidden {
@@ -90,7 +90,7 @@ impl TortureThread {
         self.check(at, range)
     }
 
-    pub(super) fn relocate(&mut self) -> WorkloadResult<()> {
+    pub(super) fn relocate_mapping(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         let shift = if self.rng.draw_one_in(2) {
             0
@@ -102,7 +102,7 @@ impl TortureThread {
         self.check(at, range)
     }
 
-    pub(super) fn resize(&mut self) -> WorkloadResult<()> {
+    pub(super) fn resize_mapping(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         let before = self.pieces[at].pages();
         let free = self.most_pages.saturating_sub(self.mapped);
@@ -132,7 +132,7 @@ impl TortureThread {
         }
     }
 
-    pub(super) fn unmap(&mut self) -> WorkloadResult<()> {
+    pub(super) fn unmap_random_mapping(&mut self) -> WorkloadResult<()> {
         let at = self.rng.draw_below(self.pieces.len());
         self.unmap_piece(at)
     }
@@ -150,7 +150,7 @@ impl TortureThread {
         Ok(())
     }
 
-    pub(super) fn map(&mut self) -> WorkloadResult<()> {
+    pub(super) fn map_new_memory(&mut self) -> WorkloadResult<()> {
         let free = self.most_pages.saturating_sub(self.mapped) / REGION_PAGES;
         if free == 0 {
             return Ok(());
@@ -185,7 +185,7 @@ impl TortureThread {
         self.totals.forks += 1;
         self.during = TortureOperation::Write;
         for _ in 0..WRITES_DURING_FORK {
-            self.write()?;
+            self.write_range()?;
         }
         for page in range.clone().step_by(3) {
             self.write_page(at, page);

@@ -42,7 +42,7 @@ impl SnapshotChecker {
     ) -> WorkloadResult<Option<ForkedChild>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already;
-        // `ShadowedMapping::check` and `ShadowedMapping::write` neither allocate nor lock.
+        // `ShadowedMapping::check` and `ShadowedMapping::write_page` neither allocate nor lock.
         let forked = unsafe { ForkedChild::fork(|| check_in_child(piece, pages, report)) };
         match forked {
             Ok(child) => Ok(Some(child)),
@@ -75,7 +75,7 @@ fn check_in_child(
     let mut seen = piece.check(pages.clone());
     if seen.is_ok() {
         for page in pages.clone().step_by(WRITE_EVERY) {
-            piece.write(page, ExpectedPage::Full(u32::MAX));
+            piece.write_page(page, ExpectedPage::Full(u32::MAX));
         }
         seen = piece.check(pages);
     }
@@ -98,7 +98,7 @@ mod tests {
         let memory =
             WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut piece = ShadowedMapping::new(memory, 1);
-        piece.write(5, ExpectedPage::Full(1));
+        piece.write_page(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();
         let mut look = |piece: &mut ShadowedMapping| {
             let child = snapshots.fork(piece, 0..REGION_PAGES).unwrap().unwrap();

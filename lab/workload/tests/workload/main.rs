@@ -19,7 +19,10 @@ fn start(line: &str) -> WorkloadProcess {
     WorkloadProcess::spawn(std::env::current_exe().unwrap(), words).unwrap()
 }
 
-fn until(workload: &mut WorkloadProcess, last: impl Fn(&WorkloadEvent) -> bool) -> WorkloadEvent {
+fn wait_for_event(
+    workload: &mut WorkloadProcess,
+    last: impl Fn(&WorkloadEvent) -> bool,
+) -> WorkloadEvent {
     loop {
         let event = workload.next_event(SOON).unwrap();
         if last(&event) {
@@ -38,8 +41,8 @@ fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
 }
 
 /// The final event of `torture` and storms; passes over events of progress.
-fn done(workload: &mut WorkloadProcess) -> WorkloadEvent {
-    until(workload, |event| {
+fn final_event(workload: &mut WorkloadProcess) -> WorkloadEvent {
+    wait_for_event(workload, |event| {
         !matches!(event, WorkloadEvent::Progress { .. })
     })
 }
@@ -73,7 +76,7 @@ fn readers_report_a_rate_pause_and_end() {
         );
         workload.send_request(WorkloadRequest::Stop).unwrap();
         workload.send_request(WorkloadRequest::Quit).unwrap();
-        until(&mut workload, |event| {
+        wait_for_event(&mut workload, |event| {
             matches!(event, WorkloadEvent::Finished { accesses: 1.., .. })
         });
         assert!(workload.finish().unwrap().success(), "{name}");
@@ -175,7 +178,7 @@ fn a_huge_address_space_times_its_calls() {
 fn torture_finds_nothing_wrong_on_a_sound_machine() {
     let mut workload = start("torture --mib 64 --threads 2 --seconds 10 --seed 5");
     workload.wait_ready().unwrap();
-    let WorkloadEvent::Done(totals) = done(&mut workload) else {
+    let WorkloadEvent::Done(totals) = final_event(&mut workload) else {
         panic!("it found something")
     };
     let each_kind = [
@@ -197,7 +200,7 @@ fn torture_finds_nothing_wrong_on_a_sound_machine() {
 fn torture_finds_a_wrong_byte() {
     let mut workload = start("torture --mib 16 --threads 2 --seconds 0.1 --corrupt");
     workload.wait_ready().unwrap();
-    let WorkloadEvent::Wrong(wrong) = done(&mut workload) else {
+    let WorkloadEvent::Wrong(wrong) = final_event(&mut workload) else {
         panic!("it found nothing")
     };
     assert_eq!(
@@ -212,7 +215,7 @@ fn storms_go_on_until_their_input_ends() {
     for name in ["thread-storm", "fork-storm"] {
         let mut workload = start(&format!("{name} --mib 4 --seconds 0.3"));
         workload.wait_ready().unwrap();
-        let WorkloadEvent::Done(totals) = done(&mut workload) else {
+        let WorkloadEvent::Done(totals) = final_event(&mut workload) else {
             panic!("{name} is not done")
         };
         assert!(totals.operations > 0, "{name}");

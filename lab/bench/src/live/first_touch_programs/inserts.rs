@@ -1,6 +1,6 @@
 //! Inserts large values into Redis, one after the other.
 
-use super::launch::{CORE, launch_command, start};
+use super::launch::{CORE, launch_command, start_ended_by_sigterm};
 use crate::live::prelude::*;
 use crate::statistics::{quantile, sorted};
 use hawkeye_workload::core_set::CoreSet;
@@ -24,7 +24,7 @@ pub(super) fn measure_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
         .collect();
     let mut command = launch_command(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
-    let server = start(command)?;
+    let server = start_ended_by_sigterm(command)?;
     let _on_its_core = CoreSet::of_cores(&[CORE]).map(CoreSet::restrict_thread);
     let result = insert_values(gib);
     drop(server);

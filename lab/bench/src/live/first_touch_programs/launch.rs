@@ -42,7 +42,7 @@ impl TimedCommand {
         let mut command = launch_command(ahead, warm_gib, &self.words)?;
         command.stdout(Stdio::piped());
         let begun = Instant::now();
-        let mut running = start(command)?;
+        let mut running = start_ended_by_sigterm(command)?;
         let failed = || BenchError::program_error(self.words.join(" "));
         let mut line = String::new();
         if let Some(output) = running.child.stdout.take() {
@@ -89,7 +89,7 @@ pub(super) fn launch_command(
     Ok(command)
 }
 
-pub(super) fn start(mut command: Command) -> BenchResult<RunningProcess> {
+pub(super) fn start_ended_by_sigterm(mut command: Command) -> BenchResult<RunningProcess> {
     // `hawkeye run` passes the signal on and restores its settings.
     RunningProcess::start(&mut command, Signal::SIGTERM)
 }
