@@ -3,6 +3,7 @@
 use super::prelude::*;
 use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use std::slice::from_ref;
 
 /// Memory that is cleared and read: much more than the rest of this process.
 const REGIONS: usize = 256;
@@ -36,12 +37,18 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
 fn measure_bit_reading(pages: PageAdvice) -> CostResult {
     let mut tables = PageTableReader::load()?;
     let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
-    let ranges = [memory.address()..memory.address() + memory.bytes() as u64];
+    let range = memory.address()..memory.address() + memory.bytes() as u64;
     let target = tables.bind(std::process::id())?;
     measure_figure(|| {
         let mut regions = Vec::new();
         let begun = Instant::now();
-        tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
+        tables.walk(
+            &target,
+            from_ref(&range),
+            WalkDetail::Regions,
+            &mut regions,
+            |_| {},
+        )?;
         let took = nanoseconds_since(begun);
         if regions.len() < REGIONS / 2 {
             return Err(not_measured(

@@ -164,7 +164,7 @@ impl BenchCommand {
             live: known.live.filter(|_| !self.sim),
             simulated: known
                 .simulated
-                .filter(|table| !self.live && !(skips_long && table.long)),
+                .filter(|table| !(self.live || skips_long && table.long)),
             ..known
         });
         Ok(wanted

@@ -56,14 +56,13 @@ impl<'a> BlockMemory<'a> {
         for _ in 0..count.max(1) {
             let mut mapping = this.map()?;
             if !args.fill_late {
-                filling += this.fill(&mut mapping);
+                filling += fill_block(&mut mapping, used_bytes);
             }
             this.blocks.push(mapping);
         }
         if args.fill_late {
-            let mut blocks = std::mem::take(&mut this.blocks);
-            filling += blocks.iter_mut().map(|block| this.fill(block)).sum();
-            this.blocks = blocks;
+            let blocks = this.blocks.iter_mut();
+            filling += blocks.map(|block| fill_block(block, used_bytes)).sum();
         }
         let keep = this.blocks.len() * usize::from(100 - args.free_percent) / 100;
         while this.blocks.len() > keep.max(1) {
@@ -86,14 +85,6 @@ impl<'a> BlockMemory<'a> {
         Ok(mapping)
     }
 
-    fn fill(&self, mapping: &mut WorkloadMemory) -> Duration {
-        let begun = Instant::now();
-        for offset in (0..self.used_bytes).step_by(PAGE) {
-            mapping.write(offset, expected_word(mapping, offset));
-        }
-        begun.elapsed()
-    }
-
     fn read_batch(&mut self, count: usize) {
         let mut rng = self.rng.clone();
         let words = self.used_bytes / 8;
@@ -111,7 +102,7 @@ impl<'a> BlockMemory<'a> {
         let index = self.rng.draw_below(self.blocks.len());
         drop(self.blocks.swap_remove(index));
         let mut mapping = self.map()?;
-        self.fill(&mut mapping);
+        fill_block(&mut mapping, self.used_bytes);
         self.blocks.push(mapping);
         Ok(())
     }
@@ -128,6 +119,14 @@ impl<'a> BlockMemory<'a> {
         }
         Ok(())
     }
+}
+
+fn fill_block(block: &mut WorkloadMemory, used_bytes: usize) -> Duration {
+    let begun = Instant::now();
+    for offset in (0..used_bytes).step_by(PAGE) {
+        block.write(offset, expected_word(block, offset));
+    }
+    begun.elapsed()
 }
 
 fn expected_word(block: &WorkloadMemory, offset: usize) -> u64 {

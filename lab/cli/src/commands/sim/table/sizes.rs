@@ -25,16 +25,10 @@ pub fn print_table(entries: &[RunResult]) {
     if rows().next().is_none() {
         return;
     }
-    let (first, value) = match entries.first() {
-        Some(entry) => (entry.parameter.as_str(), entry.value.as_str()),
-        None => ("", ""),
-    };
+    let first = entries.first().map_or("", |entry| &entry.parameter);
     let varied = column_width(first.chars().count(), rows().map(|(e, _)| e.value.as_str()));
-    let varied = if first.is_empty() && value.is_empty() {
-        0
-    } else {
-        varied + 1
-    };
+    // The varied parameter, if there is one, has a column of its own.
+    let varied = varied + usize::from(varied > 0);
     let workload = column_width(LEAST - 1, rows().map(|(e, _)| e.run.workload.as_str()));
     let system = column_width(LEAST, rows().map(|(e, _)| e.run.system.as_str()));
     let program = column_width(LEAST, rows().map(|(_, p)| p.name.as_str()));
