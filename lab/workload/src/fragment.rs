@@ -44,12 +44,12 @@ fn parse_share(text: &str) -> WorkloadResult<f64, String> {
 /// Bytes filled between two reads of the amount of free memory.
 const PIECE: usize = 64 << 20;
 pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
-    // Compaction would move the pages of files into the holes, and leave whole blocks behind. Without
-    // the permission, the workload fragments less.
+    // Compaction would move the pages of files into the holes, and leave whole blocks behind.
+    // Without the permission, the workload fragments less.
     let _ = fs::write("/proc/sys/vm/drop_caches", "1");
     let before = read_free_blocks()?;
-    // This process is to be the first one to end if memory runs out after all. Where this is
-    // forbidden, the risk is as before.
+    // If memory runs out after all, this process ends first. Where this is forbidden, the risk is
+    // as before.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
     let mut holding = HeldPages::choose(&held_pages::read_frame_numbers(&memory, filled)?);
