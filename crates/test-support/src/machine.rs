@@ -6,9 +6,9 @@
 //! Calls take the times in `costs`, and fail when the script says so.
 
 mod machine_impl;
-mod program;
+mod scripted_program;
 
-pub use program::{ProgramPart, ProgramSpec, ScriptedProgram};
+pub use scripted_program::{ProgramPart, ProgramSpec, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, ReserveState, ReserveTarget};
@@ -89,7 +89,7 @@ struct PendingFailures {
 }
 
 /// Takes one off `count`; returns whether one was left.
-fn take_one(count: &mut u32) -> bool {
+fn take_one_failure(count: &mut u32) -> bool {
     let taken = *count > 0;
     *count = count.saturating_sub(1);
     taken
@@ -341,6 +341,6 @@ impl ScriptedMachine {
     }
 }
 
-fn bytes(pages: u64) -> u64 {
+fn pages_to_bytes(pages: u64) -> u64 {
     pages * BASE_PAGE_BYTES
 }

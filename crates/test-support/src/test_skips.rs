@@ -23,7 +23,7 @@ pub struct TestName(&'static str);
 macro_rules! this_test {
     () => {{
         fn here() {}
-        $crate::test_skips::TestName::around(here)
+        $crate::test_skips::TestName::containing(here)
     }};
 }
 
@@ -33,9 +33,9 @@ impl TestName {
     /// # Panics
     /// There is no test around it.
     #[doc(hidden)]
-    pub fn around<T>(_here: T) -> Self {
+    pub fn containing<T>(_here: T) -> Self {
         let path = std::any::type_name::<T>();
-        let name = test_of(path);
+        let name = test_name_in_path(path);
         assert!(
             listed_tests().contains(name),
             "this_test!() must be called in the body of a test, and {path} is not in one"
@@ -71,7 +71,7 @@ impl TestName {
 }
 
 /// `module::test` of `program::module::test::{{closure}}::here`.
-fn test_of(path: &str) -> &str {
+fn test_name_in_path(path: &str) -> &str {
     let path = path.split_once("::").map_or(path, |(_, rest)| rest);
     let path = path.strip_suffix("::here").unwrap_or(path);
     path.split("::{{closure}}").next().unwrap_or(path)
@@ -113,9 +113,12 @@ mod tests {
 
     #[test]
     fn the_name_is_the_path_without_program_and_item() {
-        assert_eq!(test_of("live::attach::it_ends::here"), "attach::it_ends");
+        assert_eq!(
+            test_name_in_path("live::attach::it_ends::here"),
+            "attach::it_ends"
+        );
         let closure = "live::attach::it_ends::{{closure}}::{{closure}}::here";
-        assert_eq!(test_of(closure), "attach::it_ends");
-        assert_eq!(test_of("page::it_opens::here"), "it_opens");
+        assert_eq!(test_name_in_path(closure), "attach::it_ends");
+        assert_eq!(test_name_in_path("page::it_opens::here"), "it_opens");
     }
 }

@@ -1,7 +1,7 @@
 //! Measures the cost model's figures on this machine (`hawkeye-lab calibrate`).
 
-mod costs;
-mod processor;
+mod calibrated_processor;
+mod kernel_costs;
 
 use crate::error::{BenchError, BenchResult};
 use crate::machine_costs::{CostResult, MedianAndRange, caches};
@@ -12,18 +12,16 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-pub use processor::CalibratedProcessor;
+pub(crate) use calibrated_processor::CalibratedProcessor;
 
 /// One measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredCost {
-    /// The measured quantity.
-    pub what: String,
-    /// Its unit.
-    pub unit: &'static str,
+    what: String,
+    unit: &'static str,
     /// The median, the minimum and the maximum of several turns.
     #[serde(flatten)]
-    pub spread: MedianAndRange,
+    spread: MedianAndRange,
 }
 
 /// A figure that could not be measured.
@@ -39,13 +37,13 @@ pub struct UnmeasuredCost {
 #[derive(Clone, Debug, Serialize)]
 pub struct CalibratedMachine {
     /// The machine file for the simulator.
-    pub machine: MachineFile,
+    machine: MachineFile,
     /// The preset that supplies everything about the processor that can't be measured.
     pub like: &'static str,
     /// The measured figures.
     pub figures: Vec<MeasuredCost>,
     /// The cost of page walks, as live management measures it.
-    pub walks: WalkCosts,
+    walks: WalkCosts,
     /// What could not be measured.
     pub missing: Vec<UnmeasuredCost>,
 }
@@ -73,7 +71,7 @@ impl CostRecorder {
         self.add_measured_cost(what, "ns", spread)
     }
 
-    fn add_found_cost(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
+    fn add_cost_if_measured(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
             Ok(spread) => Some(self.add_ns(what, spread)),
             Err(error) => {
@@ -95,9 +93,9 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure_walk_costs()?;
-    let here = processor::processor_from_measurements(&core, &walks, &mut notes);
+    let here = calibrated_processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
-    let costs = costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
+    let costs = kernel_costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
     Ok(CalibratedMachine {
         machine: MachineFile { costs, processor },
         like: here.like,
@@ -109,20 +107,24 @@ pub fn calibrate() -> BenchResult<CalibratedMachine> {
 
 /// Measures the processor alone. The result is kept: later calls in this process return the same
 /// one.
-pub fn processor() -> BenchResult<CalibratedProcessor> {
+pub(crate) fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     static MEASURED: OnceLock<CalibratedProcessor> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
     }
     let core = caches::measure()?;
     let walks = walk_costs::measure_walk_costs()?;
-    let here = processor::processor_from_measurements(&core, &walks, &mut CostRecorder::default());
+    let here = calibrated_processor::processor_from_measurements(
+        &core,
+        &walks,
+        &mut CostRecorder::default(),
+    );
     Ok(*MEASURED.get_or_init(|| here))
 }
 
 impl CalibratedMachine {
     /// The file for the simulator, with the measured figures as comments.
-    pub fn to_file(&self) -> BenchResult<String> {
+    pub fn to_commented_toml(&self) -> BenchResult<String> {
         let mut text = "# Costs of work on one machine, measured by `hawkeye-lab calibrate`, for `hawkeye-lab sim --costs`.\n#\n\
             # Measured: the median of several turns (minimum - maximum).\n"
             .to_owned();

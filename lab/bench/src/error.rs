@@ -8,10 +8,8 @@ use std::io;
 use std::process::Command;
 use thiserror::Error;
 
-/// The result of experiments.
 pub type BenchResult<T, E = BenchError> = std::result::Result<T, E>;
 
-/// Why an experiment failed.
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// An error of the kernel, or another manager is running.
@@ -31,12 +29,7 @@ pub enum BenchError {
     Simulation(#[from] MmuError),
     /// A program of the experiment could not be run.
     #[error("running {program} failed: {source}")]
-    Program {
-        /// The program.
-        program: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Program { program: String, source: io::Error },
 }
 
 impl BenchError {

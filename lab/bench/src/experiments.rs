@@ -1,11 +1,11 @@
 //! All experiments by name: measurements on this machine, and simulations beside published figures.
 
-mod outcome;
-mod results;
+mod bench_results;
+mod experiment_outcome;
 
-pub use crate::name::ExperimentName;
-pub use outcome::{ExperimentOutcome, SideReport};
-pub use results::{BenchResults, FIGURES, ResultFile, index_of_results};
+pub use crate::experiment_name::ExperimentName;
+pub use bench_results::{BenchResults, FIGURES, ResultFile, index_of_results};
+pub use experiment_outcome::{ExperimentOutcome, SideReport};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{PaperTable, TABLES};
@@ -23,7 +23,7 @@ pub struct ExperimentEntry {
 
 impl ExperimentEntry {
     /// What it shows, in one line.
-    pub fn shows(&self) -> &'static str {
+    pub fn summary_line(&self) -> &'static str {
         let live = self.live.map(|experiment| experiment.shows);
         let simulated = self.simulated.map(|table| table.shows);
         live.or(simulated).unwrap_or_default()
@@ -41,7 +41,7 @@ impl ExperimentEntry {
 
     /// The title of its first side's results.
     pub fn title(&self) -> String {
-        outcome::title(self.name, self.live.is_some())
+        experiment_outcome::result_title(self.name, self.live.is_some())
     }
 }
 
@@ -68,26 +68,19 @@ mod tests {
 
     #[test]
     fn each_has_a_unique_name_and_a_side() {
-        let names = all_experiments()
-            .into_iter()
-            .flat_map(|e| [e.name.name, e.name.alias]);
+        let all = all_experiments();
+        let names = all.iter().flat_map(|e| [e.name.name, e.name.alias]);
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
         assert_eq!(names.len(), BTreeSet::from_iter(&names).len(), "{names:?}");
-        for experiment in all_experiments() {
+        for experiment in &all {
             assert!(experiment.live.is_some() || experiment.simulated.is_some());
-            assert!(!experiment.shows().is_empty(), "{}", experiment.name);
+            assert!(!experiment.summary_line().is_empty(), "{}", experiment.name);
         }
         for name in ["fairness", "table-5", "table_5"] {
-            let mut found = all_experiments()
-                .into_iter()
-                .filter(|e| e.name.matches(name));
-            assert!(
-                found
-                    .next()
-                    .is_some_and(|e| e.live.is_some() && e.simulated.is_some())
-            );
+            let found = all.iter().find(|e| e.name.matches(name));
+            assert!(found.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
         }
-        let sides = all_experiments()
+        let sides = all
             .into_iter()
             .flat_map(ExperimentEntry::live_and_simulated_sides);
         let titles: Vec<_> = sides.map(|side| side.title()).collect();

@@ -5,19 +5,18 @@
 //!    |-- live       on the running kernel, one file each
 //!    `-- simulated  on the simulated machine, beside what was published
 //!  machine_costs --> calibrate --> a processor and costs for the simulator
-//!  plot, results (Parquet), statistics
+//!  plot, result_tables (Parquet), statistics
 //! ```
 //!
 //! A new experiment is one file in [`live`] or [`simulated`], and one line in its list.
 
 pub mod calibrate;
 mod error;
+mod experiment_name;
 pub mod experiments;
 pub mod live;
 mod machine_costs;
-mod name;
 pub mod plot;
-pub mod results;
+pub mod result_tables;
 pub mod simulated;
 mod statistics;
-pub use error::BenchError;

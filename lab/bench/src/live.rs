@@ -3,22 +3,23 @@
 //!
 //! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up
 //! and restores it. `systems.rs` has the ways to get huge pages that are compared, `programs/` the
-//! programs that run. `report.rs` has what is printed, `prelude.rs` what nearly all experiments
-//! use.
+//! programs that run. `live_report.rs` has what is printed, `prelude.rs` what nearly all
+//! experiments use.
 
+pub(crate) mod bench_host;
 mod bloat_recovery;
-mod cgroup;
 mod collapse;
 mod container;
 mod fairness;
 mod first_touch_programs;
 mod headline;
-pub(crate) mod host;
 mod huge_page_recovery;
 mod idle_polling;
 mod latency;
+pub(crate) mod live_report;
 mod manager_runs;
 mod many_processes;
+mod memory_cgroup;
 mod memory_hogs;
 mod mixed_sensitivity;
 mod no_gain;
@@ -30,7 +31,6 @@ mod real_programs;
 mod redis_bloat;
 mod redis_refill;
 mod redis_server;
-pub(crate) mod report;
 mod sampling;
 mod scale;
 mod small_pages;
@@ -42,15 +42,15 @@ mod walk_rate;
 mod zero_scan;
 mod zeroing_neighbour;
 
-pub use cgroup::MemoryCgroup;
-pub use host::BenchHost;
+pub use bench_host::BenchHost;
+use live_report::NamedRows;
+pub use live_report::{LiveReport, ManagerCpuUse};
 pub use manager_runs::{ManagerRun, manage_process};
-use report::NamedRows;
-pub use report::{LiveReport, ManagerCpuUse};
+pub use memory_cgroup::MemoryCgroup;
 pub use scale::Scale;
 
 use crate::error::BenchResult;
-use crate::name::ExperimentName;
+use crate::experiment_name::ExperimentName;
 
 /// An experiment: its name, what it shows, and how to run it.
 pub struct LiveExperiment {
@@ -73,7 +73,7 @@ impl LiveExperiment {
 macro_rules! experiments {
     ($($name:literal $(= $alias:literal)?: $run:path, $shows:literal;)*) => {
         &[$(LiveExperiment {
-            name: ExperimentName::of($name, concat!($($alias)?)),
+            name: ExperimentName::with_alias($name, concat!($($alias)?)),
             shows: $shows,
             run: $run,
         }),*]

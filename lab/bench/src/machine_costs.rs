@@ -25,8 +25,10 @@ pub use crate::statistics::MedianAndRange;
 use hawkeye_linux::LinuxError;
 
 mod prelude {
-    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds};
-    pub(super) use super::{CostResult, MedianAndRange, measure_turns, not_measured};
+    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds_since};
+    pub(super) use super::{
+        CostResult, MedianAndRange, measure_figure, measure_turns, not_measured,
+    };
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;
 }
@@ -47,7 +49,12 @@ fn measure_turns<const N: usize>(
             all.push(one);
         }
     }
-    Ok(figures.map(MedianAndRange::of))
+    Ok(figures.map(MedianAndRange::from_figures))
+}
+
+/// The only figure of such turns.
+fn measure_figure(mut turn: impl FnMut() -> Result<f64, LinuxError>) -> CostResult {
+    measure_turns(|| Ok([turn()?])).map(|[figure]| figure)
 }
 
 fn not_measured(why: &'static str) -> LinuxError {
@@ -60,12 +67,12 @@ mod tests {
 
     #[test]
     fn the_spread_is_from_the_least_to_the_greatest() {
-        let spread = MedianAndRange::of(vec![3.0, 1.0, 2.0]);
+        let spread = MedianAndRange::from_figures(vec![3.0, 1.0, 2.0]);
         assert_eq!(
             (spread.median, spread.low, spread.high, spread.turns),
             (2.0, 1.0, 3.0, 3)
         );
-        assert_eq!(MedianAndRange::of(Vec::new()).turns, 0);
+        assert_eq!(MedianAndRange::from_figures(Vec::new()).turns, 0);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub struct PlotLine {
 }
 
 /// Each distinct item once, in the order of first appearance.
-pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+pub fn distinct_in_order<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for one in all {
         if !found.contains(&one) {
@@ -127,10 +127,9 @@ mod tests {
 
     #[test]
     fn every_name_and_unit_is_in_the_picture() {
-        let bars = PlotContent::Bars(vec![
-            ("linux".to_owned(), 12.0),
-            ("hawkeye".to_owned(), 9.5),
-        ]);
+        let bars =
+            [("linux", 12.0), ("hawkeye", 9.5)].map(|(name, value)| (name.to_owned(), value));
+        let bars = PlotContent::Bars(bars.to_vec());
         let svg = figure(bars).to_svg().expect("drawn");
         for text in ["linux", "hawkeye", "time (s)", "12.0", "9.50", "random"] {
             assert!(svg.contains(text), "{text}");
@@ -179,10 +178,7 @@ mod tests {
             assert!(figure(content).to_svg().is_ok());
         }
         assert!(figure(PlotContent::Bars(Vec::new())).to_svg().is_ok());
-        assert!(
-            figure(PlotContent::Bars(vec![("a".to_owned(), f64::NAN)]))
-                .to_svg()
-                .is_err()
-        );
+        let nan = PlotContent::Bars(vec![("a".to_owned(), f64::NAN)]);
+        assert!(figure(nan).to_svg().is_err());
     }
 }

@@ -23,7 +23,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The median of one part of each item.
-pub fn median_of<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
+pub fn median_by_key<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
     median(&all.iter().map(part).collect::<Vec<_>>())
 }
 
@@ -52,7 +52,7 @@ pub struct MedianAndRange {
 
 impl MedianAndRange {
     /// The spread of some figures; all 0 without figures.
-    pub fn of(figures: Vec<f64>) -> Self {
+    pub fn from_figures(figures: Vec<f64>) -> Self {
         let figures = sorted(figures);
         let at = |place: usize| figures.get(place).copied().unwrap_or(0.0);
         Self {

@@ -42,13 +42,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Sim(Box<commands::sim::Sim>),
-    Itanium(commands::itanium::Itanium),
-    Predict(commands::predict::Predict),
-    Calibrate(commands::calibrate::Calibrate),
-    Bench(commands::bench::Bench),
-    Verify(commands::verify::Verify),
-    Demo(commands::demo::SimulatedDemo),
+    Sim(Box<commands::sim::SimCommand>),
+    Itanium(commands::itanium::ItaniumCommand),
+    Predict(commands::predict::PredictCommand),
+    Calibrate(commands::calibrate::CalibrateCommand),
+    Bench(commands::bench::BenchCommand),
+    Verify(commands::verify::VerifyCommand),
+    Demo(commands::demo::DemoCommand),
     /// Run a program that uses memory in a known way.
     #[command(subcommand, hide = true)]
     Workload(hawkeye_workload::WorkloadCommand),
@@ -70,18 +70,18 @@ pub fn run() -> ExitCode {
         .with(messages)
         .with(log_filter())
         .init();
-    let done = || Ok(ExitCode::SUCCESS);
+    let succeed = |()| ExitCode::SUCCESS;
     let result = match arguments.command {
-        Command::Sim(command) => command.execute().and_then(|()| done()),
-        Command::Itanium(command) => command.execute().and_then(|()| done()),
-        Command::Predict(command) => command.execute().and_then(|()| done()),
-        Command::Calibrate(command) => command.execute().and_then(|()| done()),
-        Command::Demo(command) => command.execute().and_then(|()| done()),
+        Command::Sim(command) => command.execute().map(succeed),
+        Command::Itanium(command) => command.execute().map(succeed),
+        Command::Predict(command) => command.execute().map(succeed),
+        Command::Calibrate(command) => command.execute().map(succeed),
+        Command::Demo(command) => command.execute().map(succeed),
         Command::Bench(command) => command.execute(),
-        Command::Verify(command) => command.execute().and_then(|()| done()),
+        Command::Verify(command) => command.execute().map(succeed),
         Command::Workload(command) => hawkeye_workload::run(&command)
             .map_err(anyhow::Error::from)
-            .and_then(|()| done()),
+            .map(succeed),
     };
     result.unwrap_or_else(|error| {
         eprintln!("hawkeye-lab: {error:#}");

@@ -21,19 +21,19 @@ const WORKLOAD: &str = r#"
     stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]
 "#;
 
-fn done(output: Output) -> String {
+fn stdout_of_success(output: Output) -> String {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{told}");
     assert_eq!(told, "", "no progress where standard error is no terminal");
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn refused(output: Output) -> String {
+fn stderr_of_failure(output: Output) -> String {
     assert!(!output.status.success());
     String::from_utf8(output.stderr).expect("text")
 }
 
-fn has(text: &str, parts: &[&str]) {
+fn assert_has_all(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no {part} in {text}");
     }
@@ -59,19 +59,19 @@ impl Folder {
         self.lab(&format!("sim {words}"))
     }
 
-    fn done(&self, words: &str) -> String {
-        done(self.sim(words))
+    fn stdout_of_success(&self, words: &str) -> String {
+        stdout_of_success(self.sim(words))
     }
 
-    fn refused(&self, words: &str) -> String {
-        refused(self.sim(words))
+    fn stderr_of_failure(&self, words: &str) -> String {
+        stderr_of_failure(self.sim(words))
     }
 
     fn read(&self, file: &str) -> Vec<u8> {
         std::fs::read(self.0.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
-    fn text(&self, file: &str) -> String {
+    fn read_text(&self, file: &str) -> String {
         String::from_utf8(self.read(file)).expect("text")
     }
 }
@@ -81,18 +81,19 @@ const SMALL: &str = "--memory 256MiB --cores 2";
 #[test]
 fn a_run_is_printed_written_and_drawn() {
     let folder = Folder::new("run");
-    let table = folder.done(&format!(
+    let table = folder.stdout_of_success(&format!(
         "run --system hawkeye-g --workload tiny.toml {SMALL} --fragment 1 --json run.json --parquet run.parquet --svg run.svg"
     ));
-    has(&table, &["speed-up", "hawkeye-g"]);
-    let json: serde_json::Value = serde_json::from_str(&folder.text("run.json")).expect("JSON");
+    assert_has_all(&table, &["speed-up", "hawkeye-g"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&folder.read_text("run.json")).expect("JSON");
     assert_eq!(json["workload"], "tiny");
     assert!(
         json["programs"][0]["course"]
             .as_array()
             .is_some_and(|points| points.len() > 100)
     );
-    let svg = folder.text("run.svg");
+    let svg = folder.read_text("run.svg");
     let shown = [
         "share (%)",
         "overhead (%)",
@@ -100,9 +101,9 @@ fn a_run_is_printed_written_and_drawn() {
         "time (s)",
         "reader",
     ];
-    has(&svg, &shown);
+    assert_has_all(&svg, &shown);
     assert!(folder.read("run.parquet").ends_with(b"PAR1"));
-    let printed = folder.done(&format!(
+    let printed = folder.stdout_of_success(&format!(
         "run --system linux --workload tiny.toml {SMALL} --json"
     ));
     assert!(
@@ -114,36 +115,30 @@ fn a_run_is_printed_written_and_drawn() {
 #[test]
 fn results_do_not_depend_on_threads() {
     let folder = Folder::new("threads");
-    for (name, words) in [
-        (
-            "compare",
-            "compare --workloads tiny.toml --systems linux-4k,linux,hawkeye",
-        ),
-        (
-            "sweep",
-            "sweep --vary machine.fragment=0..1+0.5 --workload tiny.toml --systems linux,hawkeye",
-        ),
-    ] {
+    let compare = "--workloads tiny.toml --systems linux-4k,linux,hawkeye";
+    let sweep = "--vary machine.fragment=0..1+0.5 --workload tiny.toml --systems linux,hawkeye";
+    for (name, words) in [("compare", compare), ("sweep", sweep)] {
         let put = |n: u32| {
             format!(
                 "--threads {n} --json {name}{n}.json --parquet {name}{n}.parquet --svg {name}{n}.svg"
             )
         };
-        let tables = [1, 4].map(|n| folder.done(&format!("{words} {SMALL} {}", put(n))));
+        let tables =
+            [1, 4].map(|n| folder.stdout_of_success(&format!("{name} {words} {SMALL} {}", put(n))));
         assert_eq!(tables[0], tables[1]);
         for kind in ["json", "parquet", "svg"] {
             let [one, four] = [1, 4].map(|n| folder.read(&format!("{name}{n}.{kind}")));
             assert!(one == four, "{name}.{kind} differs");
         }
     }
-    let svg = folder.text("sweep1.svg");
-    has(&svg, &["machine.fragment", "time (s)"]);
+    let svg = folder.read_text("sweep1.svg");
+    assert_has_all(&svg, &["machine.fragment", "time (s)"]);
 }
 
 #[test]
 fn a_sweep_has_a_line_for_each_value_and_system() {
     let folder = Folder::new("sweep");
-    let table = folder.done(&format!(
+    let table = folder.stdout_of_success(&format!(
         "sweep --vary workload.process.reader.area.heap.size=32MiB,64MiB --workload tiny.toml --systems linux-4k,linux {SMALL}"
     ));
     let lines: Vec<&str> = table.lines().collect();
@@ -162,19 +157,19 @@ fn a_sweep_has_a_line_for_each_value_and_system() {
 fn a_recording_is_made_and_replayed() {
     let folder = Folder::new("recording");
     std::fs::write(folder.0.join("seen.parquet"), "an older one").expect("a file");
-    folder.done(&format!(
+    folder.stdout_of_success(&format!(
         "run --system hawkeye-g --workload tiny.toml {SMALL} --fragment 1 --record seen.parquet"
     ));
     let kept = std::fs::read_to_string(folder.0.join("seen.parquet.1")).expect("it is kept");
     assert_eq!(kept, "an older one");
-    let table = folder.done(&format!(
+    let table = folder.stdout_of_success(&format!(
         "run --system linux --recording seen.parquet {SMALL}"
     ));
-    has(&table, &["reader", "seen.parquet"]);
-    let other = folder.done(&format!(
+    assert_has_all(&table, &["reader", "seen.parquet"]);
+    let other = folder.stdout_of_success(&format!(
         "run --system hawkeye --recording seen.parquet {SMALL} --fragment 1"
     ));
-    has(&other, &["reader"]);
+    assert_has_all(&other, &["reader"]);
 }
 
 #[test]
@@ -182,37 +177,25 @@ fn mistakes_are_reported_in_a_sentence() {
     let folder = Folder::new("mistakes");
     std::fs::write(folder.0.join("bad.toml"), "[costs]\n").expect("a file");
     std::fs::write(folder.0.join("bad.parquet"), "no Parquet").expect("a file");
+    let sweep = "sweep --workload tiny.toml --vary";
+    let run = "run --system linux --workload tiny.toml";
+    let replay = "run --system linux --recording";
     for (words, told) in [
+        (format!("{sweep} machine.cores"), "has no values"),
+        (format!("{sweep} machine.mood=1"), "memory, cores"),
+        (format!("{sweep} machine.cores=1..2"), "is not a range"),
+        (format!("{run} --costs bad.toml"), "bad.toml"),
+        (format!("{run} --costs none.toml"), "reading none.toml"),
         (
-            "sweep --vary machine.cores --workload tiny.toml",
-            "has no values",
-        ),
-        (
-            "sweep --vary machine.mood=1 --workload tiny.toml",
-            "memory, cores",
-        ),
-        (
-            "sweep --vary machine.cores=1..2 --workload tiny.toml",
-            "is not a range",
-        ),
-        (
-            "run --system linux --workload tiny.toml --costs bad.toml",
-            "bad.toml",
-        ),
-        (
-            "run --system linux --workload tiny.toml --costs none.toml",
-            "reading none.toml",
-        ),
-        (
-            "run --system linux --recording bad.parquet",
+            format!("{replay} bad.parquet"),
             "not a complete Parquet file",
         ),
         (
-            "run --system linux --workload tiny.toml --svg /no/where.svg",
+            format!("{run} --svg /no/where.svg"),
             "writing /no/where.svg",
         ),
     ] {
-        let error = folder.refused(words);
+        let error = folder.stderr_of_failure(&words);
         assert!(error.contains(told), "{words}: {error}");
         assert!(!error.contains("panicked"), "{error}");
     }
@@ -227,12 +210,13 @@ fn a_trace_is_a_workload() {
         "I  401000,4\n S 555555600000,8\n L 7ffffffe0008,8\n",
     );
     put("bad.lackey", " S 555555600000,8\n S here,8\n");
-    let table = folder.done(&format!(
+    let table = folder.stdout_of_success(&format!(
         "compare --workloads good.lackey,tiny.toml --systems linux-4k,linux {SMALL}"
     ));
-    has(&table, &["good.lackey linux-4k"]);
-    let told = folder.refused(&format!("run --workload bad.lackey --system linux {SMALL}"));
-    has(&told, &["line 2"]);
+    assert_has_all(&table, &["good.lackey linux-4k"]);
+    let told =
+        folder.stderr_of_failure(&format!("run --workload bad.lackey --system linux {SMALL}"));
+    assert_has_all(&told, &["line 2"]);
     let lenient = format!("run --workload bad.lackey --system linux --trace-skip-bad {SMALL}");
     let output = folder.sim(&lenient);
     let told = String::from_utf8_lossy(&output.stderr);
@@ -245,13 +229,14 @@ fn a_trace_is_a_workload() {
 #[test]
 fn a_thesis_and_its_model_stand_side_by_side() {
     let folder = Folder::new("itanium");
-    let text = done(folder.lab("itanium linear --svg itanium.svg"));
-    has(&text, &["thesis", "difference"]);
-    has(&text, &["65570", "65504"]);
-    assert!(folder.text("itanium.svg").contains("linear"));
+    let text = stdout_of_success(folder.lab("itanium linear --svg itanium.svg"));
+    assert_has_all(&text, &["thesis", "difference"]);
+    assert_has_all(&text, &["65570", "65504"]);
+    assert!(folder.read_text("itanium.svg").contains("linear"));
     let json: serde_json::Value =
-        serde_json::from_str(&done(folder.lab("itanium linear --json"))).expect("JSON");
+        serde_json::from_str(&stdout_of_success(folder.lab("itanium linear --json")))
+            .expect("JSON");
     assert_eq!(json[0]["rows"][0]["model"], 65_536.0);
-    let told = refused(folder.lab("itanium vertical"));
-    has(&told, &["linear"]);
+    let told = stderr_of_failure(folder.lab("itanium vertical"));
+    assert_has_all(&told, &["linear"]);
 }

@@ -2,14 +2,14 @@
 
 mod access_patterns;
 mod blocks;
-mod chase;
-mod cycle;
+mod pointer_chase;
+mod random_cycle;
 mod read_schedule;
 mod zipf;
 
 use crate::prelude::*;
-use access_patterns::{AccessPattern, HotColdLayout, MemoryPart, RandomReads, StridedReads};
-use chase::PointerChase;
+use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
+use pointer_chase::PointerChase;
 use read_schedule::ReadSchedule;
 use zipf::ZipfReads;
 
@@ -18,7 +18,6 @@ pub(super) use blocks::blocks;
 pub use blocks::BlocksArgs;
 pub use zipf::ZipfArgs;
 
-/// Options of the workloads that read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AccessArgs {
     /// Memory to read, in MiB.
@@ -105,22 +104,12 @@ fn map_and_fill(
         return Err(WorkloadError::Usage(message));
     }
     let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);
-    let memory = WorkloadMemory::private(all, args.pages, |memory| {
+    let memory = WorkloadMemory::map_private(all, args.pages, |memory| {
         for offset in (0..all).step_by(PAGE) {
-            memory.write(offset, mix(offset as u64) | 1);
+            memory.write(offset, mix_bits(offset as u64) | 1);
         }
     })?;
-    let layout = HotColdLayout {
-        cold: MemoryPart {
-            offset: 0,
-            bytes: all - hot,
-        },
-        hot: MemoryPart {
-            offset: all - hot,
-            bytes: hot,
-        },
-        hot_percent: args.hot_percent,
-    };
+    let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
     Ok((memory, layout))
 }
 
@@ -132,13 +121,13 @@ fn read_until_end(
     console: &mut Console,
 ) -> WorkloadResult<()> {
     console.emit(&WorkloadEvent::Ready(ready_report(
-        memory.start(),
+        memory.start_address(),
         memory.bytes() as u64,
-        memory.start() + layout.hot.offset as u64,
+        memory.start_address() + layout.hot.offset as u64,
     )))?;
     let mut pace = ReadSchedule::new(args);
-    while let Some(count) = pace.next_step_after_batch(console)? {
-        walk.read(memory, count);
+    while let Some(count) = pace.next_batch_size(console)? {
+        walk.read_batch(memory, count);
     }
     Ok(())
 }

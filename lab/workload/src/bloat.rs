@@ -3,7 +3,6 @@
 use crate::patterned::PatternedMemory;
 use crate::prelude::*;
 
-/// Options of `bloat`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BloatArgs {
     /// Memory to map, in MiB; an odd number is rounded up.
@@ -23,7 +22,6 @@ pub struct BloatArgs {
     pub seconds: Option<f64>,
 }
 
-/// Options of `burner`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BurnerArgs {
     /// Memory to fill, in MiB; an odd number is rounded up.
@@ -38,17 +36,17 @@ pub struct BurnerArgs {
 }
 
 pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResult<()> {
-    let regions = regions(args.mib);
+    let regions = regions_of_mib(args.mib);
     let memory = PatternedMemory::new(regions, args.used.into(), args.tail_byte, args.pages)?;
     serve_requests(memory, args.seconds, console)
 }
 
 pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = PatternedMemory::new(regions(args.mib), REGION_PAGES, false, args.pages)?;
+    let memory = PatternedMemory::new(regions_of_mib(args.mib), REGION_PAGES, false, args.pages)?;
     serve_requests(memory, args.seconds, console)
 }
 
-pub(super) fn regions(mib: u64) -> usize {
+pub(super) fn regions_of_mib(mib: u64) -> usize {
     ((mib << 20) as usize).div_ceil(REGION)
 }
 
@@ -57,25 +55,27 @@ fn serve_requests(
     seconds: Option<f64>,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     let period = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
     let deadline = period.map(|period| Instant::now() + period);
     loop {
         let input = match deadline {
             None => console.next_request(),
-            Some(at) => match console.wait(at.saturating_duration_since(Instant::now())) {
-                Some(ConsoleInput::End) => {
-                    std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                    return report_final_check(&memory, console);
+            Some(at) => {
+                match console.wait_for_input(at.saturating_duration_since(Instant::now())) {
+                    Some(ConsoleInput::End) => {
+                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                        return report_final_check(&memory, console);
+                    }
+                    Some(input) => input,
+                    None => return report_final_check(&memory, console),
                 }
-                Some(input) => input,
-                None => return report_final_check(&memory, console),
-            },
+            }
         };
         let answer = match input {
             ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit) => return Ok(()),
             ConsoleInput::Bad(bad) => Err(WorkloadError::Usage(bad.to_string())),
-            ConsoleInput::Request(request) => answer(&mut memory, request),
+            ConsoleInput::Request(request) => answer_request(&mut memory, request),
         };
         let failed = |error: WorkloadError| WorkloadEvent::Error {
             message: error.to_string(),
@@ -84,7 +84,10 @@ fn serve_requests(
     }
 }
 
-fn answer(memory: &mut PatternedMemory, request: WorkloadRequest) -> WorkloadResult<WorkloadEvent> {
+fn answer_request(
+    memory: &mut PatternedMemory,
+    request: WorkloadRequest,
+) -> WorkloadResult<WorkloadEvent> {
     let freed = |freed_bytes| WorkloadEvent::Freed { freed_bytes };
     match request {
         WorkloadRequest::Verify => Ok(verify_report(memory).0),

@@ -1,10 +1,11 @@
 //! The workload's side of the protocol: it writes events and reads requests.
 
+use crate::line_receiver::receive_lines;
 use crate::prelude::*;
 use crate::protocol::BadRequest;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
 /// Time between two checks for the end.
 const IDLE: Duration = Duration::from_millis(20);
@@ -46,13 +47,13 @@ impl Console {
 
     /// Answers requests until the work is over or there is a reason to end. It refuses requests
     /// without an answer.
-    pub(crate) fn serve(
+    pub(crate) fn serve_while_working(
         &mut self,
         over: &AtomicBool,
         answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
     ) -> WorkloadResult<()> {
         while !over.load(Ordering::Relaxed) {
-            match self.wait(IDLE) {
+            match self.wait_for_input(IDLE) {
                 None => {}
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(request)) => match answer(request) {
@@ -65,7 +66,7 @@ impl Console {
         Ok(())
     }
 
-    pub(crate) fn poll(&mut self) -> Option<ConsoleInput> {
+    pub(crate) fn poll_input(&mut self) -> Option<ConsoleInput> {
         match self.input_receiver().try_recv() {
             Ok(input) => Some(input),
             Err(TryRecvError::Empty) => None,
@@ -73,7 +74,7 @@ impl Console {
         }
     }
 
-    pub(crate) fn wait(&mut self, at_most: Duration) -> Option<ConsoleInput> {
+    pub(crate) fn wait_for_input(&mut self, at_most: Duration) -> Option<ConsoleInput> {
         match self.input_receiver().recv_timeout(at_most) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
@@ -87,18 +88,10 @@ impl Console {
 
     fn input_receiver(&mut self) -> &Receiver<ConsoleInput> {
         self.input.get_or_insert_with(|| {
-            let (sender, receiver) = mpsc::channel();
-            std::thread::spawn(move || {
-                for line in io::stdin().lock().lines().map_while(WorkloadResult::ok) {
-                    let input = line
-                        .parse()
-                        .map_or_else(ConsoleInput::Bad, ConsoleInput::Request);
-                    if sender.send(input).is_err() {
-                        break;
-                    }
-                }
-            });
-            receiver
+            receive_lines(io::stdin(), |line| {
+                let request = line.parse();
+                Some(request.map_or_else(ConsoleInput::Bad, ConsoleInput::Request))
+            })
         })
     }
 }

@@ -13,15 +13,15 @@ pub struct CoreSet(CpuSet);
 
 impl CoreSet {
     /// Cores by their numbers; `None` if a number is too large.
-    pub fn of(cores: &[usize]) -> Option<Self> {
+    pub fn of_cores(cores: &[usize]) -> Option<Self> {
         let mut set = CpuSet::new();
         cores.iter().try_for_each(|core| set.set(*core)).ok()?;
         Some(Self(set))
     }
 
     /// Numbers of the cores on which the calling thread may run, ascending.
-    pub fn allowed() -> Vec<usize> {
-        let Ok(allowed) = sched_getaffinity(this_thread()) else {
+    pub fn allowed_cores() -> Vec<usize> {
+        let Ok(allowed) = sched_getaffinity(calling_thread()) else {
             return Vec::new();
         };
         let is_set = |core: &usize| allowed.is_set(*core).unwrap_or(false);
@@ -32,7 +32,7 @@ impl CoreSet {
     pub fn restrict_command(self, command: &mut Command) {
         // SAFETY: between fork and exec the child makes only one system call.
         unsafe {
-            command.pre_exec(move || Ok(sched_setaffinity(this_thread(), &self.0)?));
+            command.pre_exec(move || Ok(sched_setaffinity(calling_thread(), &self.0)?));
         }
     }
 
@@ -54,9 +54,9 @@ impl CoreSet {
 
     /// Restricts the calling thread to these cores until the returned value is dropped.
     pub fn restrict_thread(self) -> CoreSetGuard {
-        let before = sched_getaffinity(this_thread()).ok();
+        let before = sched_getaffinity(calling_thread()).ok();
         // The work succeeds on other cores, too.
-        let _ = sched_setaffinity(this_thread(), &self.0);
+        let _ = sched_setaffinity(calling_thread(), &self.0);
         CoreSetGuard(before)
     }
 }
@@ -68,12 +68,12 @@ pub struct CoreSetGuard(Option<CpuSet>);
 impl Drop for CoreSetGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            let _ = sched_setaffinity(this_thread(), before);
+            let _ = sched_setaffinity(calling_thread(), before);
         }
     }
 }
 
-fn this_thread() -> Pid {
+fn calling_thread() -> Pid {
     Pid::from_raw(0)
 }
 
@@ -81,26 +81,27 @@ fn this_thread() -> Pid {
 mod tests {
     use super::*;
 
+    fn last_core() -> (usize, CoreSet) {
+        let last = *CoreSet::allowed_cores().last().expect("it runs somewhere");
+        (last, CoreSet::of_cores(&[last]).expect("there is one"))
+    }
+
     #[test]
     fn a_thread_stays_until_it_need_not() {
-        let before = CoreSet::allowed();
-        let last = *before.last().expect("it runs somewhere");
-        let stay = CoreSet::of(&[last])
-            .expect("there is one")
-            .restrict_thread();
-        assert_eq!(CoreSet::allowed(), [last]);
+        let before = CoreSet::allowed_cores();
+        let (last, one) = last_core();
+        let stay = one.restrict_thread();
+        assert_eq!(CoreSet::allowed_cores(), [last]);
         drop(stay);
-        assert_eq!(CoreSet::allowed(), before);
+        assert_eq!(CoreSet::allowed_cores(), before);
     }
 
     #[test]
     fn a_program_runs_where_it_is_kept() {
-        let last = *CoreSet::allowed().last().expect("it runs somewhere");
+        let (last, one) = last_core();
         let mut command = Command::new("grep");
         command.args(["Cpus_allowed_list", "/proc/self/status"]);
-        CoreSet::of(&[last])
-            .expect("there is one")
-            .restrict_command(&mut command);
+        one.restrict_command(&mut command);
         let output = command.output().expect("grep is there");
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.split_whitespace().last(), Some(&*last.to_string()));
@@ -108,9 +109,8 @@ mod tests {
 
     #[test]
     fn a_running_process_is_restricted() {
-        let last = *CoreSet::allowed().last().expect("it runs somewhere");
         let mut child = Command::new("sleep").arg("9").spawn().expect("starts");
-        let one = CoreSet::of(&[last]).expect("there is one");
+        let (_, one) = last_core();
         one.restrict_process(child.id()).expect("is restricted");
         let pid = Pid::from_raw(child.id() as i32);
         let now = sched_getaffinity(pid).expect("has cores");

@@ -2,10 +2,9 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
-use crate::process_storms::{HoldArgs, StormEndCondition, hold_memory, ready};
+use crate::process_storms::{EndCondition, HoldArgs, hold_memory, report_ready_after_execs};
 use std::collections::VecDeque;
 
-/// Options of `crowd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CrowdArgs {
     /// Processes at a time.
@@ -29,16 +28,16 @@ pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<(
     let memory = hold_memory(args.hold.mib, args.hold.pages)?;
     // Mapped by the parent and touched by each child: a child must not allocate.
     let bytes = ((args.each_kib as usize) << 10).next_multiple_of(REGION);
-    let mut each = WorkloadMemory::private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut each = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |_| {})?;
     let pages = (args.each_kib << 10) as usize / PAGE;
     let mut crowd = VecDeque::with_capacity(args.processes as usize);
     for _ in 0..args.processes {
         crowd.push_back(start_process(&mut each, pages)?);
     }
-    ready(&memory, 0, console)?;
+    report_ready_after_execs(&memory, 0, console)?;
     let (begun, mut replaced) = (Instant::now(), 0.0);
-    let mut clock = StormEndCondition::new(&args.hold);
-    while clock.goes_on(console, TICK)? {
+    let mut clock = EndCondition::new(args.hold.seconds);
+    while clock.should_go_on(console, TICK)? {
         while replaced < begun.elapsed().as_secs_f64() * f64::from(args.per_s) {
             // The oldest must end before its place is reused.
             drop(crowd.pop_front());

@@ -9,17 +9,15 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("{call} of {bytes} bytes: {source}")]
 pub struct MemoryError {
-    /// Name of the system call.
     pub call: &'static str,
     /// Size of the range it was given.
     pub bytes: usize,
-    /// The kernel's error.
     pub source: io::Error,
 }
 
 impl MemoryError {
     /// The error of the system call that has just failed.
-    pub(crate) fn last(call: &'static str, bytes: usize) -> Self {
+    pub(crate) fn last_os_error(call: &'static str, bytes: usize) -> Self {
         Self {
             call,
             bytes,
@@ -28,10 +26,8 @@ impl MemoryError {
     }
 }
 
-/// Result of a workload.
 pub type WorkloadResult<T, E = WorkloadError> = std::result::Result<T, E>;
 
-/// Reason for which a workload failed.
 #[derive(Debug, Error)]
 pub enum WorkloadError {
     /// Options that contradict each other.
@@ -46,9 +42,7 @@ pub enum WorkloadError {
     /// A process or a thread could not be started, or `/proc` could not be read.
     #[error("{what}: {source}")]
     System {
-        /// The operation.
         what: &'static str,
-        /// The kernel's error.
         source: io::Error,
     },
     /// A forked child ended with an unexpected status.
@@ -66,7 +60,7 @@ pub enum WorkloadError {
 }
 
 impl WorkloadError {
-    pub(crate) fn uncountable(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn histogram_error(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::system("counting times")(io::Error::other(error))
     }
 

@@ -22,11 +22,10 @@ use held_pages::HeldPages;
 use pinned_pages::PinnedPages;
 use std::fs;
 
-/// Options of `fragment`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FragmentArgs {
     /// Share of free memory to leave in blocks smaller than a huge page (0-1).
-    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    #[arg(long, default_value_t = 0.9, value_parser = parse_share)]
     pub fmfi: f64,
     /// Pin what stays, so that compaction can't move it.
     #[arg(long)]
@@ -36,7 +35,7 @@ pub struct FragmentArgs {
     pub spare_mib: u64,
 }
 
-fn share(text: &str) -> WorkloadResult<f64, String> {
+fn parse_share(text: &str) -> WorkloadResult<f64, String> {
     let value = text.parse::<f64>().ok();
     let value = value.filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| "expected a share between 0 and 1".to_owned())
@@ -45,23 +44,27 @@ fn share(text: &str) -> WorkloadResult<f64, String> {
 /// Bytes filled between two reads of the amount of free memory.
 const PIECE: usize = 64 << 20;
 pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
-    drop_file_caches();
+    // Compaction would move the pages of files into the holes, and leave whole blocks behind.
+    // Without the permission, the workload fragments less.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
     let before = read_free_blocks()?;
-    prefer_oom_kill();
+    // If memory runs out after all, this process ends first. Where this is forbidden, the risk is
+    // as before.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
-    let mut holding = HeldPages::choose(&held_pages::frames(&memory, filled)?);
-    holding.hold_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
-    holding.free_the_others(&mut memory, filled)?;
+    let mut holding = HeldPages::choose(&held_pages::read_frame_numbers(&memory, filled)?);
+    holding.keep_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
+    holding.free_other_pages(&mut memory, filled)?;
     let _pins = if args.unmovable {
-        Some(PinnedPages::pin_pages(&memory, &holding.kept())?)
+        Some(PinnedPages::pin_pages(&memory, &holding.held_pages())?)
     } else {
         None
     };
-    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     console.emit(&WorkloadEvent::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: read_free_blocks()?.fmfi(),
-        held_bytes: (holding.kept().len() * PAGE) as u64,
+        held_bytes: (holding.held_pages().len() * PAGE) as u64,
         pinned: args.unmovable,
     })?;
     serve_until_quit(console)
@@ -69,18 +72,6 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
 
 fn read_free_blocks() -> WorkloadResult<FreeBlocks> {
     FreeBlocks::read().map_err(WorkloadError::system("/proc/buddyinfo"))
-}
-
-/// Compaction would move their pages into the holes, and leave whole blocks behind.
-fn drop_file_caches() {
-    // Without the permission, the workload fragments less.
-    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
-}
-
-/// Makes this process the first one to end if memory runs out after all.
-fn prefer_oom_kill() {
-    // Where this is forbidden, the risk is as before.
-    let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
 /// Spares `spare` bytes. Returns the mapping and the number of bytes that are filled.
@@ -93,7 +84,7 @@ fn fill_free_memory(spare: u64, free: FreeBlocks) -> WorkloadResult<(WorkloadMem
             spare >> 20
         )));
     }
-    let mut memory = WorkloadMemory::of_base_pages(bytes)?;
+    let mut memory = WorkloadMemory::map_base_pages(bytes)?;
     let mut filled = 0;
     while filled < bytes && read_free_blocks()?.bytes > spare + PIECE as u64 {
         let end = (filled + PIECE).min(bytes);

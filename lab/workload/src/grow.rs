@@ -1,10 +1,9 @@
 //! A workload that grows into memory it hardly uses: a few pages of each region, at a set speed.
 
-use crate::bloat::{regions, report_final_check};
+use crate::bloat::{regions_of_mib, report_final_check};
 use crate::patterned::PatternedMemory;
 use crate::prelude::*;
 
-/// Options of `grow`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GrowArgs {
     /// Memory to grow to, in MiB; an odd number is rounded up.
@@ -24,8 +23,8 @@ pub struct GrowArgs {
 
 /// Waits for `go`, grows, reports the time, verifies all memory and ends.
 pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult<()> {
-    let mut memory = PatternedMemory::new(regions(args.mib), 0, false, args.pages)?;
-    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    let mut memory = PatternedMemory::new(regions_of_mib(args.mib), 0, false, args.pages)?;
+    report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     if !wait_for_go(console, "grown")? {
         return Ok(());
     }

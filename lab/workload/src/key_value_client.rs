@@ -4,24 +4,23 @@
 //! It is a process and not a thread of the measuring program: a manager in that program's process
 //! would count the client's CPU time as its own.
 
-mod connection;
 mod core_waits;
 mod hot_keys;
-mod latency;
+mod latency_client;
 pub mod request_schedule;
+mod server_connection;
 mod server_protocol;
 
 pub use hot_keys::HotKeys;
-pub use request_schedule::{AnswerLatencies, RequestSchedule, UndelayedAnswers};
-pub use server_protocol::ServerProtocol;
+pub use request_schedule::{AnswerLatencies, RequestSchedule};
 
 use crate::prelude::*;
-use connection::{RequestMix, ServerConnection};
-use latency::LatencyClient;
+use latency_client::LatencyClient;
 use nix::sys::prctl::set_timerslack;
+use server_connection::{RequestMix, ServerConnection};
+use server_protocol::ServerProtocol;
 use std::path::PathBuf;
 
-/// Options of `ask`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AskArgs {
     /// Unix socket that the server listens on.
@@ -65,19 +64,19 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
     console.emit(&WorkloadEvent::Ready(ready_report(0, 0, 0)))?;
     loop {
         let input = if client.asking {
-            console.poll()
+            console.poll_input()
         } else {
             Some(console.next_request())
         };
         match input {
             None => client.request_round(console)?,
-            Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.go(),
+            Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.resume_requests(),
             Some(ConsoleInput::Request(WorkloadRequest::Stop)) => client.asking = false,
             Some(ConsoleInput::Request(WorkloadRequest::Latencies(pace))) => {
                 console.emit(&WorkloadEvent::Answered(client.latencies(pace)?))?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Delete(percent))) => {
-                let keys = client.delete(percent)?;
+                let keys = client.delete_keys(percent)?;
                 console.emit(&WorkloadEvent::Deleted { keys })?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End) => return Ok(()),
@@ -114,7 +113,7 @@ impl KeyValueClient {
             .map(|_| ServerConnection::open(&args.socket, questions))
             .collect();
         let mut connections = connections?;
-        connections[0].fill()?;
+        connections[0].store_all_keys()?;
         let now = Instant::now();
         Ok(Self {
             socket: args.socket.clone(),
@@ -129,7 +128,7 @@ impl KeyValueClient {
         })
     }
 
-    fn go(&mut self) {
+    fn resume_requests(&mut self) {
         self.asking = true;
         self.interval = (Instant::now(), self.answers);
     }
@@ -158,7 +157,7 @@ impl KeyValueClient {
         Ok(())
     }
 
-    fn delete(&mut self, percent: u8) -> WorkloadResult<u64> {
+    fn delete_keys(&mut self, percent: u8) -> WorkloadResult<u64> {
         self.asking = false;
         let [first, others @ ..] = self.connections.as_mut_slice() else {
             return Ok(0);
@@ -168,7 +167,7 @@ impl KeyValueClient {
             self.answers += connection.read_answers()?;
         }
         self.answers += first.read_answers()?;
-        first.delete(percent, &mut self.rng)
+        first.delete_keys(percent, &mut self.rng)
     }
 
     fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {

@@ -13,6 +13,7 @@ mod error;
 mod fragment;
 mod grow;
 mod key_value_client;
+pub mod line_receiver;
 mod memory;
 mod one_tib;
 mod patterned;
@@ -28,30 +29,27 @@ mod torture;
 mod touch;
 mod workload_process;
 
-pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
-pub use bloat::{BloatArgs, BurnerArgs};
-pub use crowd::CrowdArgs;
-pub use error::{MemoryError, WorkloadError, WorkloadResult};
-pub use fragment::FragmentArgs;
-pub use grow::GrowArgs;
-pub use key_value_client::{
-    AnswerLatencies, AskArgs, HotKeys, RequestSchedule, ServerProtocol, UndelayedAnswers,
-};
-pub use memory::RequestedPageKind;
-pub use one_tib::OneTibArgs;
-pub use process_storms::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
-pub use protocol::{
-    BadRequest, TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,
-};
-pub use shared::SharedArgs;
-pub use stalls::{FaultTimes, StallsArgs};
-pub use torture::TortureArgs;
-pub use touch::{TouchArgs, TouchOrder};
+pub use key_value_client::{AnswerLatencies, HotKeys, RequestSchedule};
+pub use protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
+pub use stalls::FaultTimes;
 pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 
 pub(crate) use rng::WorkloadRng;
 
+use access::{AccessArgs, BlocksArgs, ZipfArgs};
+use bloat::{BloatArgs, BurnerArgs};
 use console::Console;
+use crowd::CrowdArgs;
+use error::{WorkloadError, WorkloadResult};
+use fragment::FragmentArgs;
+use grow::GrowArgs;
+use key_value_client::AskArgs;
+use one_tib::OneTibArgs;
+use process_storms::{ExecArgs, ExitArgs, ForkStormArgs, ThreadStormArgs};
+use shared::SharedArgs;
+use stalls::StallsArgs;
+use torture::TortureArgs;
+use touch::TouchArgs;
 
 /// The workloads and their options, to be embedded as a subcommand.
 #[derive(Clone, Debug, clap::Subcommand)]

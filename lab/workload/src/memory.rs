@@ -48,7 +48,7 @@ unsafe impl Send for WorkloadMemory {}
 impl WorkloadMemory {
     /// Maps private memory, aligned to 2 MiB. `touch` writes to it for the first time, which is
     /// when the kernel chooses the pages.
-    pub(crate) fn private(
+    pub(crate) fn map_private(
         bytes: usize,
         pages: RequestedPageKind,
         touch: impl FnOnce(&mut Self),
@@ -76,7 +76,7 @@ impl WorkloadMemory {
     }
 
     /// Advises huge pages for the first `bytes` of it.
-    pub(crate) fn want_huge(&mut self, bytes: usize) -> Result<(), MemoryError> {
+    pub(crate) fn advise_huge(&mut self, bytes: usize) -> Result<(), MemoryError> {
         self.advise(0, bytes, libc::MADV_HUGEPAGE)
     }
 
@@ -85,23 +85,23 @@ impl WorkloadMemory {
         self.advise(0, self.bytes, libc::MADV_MERGEABLE)
     }
 
-    pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn map_base_pages(bytes: usize) -> Result<Self, MemoryError> {
         let mapping = Self::map_unaligned(bytes)?;
         mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
         Ok(mapping)
     }
 
-    pub(crate) fn shared(bytes: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn map_shared(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
     }
 
     /// Maps a file for reading, from its first byte, shared with other mappings of the file.
     /// `populate` makes the kernel fill the page tables at once. Reads beyond the end of the file
     /// are fatal.
-    pub(crate) fn of_file(file: &File, bytes: usize, populate: bool) -> Result<Self, MemoryError> {
+    pub(crate) fn map_file(file: &File, bytes: usize, populate: bool) -> Result<Self, MemoryError> {
         let populate = if populate { libc::MAP_POPULATE } else { 0 };
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | populate;
-        map(bytes, libc::PROT_READ, flags, file.as_raw_fd())
+        map_anywhere(bytes, libc::PROT_READ, flags, file.as_raw_fd())
     }
 
     /// Maps private memory at `shift` bytes after a 2 MiB boundary.
@@ -112,7 +112,7 @@ impl WorkloadMemory {
         Ok(wanted.unwrap_or_else(|| unreachable!("the mapping is longer than its head")))
     }
 
-    pub(crate) fn start(&self) -> u64 {
+    pub(crate) fn start_address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
@@ -127,7 +127,7 @@ impl WorkloadMemory {
     /// Reads the word at a byte offset, a multiple of eight.
     #[inline]
     pub(crate) fn read(&self, offset: usize) -> u64 {
-        let word = self.word(offset);
+        let word = self.word_pointer(offset);
         // SAFETY: `word` is an aligned word of the mapping, which we own and which lives as long
         // as `self`; any bit pattern is a u64.
         unsafe { word.read_volatile() }
@@ -142,7 +142,7 @@ impl WorkloadMemory {
         during: &str,
     ) -> WrongWord {
         WrongWord {
-            address: self.start() + offset as u64,
+            address: self.start_address() + offset as u64,
             expected,
             found,
             found_again: self.read(offset),
@@ -155,13 +155,13 @@ impl WorkloadMemory {
     /// Writes the word at a byte offset, a multiple of eight.
     #[inline]
     pub(crate) fn write(&mut self, offset: usize, value: u64) {
-        let word = self.word(offset);
+        let word = self.word_pointer(offset);
         // SAFETY: as in `read`, and `&mut self` excludes every other access.
         unsafe { word.write_volatile(value) }
     }
 
     #[inline]
-    fn word(&self, offset: usize) -> *mut u64 {
+    fn word_pointer(&self, offset: usize) -> *mut u64 {
         assert!(
             offset < self.bytes && offset % 8 == 0,
             "word outside the mapping"
@@ -189,7 +189,7 @@ impl WorkloadMemory {
         pipe: BorrowedFd<'_>,
     ) -> Result<(), MemoryError> {
         let range = libc::iovec {
-            iov_base: self.range(offset, bytes),
+            iov_base: self.range_pointer(offset, bytes),
             iov_len: bytes,
         };
         // SAFETY: the range is ours. The call only reads the page table. The pages may change while
@@ -198,15 +198,15 @@ impl WorkloadMemory {
         if usize::try_from(done) == Ok(bytes) {
             Ok(())
         } else {
-            Err(MemoryError::last("vmsplice", bytes))
+            Err(MemoryError::last_os_error("vmsplice", bytes))
         }
     }
 
     fn advise(&self, offset: usize, bytes: usize, advice: i32) -> Result<(), MemoryError> {
-        let at = self.range(offset, bytes);
+        let at = self.range_pointer(offset, bytes);
         // SAFETY: the range is ours; the advice used here at most zeroes it, and no reference
         // into it exists.
-        call_result(
+        check_call(
             unsafe { libc::madvise(at, bytes, advice) },
             "madvise",
             bytes,
@@ -220,14 +220,14 @@ impl WorkloadMemory {
         bytes: usize,
         protection: Protection,
     ) -> Result<(), MemoryError> {
-        let at = self.range(offset, bytes);
+        let at = self.range_pointer(offset, bytes);
         let bits = match protection {
             Protection::Nothing => libc::PROT_NONE,
             Protection::Read => libc::PROT_READ,
             Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: the range is ours and no reference into it exists.
-        call_result(
+        check_call(
             unsafe { libc::mprotect(at, bytes, bits) },
             "mprotect",
             bytes,
@@ -272,7 +272,7 @@ impl WorkloadMemory {
         (part(this.start, at), part(rest, this.bytes - at))
     }
 
-    fn range(&self, offset: usize, bytes: usize) -> *mut libc::c_void {
+    fn range_pointer(&self, offset: usize, bytes: usize) -> *mut libc::c_void {
         let inside = offset
             .checked_add(bytes)
             .is_some_and(|end| end <= self.bytes);
@@ -296,10 +296,10 @@ fn map_anonymous(
     sharing: i32,
 ) -> Result<WorkloadMemory, MemoryError> {
     let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | sharing;
-    map(bytes, protection, flags, -1)
+    map_anywhere(bytes, protection, flags, -1)
 }
 
-fn map(
+fn map_anywhere(
     bytes: usize,
     protection: i32,
     flags: i32,
@@ -318,13 +318,13 @@ fn mmap_result(
     bytes: usize,
 ) -> Result<NonNull<u8>, MemoryError> {
     let found = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
-    found.ok_or_else(|| MemoryError::last(call, bytes))
+    found.ok_or_else(|| MemoryError::last_os_error(call, bytes))
 }
 
-fn call_result(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryError> {
+fn check_call(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryError> {
     match result {
         0 => Ok(()),
-        _ => Err(MemoryError::last(call, bytes)),
+        _ => Err(MemoryError::last_os_error(call, bytes)),
     }
 }
 

@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn contents_survive_moves_and_discarded_pages_are_zero() {
     let mut memory =
-        WorkloadMemory::private(2 * REGION, RequestedPageKind::Default, |_| ()).unwrap();
-    assert_eq!(memory.start() % REGION as u64, 0);
+        WorkloadMemory::map_private(2 * REGION, RequestedPageKind::Default, |_| ()).unwrap();
+    assert_eq!(memory.start_address() % REGION as u64, 0);
     memory.write(PAGE, 11);
     memory.write(2 * REGION - 8, 22);
     memory.relocate(3 * PAGE).unwrap();
-    assert_eq!(memory.start() % REGION as u64, 3 * PAGE as u64);
+    assert_eq!(memory.start_address() % REGION as u64, 3 * PAGE as u64);
     memory.resize(4 * REGION).unwrap();
     assert_eq!((memory.read(PAGE), memory.read(2 * REGION - 8)), (11, 22));
     assert_eq!(memory.read(4 * REGION - 8), 0);
@@ -24,7 +24,7 @@ fn contents_survive_moves_and_discarded_pages_are_zero() {
 #[test]
 #[should_panic(expected = "outside")]
 fn no_word_outside_can_be_read() {
-    WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ())
+    WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ())
         .unwrap()
         .read(REGION);
 }
@@ -33,7 +33,7 @@ fn no_word_outside_can_be_read() {
 fn pages_touched_while_mapping_are_kept() {
     for pages in [RequestedPageKind::Base, RequestedPageKind::Default] {
         let memory =
-            WorkloadMemory::private(REGION, pages, |memory| memory.write(PAGE, 5)).unwrap();
+            WorkloadMemory::map_private(REGION, pages, |memory| memory.write(PAGE, 5)).unwrap();
         assert_eq!(memory.read(PAGE), 5);
     }
 }

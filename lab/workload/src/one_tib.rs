@@ -8,7 +8,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// Options of `one-tib`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OneTibArgs {
     /// Address space to fill with mappings of one small file, in GiB.
@@ -38,10 +37,10 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
     }
     let _mapped = map_many_times(args)?;
     let bytes = (args.mib << 20) as usize;
-    let own = WorkloadMemory::private(bytes, RequestedPageKind::Base, |memory| {
+    let own = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |memory| {
         fill_memory(memory, bytes);
     })?;
-    report_ready(console, own.start(), own.bytes() as u64)?;
+    report_ready(console, own.start_address(), own.bytes() as u64)?;
     // Faults are made in the last region, which stays part of the same mapping.
     let (Some(read), Some(faulted)) = own.split(bytes - REGION) else {
         unreachable!("--mib is at least two regions")
@@ -71,7 +70,7 @@ fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>> {
     (0..pieces)
         .map(|piece| {
             let bytes = FILE_BYTES as usize;
-            Ok(WorkloadMemory::of_file(&file, bytes, piece < populated)?)
+            Ok(WorkloadMemory::map_file(&file, bytes, piece < populated)?)
         })
         .collect()
 }
@@ -107,7 +106,7 @@ impl LongestCalls {
 
 fn map_and_unmap(longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
-        let mapping = longest.time_call(&longest.map, || WorkloadMemory::shared(PIECE))?;
+        let mapping = longest.time_call(&longest.map, || WorkloadMemory::map_shared(PIECE))?;
         longest.time_call(&longest.unmap, || drop(mapping));
         thread::sleep(PAUSE);
     }

@@ -35,15 +35,15 @@ impl PatternedMemory {
             written: vec![false; regions * REGION_PAGES],
             tail_bytes,
         };
-        let memory = WorkloadMemory::private(regions * REGION, pages, |memory| {
-            pattern.start = memory.start();
+        let memory = WorkloadMemory::map_private(regions * REGION, pages, |memory| {
+            pattern.start = memory.start_address();
             pattern.write(memory, used);
         })?;
         Ok(Self { memory, pattern })
     }
 
-    pub(super) fn start(&self) -> u64 {
-        self.memory.start()
+    pub(super) fn start_address(&self) -> u64 {
+        self.memory.start_address()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -73,7 +73,7 @@ impl PatternedMemory {
         }
         let mut freed = 0;
         for region in 0..self.regions() {
-            for run in runs(&given_back) {
+            for run in runs_of_true(&given_back) {
                 let first = region * REGION_PAGES;
                 freed += self.discard(first + run.start..first + run.end)?;
             }
@@ -116,12 +116,12 @@ impl PatternedMemory {
             ..PatternCheck::default()
         };
         for page in 0..self.pattern.written.len() {
-            let contents = self.pattern.contents(page);
+            let contents = self.pattern.nonzero_words(page);
             for word in 0..PAGE_WORDS {
                 let found = self.memory.read(page * PAGE + word * 8);
-                let expected = word_of(&contents, word);
+                let expected = expected_word(&contents, word);
                 if found != expected {
-                    self.note(&mut verdict, page * PAGE + word * 8, expected, found);
+                    self.count_wrong_word(&mut verdict, page * PAGE + word * 8, expected, found);
                 }
             }
         }
@@ -129,7 +129,13 @@ impl PatternedMemory {
     }
 
     #[cold]
-    fn note(&self, verdict: &mut PatternCheck, offset: usize, expected: u64, found: u64) {
+    fn count_wrong_word(
+        &self,
+        verdict: &mut PatternCheck,
+        offset: usize,
+        expected: u64,
+        found: u64,
+    ) {
         let wrong = (expected ^ found).to_ne_bytes();
         verdict.bad_bytes += wrong.iter().filter(|byte| **byte != 0).count() as u64;
         let wrong = || {
@@ -162,18 +168,18 @@ impl PagePattern {
     fn write_region(&mut self, memory: &mut WorkloadMemory, region: usize, count: usize) {
         for page in (0..count).map(|rank| region * REGION_PAGES + spread_position(rank)) {
             self.written[page] = true;
-            let contents = self.contents(page);
+            let contents = self.nonzero_words(page);
             for (word, value) in contents.into_iter().filter(|(_, value)| *value != 0) {
                 memory.write(page * PAGE + word * 8, value);
             }
         }
     }
 
-    fn contents(&self, page: usize) -> PatternWords {
+    fn nonzero_words(&self, page: usize) -> PatternWords {
         if !self.written[page] {
             return [(0, 0); 3];
         }
-        let hash = mix(self.start + (page * PAGE) as u64);
+        let hash = mix_bits(self.start + (page * PAGE) as u64);
         if self.tail_bytes && (page % REGION_PAGES) % TAIL_EVERY == 0 {
             let last_byte = hash.to_ne_bytes()[0] | 1;
             let mut word = [0; 8];
@@ -181,7 +187,7 @@ impl PagePattern {
             return [(PAGE_WORDS - 1, u64::from_ne_bytes(word)), (0, 0), (0, 0)];
         }
         let middle = 1 + (hash >> 32) as usize % (PAGE_WORDS - 2);
-        let value = |word: usize| mix(hash ^ word as u64) | 0x0101_0101_0101_0101;
+        let value = |word: usize| mix_bits(hash ^ word as u64) | 0x0101_0101_0101_0101;
         [0, middle, PAGE_WORDS - 1].map(|word| (word, value(word)))
     }
 }
@@ -190,7 +196,7 @@ impl PagePattern {
 type PatternWords = [(usize, u64); 3];
 
 #[inline]
-fn word_of(contents: &PatternWords, word: usize) -> u64 {
+fn expected_word(contents: &PatternWords, word: usize) -> u64 {
     let mut found = contents.iter().filter(|(_, value)| *value != 0);
     found
         .find(|(at, _)| *at == word)
@@ -201,7 +207,7 @@ fn spread_position(rank: usize) -> usize {
     rank * SPREAD % REGION_PAGES
 }
 
-fn runs(set: &[bool]) -> Vec<Range<usize>> {
+fn runs_of_true(set: &[bool]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for at in (0..set.len()).filter(|at| set[*at]) {
         match runs.last_mut() {

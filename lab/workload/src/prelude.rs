@@ -11,5 +11,5 @@ pub(crate) use crate::process::{
 pub(crate) use crate::protocol::{
     TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,
 };
-pub(crate) use crate::rng::{WorkloadRng, mix};
+pub(crate) use crate::rng::{WorkloadRng, mix_bits};
 pub(crate) use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@ pub(crate) fn ready_report(start: u64, bytes: u64, hot_start: u64) -> WorkloadRe
         start,
         bytes,
         hot_start,
-        huge_bytes: huge_bytes(),
+        huge_bytes: own_huge_bytes_or_zero(),
         execs: 0,
     }
 }
@@ -29,7 +29,7 @@ pub(crate) fn report_ready(console: &mut Console, start: u64, bytes: u64) -> Wor
 pub(crate) fn resident_report() -> WorkloadResult<WorkloadEvent> {
     Ok(WorkloadEvent::Rss {
         rss_bytes: hawkeye_linux::processes::process::rss_bytes(std::process::id())?,
-        huge_bytes: huge_bytes(),
+        huge_bytes: own_huge_bytes_or_zero(),
     })
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn run_workers<'a, const N: usize>(
     };
     std::thread::scope(|scope| {
         let workers = workers.map(|work| scope.spawn(move || end(work())));
-        let answered = end(console.serve(over, answer));
+        let answered = end(console.serve_while_working(over, answer));
         let joined = workers.into_iter().map(|worker| {
             worker
                 .join()
@@ -91,7 +91,7 @@ pub(crate) fn fill_memory(memory: &mut WorkloadMemory, bytes: usize) {
 
 /// For nanoseconds, to three decimal digits.
 pub(crate) fn new_time_histogram() -> WorkloadResult<Histogram<u64>> {
-    Histogram::new(3).map_err(WorkloadError::uncountable)
+    Histogram::new(3).map_err(WorkloadError::histogram_error)
 }
 
 pub(crate) fn read_at_random(memory: &WorkloadMemory, over: &AtomicBool) -> WorkloadResult<()> {
@@ -107,7 +107,7 @@ pub(crate) fn read_at_random(memory: &WorkloadMemory, over: &AtomicBool) -> Work
 }
 
 /// Anonymous memory of the process that huge pages map, in bytes; 0 where the kernel has no THP.
-pub(crate) fn huge_bytes() -> u64 {
+pub(crate) fn own_huge_bytes_or_zero() -> u64 {
     hawkeye_linux::processes::process::own_huge_bytes().unwrap_or(0)
 }
 

@@ -6,7 +6,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 
-/// Options of `thread-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ThreadStormArgs {
     /// Threads at a time.
@@ -17,7 +16,6 @@ pub struct ThreadStormArgs {
     pub hold: HoldArgs,
 }
 
-/// Options of `fork-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ForkStormArgs {
     /// Children at a time.
@@ -28,7 +26,6 @@ pub struct ForkStormArgs {
     pub hold: HoldArgs,
 }
 
-/// Options of `exec-self`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExecArgs {
     /// Delay before each exec, in milliseconds.
@@ -42,7 +39,6 @@ pub struct ExecArgs {
     pub hold: HoldArgs,
 }
 
-/// Options of `exit-after`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExitArgs {
     /// Delay, in milliseconds.
@@ -97,7 +93,7 @@ pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Wor
 }
 
 fn thread_body() -> WorkloadResult<()> {
-    WorkloadMemory::private(REGION, RequestedPageKind::Default, |memory| {
+    WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |memory| {
         for page in 0..PAGES_WRITTEN {
             memory.write(page * PAGE, 1);
         }
@@ -141,46 +137,40 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResul
     let execs = count.unwrap_or(0);
     let memory = hold_memory(args.hold.mib, args.hold.pages)?;
     if execs < args.times {
-        ready(&memory, execs, console)?;
+        report_ready_after_execs(&memory, execs, console)?;
         // Standard input is not read before the last exec: input read now would be lost.
         thread::sleep(Duration::from_millis(args.ms));
         let error = Command::new("/proc/self/exe")
             .args(std::env::args_os().skip(1))
             .env(EXECS_VARIABLE, (execs + 1).to_string())
             .exec();
-        return Err(WorkloadError::System {
-            what: "exec",
-            source: error,
-        });
+        return Err(WorkloadError::system("exec")(error));
     }
-    ready(&memory, execs, console)?;
-    let mut clock = StormEndCondition::new(&args.hold);
-    while clock.goes_on(console, IDLE)? {}
+    report_ready_after_execs(&memory, execs, console)?;
+    let mut clock = EndCondition::new(args.hold.seconds);
+    while clock.should_go_on(console, IDLE)? {}
     Ok(())
 }
 
 pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = hold_memory(args.mib, args.pages)?;
-    ready(&memory, 0, console)?;
+    report_ready_after_execs(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
 }
 
 pub(super) fn hold_memory(mib: u64, pages: RequestedPageKind) -> WorkloadResult<WorkloadMemory> {
-    let memory = WorkloadMemory::private((mib << 20) as usize, pages, |memory| {
-        for page in 0..memory.pages() {
-            memory.write(page * PAGE, page as u64 + 1);
-        }
-    })?;
-    Ok(memory)
+    let bytes = (mib << 20) as usize;
+    let fill = |memory: &mut WorkloadMemory| process::fill_memory(memory, bytes);
+    Ok(WorkloadMemory::map_private(bytes, pages, fill)?)
 }
 
-pub(super) fn ready(
+pub(super) fn report_ready_after_execs(
     memory: &WorkloadMemory,
     execs: u32,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    let (start, bytes) = (memory.start(), memory.bytes() as u64);
+    let (start, bytes) = (memory.start_address(), memory.bytes() as u64);
     console.emit(&WorkloadEvent::Ready(WorkloadReady {
         execs,
         ..process::ready_report(start, bytes, start + bytes)
@@ -194,11 +184,11 @@ fn run_storm_rounds(
     console: &mut Console,
     mut round: impl FnMut(&mut WorkloadMemory, &mut WorkloadRng) -> WorkloadResult<u64>,
 ) -> WorkloadResult<()> {
-    ready(&memory, 0, console)?;
+    report_ready_after_execs(&memory, 0, console)?;
     let mut rng = WorkloadRng::new(1, 0);
-    let mut clock = StormEndCondition::new(args);
+    let mut clock = EndCondition::new(args.seconds);
     let (mut operations, mut reported) = (0, Instant::now());
-    while clock.goes_on(console, Duration::ZERO)? {
+    while clock.should_go_on(console, Duration::ZERO)? {
         operations += round(&mut memory, &mut rng)?;
         if reported.elapsed() >= PROGRESS {
             reported = Instant::now();
@@ -216,20 +206,19 @@ fn run_storm_rounds(
     }))
 }
 
-pub(super) struct StormEndCondition {
+/// Time or input has ended.
+pub(super) struct EndCondition {
     begin: Instant,
     period: Option<Duration>,
     input_ended: bool,
 }
 
-impl StormEndCondition {
-    pub(super) fn new(args: &HoldArgs) -> Self {
-        let period = args
-            .seconds
-            .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
+impl EndCondition {
+    /// After this many seconds, or at the end of standard input.
+    pub(super) fn new(seconds: Option<f64>) -> Self {
         Self {
             begin: Instant::now(),
-            period,
+            period: seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
             input_ended: false,
         }
     }
@@ -238,27 +227,40 @@ impl StormEndCondition {
         self.begin.elapsed().as_secs_f64()
     }
 
+    pub(super) fn time_is_over(&self) -> bool {
+        self.period
+            .is_some_and(|period| self.begin.elapsed() >= period)
+    }
+
+    /// Waits for input at most `wait`. The end of input does not count where the time is limited.
+    pub(super) fn wait_for_input(
+        &mut self,
+        console: &mut Console,
+        wait: Duration,
+    ) -> Option<ConsoleInput> {
+        if self.input_ended {
+            thread::sleep(wait);
+            return None;
+        }
+        let input = console.wait_for_input(wait);
+        self.input_ended = input == Some(ConsoleInput::End);
+        input.filter(|_| !self.input_ended || self.period.is_none())
+    }
+
     /// Checks the clock and standard input, and waits for the latter at most `wait`.
-    pub(super) fn goes_on(
+    pub(super) fn should_go_on(
         &mut self,
         console: &mut Console,
         wait: Duration,
     ) -> WorkloadResult<bool> {
-        if self.input_ended {
-            thread::sleep(wait);
-        } else {
-            match console.wait(wait) {
-                Some(ConsoleInput::End) if self.period.is_none() => return Ok(false),
-                Some(ConsoleInput::End) => self.input_ended = true,
-                Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) => {
-                    return Ok(false);
-                }
-                Some(other) => console.report_invalid_request(other)?,
-                None => {}
-            }
+        match self.wait_for_input(console, wait) {
+            Some(
+                ConsoleInput::End
+                | ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop),
+            ) => return Ok(false),
+            Some(other) => console.report_invalid_request(other)?,
+            None => {}
         }
-        Ok(self
-            .period
-            .is_none_or(|period| self.begin.elapsed() < period))
+        Ok(!self.time_is_over())
     }
 }

@@ -133,18 +133,13 @@ pub struct WorkloadReady {
     pub execs: u32,
 }
 
-/// A word with an unexpected value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongWord {
-    /// Its address.
     pub address: u64,
-    /// The written value.
     pub expected: u64,
-    /// The value that was read.
     pub found: u64,
     /// The value of a second read. It is the same, unless the error was transient.
     pub found_again: u64,
-    /// The thread that owns the memory.
     pub thread: usize,
     /// The operation of that thread.
     pub during: String,
@@ -181,11 +176,8 @@ pub struct TortureTotals {
     pub operations: u64,
     /// Bytes compared with their expected values, children included.
     pub verified_bytes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
-    /// Children forked.
     pub forks: u64,
-    /// Mappings made.
     pub maps: u64,
     /// Whole or partial unmappings.
     pub unmaps: u64,

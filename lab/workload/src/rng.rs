@@ -9,7 +9,7 @@ pub struct WorkloadRng(u64);
 impl WorkloadRng {
     /// A generator for `seed`; different `stream`s of one seed are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
-        Self(mix(seed ^ mix(stream.wrapping_add(1))) | 1)
+        Self(mix_bits(seed ^ mix_bits(stream.wrapping_add(1))) | 1)
     }
 
     #[inline]
@@ -23,7 +23,7 @@ impl WorkloadRng {
     /// A number below `bound`, which must not be zero.
     #[inline]
     pub fn draw_below(&mut self, bound: usize) -> usize {
-        scale(self.next(), bound)
+        scale_below(self.next(), bound)
     }
 
     /// Puts items into a random order (Fisher and Yates).
@@ -34,7 +34,7 @@ impl WorkloadRng {
     }
 
     /// True with a probability of 1 in `times`.
-    pub fn one_in(&mut self, times: usize) -> bool {
+    pub fn draw_one_in(&mut self, times: usize) -> bool {
         self.draw_below(times) == 0
     }
 }
@@ -55,13 +55,13 @@ impl RngCore for WorkloadRng {
 
 /// Maps 64 random bits to a number below `bound`, by their high bits.
 #[inline]
-pub fn scale(random: u64, bound: usize) -> usize {
+pub fn scale_below(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
 /// Spreads every bit of `value` over the result (the finalizer of splitmix64).
 #[inline]
-pub fn mix(value: u64) -> u64 {
+pub fn mix_bits(value: u64) -> u64 {
     let mut x = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

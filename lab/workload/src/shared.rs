@@ -3,8 +3,8 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
+use crate::process_storms::EndCondition;
 
-/// Options of `shared`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SharedArgs {
     /// Memory that the parent fills and its workers share, in MiB.
@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_millis(50);
 
 pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
-    let mut memory = WorkloadMemory::private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut memory = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |_| {})?;
     if args.mergeable.is_some() {
         memory.allow_same_page_merging()?;
     }
@@ -68,7 +68,7 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = match args.private_mib {
         0 => None,
-        mib => Some(WorkloadMemory::private(
+        mib => Some(WorkloadMemory::map_private(
             (mib << 20) as usize,
             RequestedPageKind::Base,
             |_| {},
@@ -82,7 +82,7 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
     if !args.wait {
         family.fork(args)?;
     }
-    let (start, bytes) = (family.memory.start(), family.memory.bytes() as u64);
+    let (start, bytes) = (family.memory.start_address(), family.memory.bytes() as u64);
     report_ready(console, start, bytes)?;
     family.serve(args, console)
 }
@@ -105,28 +105,19 @@ impl SharingProcesses {
 
     /// Reads, if the parent should, and answers requests until there is a reason to end.
     fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
-        let begun = Instant::now();
-        let period = args.seconds.map(Duration::try_from_secs_f64);
-        let period = period.map(WorkloadResult::unwrap_or_default);
+        let mut clock = EndCondition::new(args.seconds);
         let read_pages = ((args.parent_mib << 20) as usize).min(self.memory.bytes()) / PAGE;
         let mut rng = WorkloadRng::new(1, 0);
-        let mut input_ended = false;
-        while period.is_none_or(|period| begun.elapsed() < period) {
+        while !clock.time_is_over() {
             let pause = if read_pages > 0 { PAUSE } else { IDLE };
             if read_pages > 0 {
                 for _ in 0..BATCH {
                     read_random_word(&self.memory, &mut rng, read_pages);
                 }
             }
-            if input_ended {
-                std::thread::sleep(pause);
-                continue;
-            }
-            match console.wait(pause) {
+            match clock.wait_for_input(console, pause) {
                 None => {}
-                Some(ConsoleInput::End) if period.is_none() => break,
-                Some(ConsoleInput::End) => input_ended = true,
-                Some(ConsoleInput::Request(WorkloadRequest::Quit)) => break,
+                Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork(args)?,
                 Some(ConsoleInput::Request(WorkloadRequest::Stop)) => self.workers.clear(),
                 Some(ConsoleInput::Request(WorkloadRequest::Rss)) => {

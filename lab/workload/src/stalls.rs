@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Options of `stalls`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StallsArgs {
     /// Memory in base pages that can be promoted and that a thread reads at random, in MiB.
@@ -94,7 +93,7 @@ impl FaultRecorder {
         self.times.longest_ns = self.times.longest_ns.max(ns);
         let distance_ns = distance.as_nanos() as u64;
         let recorded = self.nanoseconds.record_correct(ns, distance_ns);
-        recorded.map_err(WorkloadError::uncountable)
+        recorded.map_err(WorkloadError::histogram_error)
     }
 
     fn take(&mut self) -> FaultTimes {
@@ -116,19 +115,19 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let touched_bytes = (args.touched_mib.next_multiple_of(2) << 20) as usize;
     let beside_bytes = (args.beside_mib << 20) as usize;
-    let beside = (beside_bytes > 0).then(|| WorkloadMemory::of_base_pages(beside_bytes));
+    let beside = (beside_bytes > 0).then(|| WorkloadMemory::map_base_pages(beside_bytes));
     let mut beside = beside.transpose()?;
     if let Some(beside) = &mut beside {
         fill_memory(beside, beside_bytes);
     }
     let memory =
-        WorkloadMemory::private(bytes + touched_bytes, RequestedPageKind::Base, |memory| {
+        WorkloadMemory::map_private(bytes + touched_bytes, RequestedPageKind::Base, |memory| {
             fill_memory(memory, bytes);
         })?;
     let (Some(own), Some(touched)) = memory.split(bytes) else {
         unreachable!("neither part is empty")
     };
-    report_ready(console, own.start(), bytes as u64)?;
+    report_ready(console, own.start_address(), bytes as u64)?;
     let (recorder, over) = (&Mutex::new(FaultRecorder::new()?), &AtomicBool::new(false));
     let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = |request| {
@@ -139,13 +138,13 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
         over,
         [
             Box::new(move || read_at_random(&own, over)),
-            Box::new(move || fault_until_over(touched, args, recorder, over)),
+            Box::new(move || time_faults_until_over(touched, args, recorder, over)),
         ],
         answer,
     )
 }
 
-fn fault_until_over(
+fn time_faults_until_over(
     mut memory: WorkloadMemory,
     args: &StallsArgs,
     recorder: &Mutex<FaultRecorder>,
@@ -153,7 +152,7 @@ fn fault_until_over(
 ) -> WorkloadResult<()> {
     // Without the privilege the thread keeps its priority, and its times include waits for a
     // processor.
-    let _ = with_sched_fifo();
+    let _ = use_sched_fifo();
     let distance = Duration::from_micros(args.every_us);
     while !over.load(Ordering::Relaxed) {
         memory.discard(0, memory.bytes())?;
@@ -164,11 +163,11 @@ fn fault_until_over(
             }
             due = (due + distance).max(Instant::now());
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            let before = faults_of_thread()?;
+            let before = thread_fault_count()?;
             let begun = Instant::now();
             memory.write(offset, 1);
             let took = begun.elapsed();
-            let faulted = faults_of_thread()? > before;
+            let faulted = thread_fault_count()? > before;
             let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
             if faulted {
                 recorder.record_fault_time(took, distance)?;
@@ -181,7 +180,7 @@ fn fault_until_over(
 }
 
 /// Ready threads get a processor ahead of managers at their lowest real-time priority.
-fn with_sched_fifo() -> io::Result<()> {
+fn use_sched_fifo() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
     // SAFETY: a plain system call on this thread, which only reads `priority`.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } {
@@ -190,7 +189,7 @@ fn with_sched_fifo() -> io::Result<()> {
     }
 }
 
-fn faults_of_thread() -> WorkloadResult<i64> {
+fn thread_fault_count() -> WorkloadResult<i64> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(io::Error::from);
     let usage = usage.map_err(WorkloadError::system("getrusage"))?;
     Ok(usage.minor_page_faults())

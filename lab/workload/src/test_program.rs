@@ -15,7 +15,7 @@ enum TestProgramArguments {
 
 /// Must be called before `main`. In a process started as `PROGRAM workload NAME ...`, runs that
 /// workload and ends.
-pub fn run_if_asked() {
+pub fn run_workload_if_asked() {
     if std::env::args().nth(1).as_deref() == Some("workload") {
         let TestProgramArguments::Workload(command) = TestProgramArguments::parse();
         let done = crate::run(&command);
@@ -26,13 +26,13 @@ pub fn run_if_asked() {
     }
 }
 
-/// As [`run_if_asked`], and gives this program a second name, `link`. Tests start it by that name,
-/// and other programs see it under that name.
+/// As [`run_workload_if_asked`], and gives this program a second name, `link`. Tests start it by
+/// that name, and other programs see it under that name.
 ///
 /// # Panics
 /// The link can't be created.
 pub fn run_as_workload_or_link(link: &str) {
-    run_if_asked();
+    run_workload_if_asked();
     let linked = link_to_this(Path::new(link));
     linked.unwrap_or_else(|error| panic!("{link} can't be made: {error}"));
 }

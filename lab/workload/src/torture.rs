@@ -15,7 +15,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use torture_thread::TortureThread;
 
-/// Options of `torture`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TortureArgs {
     /// Memory of all threads together, in MiB, at least 8 for each.
@@ -76,14 +75,11 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
             };
             if let Err(source) = thread::Builder::new().spawn_scoped(scope, body) {
                 stop.store(true, Ordering::Relaxed);
-                return Err(WorkloadError::System {
-                    what: "starting a thread",
-                    source,
-                });
+                return Err(WorkloadError::system("starting a thread")(source));
             }
         }
         drop(sender);
-        let totals = collect(&outcomes, begin, &stop, &operations, console);
+        let totals = collect_totals(&outcomes, begin, &stop, &operations, console);
         stop.store(true, Ordering::Relaxed);
         totals
     });
@@ -113,7 +109,7 @@ fn torture_in_thread(
 }
 
 /// Waits for all threads, or for the first failure, which is printed at once.
-fn collect(
+fn collect_totals(
     outcomes: &Receiver<TortureResult>,
     begin: Instant,
     stop: &AtomicBool,
@@ -123,7 +119,7 @@ fn collect(
     let (mut totals, mut reported) = (TortureTotals::default(), begin);
     loop {
         match outcomes.recv_timeout(POLL) {
-            Ok(Ok(more)) => totals = sum(totals, more),
+            Ok(Ok(more)) => totals = add_totals(totals, more),
             Ok(Err(error)) => {
                 if let WorkloadError::Wrong(wrong) = &error {
                     console.emit(&WorkloadEvent::Wrong(wrong.clone()))?;
@@ -135,7 +131,7 @@ fn collect(
         }
         // The end of standard input is no reason to end, because the duration is limited anyway.
         if let Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) =
-            console.poll()
+            console.poll_input()
         {
             stop.store(true, Ordering::Relaxed);
         }
@@ -151,7 +147,7 @@ fn collect(
     }
 }
 
-fn sum(a: TortureTotals, b: TortureTotals) -> TortureTotals {
+fn add_totals(a: TortureTotals, b: TortureTotals) -> TortureTotals {
     TortureTotals {
         elapsed_s: a.elapsed_s.max(b.elapsed_s),
         operations: a.operations + b.operations,

@@ -5,7 +5,6 @@ use crate::process::new_time_histogram;
 use hdrhistogram::Histogram;
 use std::thread;
 
-/// Options of `touch`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TouchArgs {
     /// Memory to touch, in MiB; an odd number is rounded up.
@@ -58,8 +57,8 @@ pub enum TouchOrder {
 pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
-    let memory = WorkloadMemory::private(mapped, args.pages, |_| {})?;
-    report_ready(console, memory.start(), bytes as u64)?;
+    let memory = WorkloadMemory::map_private(mapped, args.pages, |_| {})?;
+    report_ready(console, memory.start_address(), bytes as u64)?;
     if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
     }
@@ -79,7 +78,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
             for thread in threads {
                 let joined = thread.join();
                 let part = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-                all.add(part).map_err(WorkloadError::uncountable)?;
+                all.add(part).map_err(WorkloadError::histogram_error)?;
             }
             Ok::<_, WorkloadError>(all)
         })?;
@@ -90,7 +89,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
             longest_ns: all.max(),
         })?;
     }
-    let wrong = parts.iter().find_map(|part| wrong_word(args, part));
+    let wrong = parts.iter().find_map(|part| find_wrong_word(args, part));
     console.emit(&WorkloadEvent::Verified {
         checked_bytes: bytes as u64,
         bad_bytes: wrong.as_ref().map_or(0, |_| 8),
@@ -116,8 +115,8 @@ fn split_for_threads(memory: WorkloadMemory, threads: usize) -> Vec<WorkloadMemo
 }
 
 /// The word written to a page: its address, so that exchanged pages are detected.
-fn stamp(memory: &WorkloadMemory, offset: usize) -> u64 {
-    (memory.start() + offset as u64) | 1
+fn expected_word(memory: &WorkloadMemory, offset: usize) -> u64 {
+    (memory.start_address() + offset as u64) | 1
 }
 
 fn touch_part(
@@ -131,7 +130,7 @@ fn touch_part(
     let mut latencies = new_time_histogram()?;
     let mut write = |memory: &mut WorkloadMemory, region: usize, page: usize| {
         let offset = region * REGION + page * (REGION_PAGES / per_region) * PAGE;
-        let value = stamp(memory, offset);
+        let value = expected_word(memory, offset);
         if args.latencies {
             let begun = Instant::now();
             memory.write(offset, value);
@@ -150,16 +149,11 @@ fn touch_part(
         }
         return Ok(latencies);
     }
+    let descends = args.order == TouchOrder::Descending;
+    let nth = |n, count| if descends { count - 1 - n } else { n };
     for n in 0..regions {
-        let descends = args.order == TouchOrder::Descending;
-        let region = if descends { regions - 1 - n } else { n };
         for page in 0..per_region {
-            let page = if descends {
-                per_region - 1 - page
-            } else {
-                page
-            };
-            write(memory, region, page);
+            write(memory, nth(n, regions), nth(page, per_region));
         }
         let begun = Instant::now();
         while begun.elapsed() < work {
@@ -169,7 +163,7 @@ fn touch_part(
     Ok(latencies)
 }
 
-fn wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
+fn find_wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
     let step = REGION_PAGES / usize::from(args.pages_per_region);
     let touched = |offset: usize| {
         let page = offset % REGION / PAGE;
@@ -183,7 +177,7 @@ fn wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWord> {
     });
     offsets.into_iter().find_map(|offset| {
         let expected = if touched(offset) {
-            stamp(memory, offset)
+            expected_word(memory, offset)
         } else {
             0
         };

@@ -1,11 +1,12 @@
 //! The starter's side of the protocol.
 
+use crate::line_receiver::receive_lines;
 use crate::protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -81,7 +82,10 @@ impl WorkloadProcess {
         let mut child = command.spawn().map_err(failed)?;
         let input = child.stdin.take();
         let output = child.stdout.take();
-        let lines = output.map_or_else(|| mpsc::channel().1, read_lines);
+        let lines = output.map_or_else(
+            || mpsc::channel().1,
+            |output| receive_lines(output, |line| Some(line.to_owned())),
+        );
         Ok(Self {
             child,
             input,
@@ -126,7 +130,7 @@ impl WorkloadProcess {
 
     /// As [`Self::request_and_wait`]. `choose` extracts a value from the expected answer; any other
     /// answer is an error.
-    pub fn request_answer<T>(
+    pub fn request_value<T>(
         &mut self,
         request: WorkloadRequest,
         timeout: Duration,
@@ -139,7 +143,7 @@ impl WorkloadProcess {
 
     /// Has the workload check every byte of its memory. Returns the number of wrong bytes.
     pub fn count_wrong_bytes(&mut self, timeout: Duration) -> Result<u64, WorkloadProcessError> {
-        self.request_answer(WorkloadRequest::Verify, timeout, |event| match event {
+        self.request_value(WorkloadRequest::Verify, timeout, |event| match event {
             WorkloadEvent::Verified { bad_bytes, .. } => Some(bad_bytes),
             _ => None,
         })
@@ -150,7 +154,7 @@ impl WorkloadProcess {
         if let Some(event) = self.pending.pop_front() {
             return Ok(event);
         }
-        self.receive(timeout)
+        self.receive_event(timeout)
     }
 
     /// Reads per second over the next `period`, from the first report after now. The workload must
@@ -168,12 +172,12 @@ impl WorkloadProcess {
         self.pending
             .retain(|event| !matches!(event, WorkloadEvent::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
-            self.rate_in(parse(&line)?)?;
+            self.keep_unless_rate(parse_event(&line)?)?;
         }
         let mut first = None;
         loop {
-            let event = self.receive(RATE_TIMEOUT)?;
-            let Some((elapsed_s, accesses)) = self.rate_in(event)? else {
+            let event = self.receive_event(RATE_TIMEOUT)?;
+            let Some((elapsed_s, accesses)) = self.keep_unless_rate(event)? else {
                 continue;
             };
             let (begin_s, before) = *first.get_or_insert_with(|| {
@@ -188,7 +192,7 @@ impl WorkloadProcess {
     }
 
     /// Time and reads of an event that reports the rate; other events are kept.
-    fn rate_in(
+    fn keep_unless_rate(
         &mut self,
         event: WorkloadEvent,
     ) -> Result<Option<(f64, u64)>, WorkloadProcessError> {
@@ -200,7 +204,7 @@ impl WorkloadProcess {
         {
             return Ok(Some((elapsed_s, accesses)));
         }
-        let failed = failure(&event);
+        let failed = reported_failure(&event);
         self.pending.push_back(event);
         failed.map_or(Ok(None), Err)
     }
@@ -225,11 +229,11 @@ impl WorkloadProcess {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let event = self.receive(left).map_err(|error| match error {
+            let event = self.receive_event(left).map_err(|error| match error {
                 WorkloadProcessError::Timeout(_) => WorkloadProcessError::Timeout(timeout),
                 other => other,
             })?;
-            if let Some(error) = failure(&event) {
+            if let Some(error) = reported_failure(&event) {
                 return Err(error);
             }
             if let Some(chosen) = choose(&event) {
@@ -244,9 +248,9 @@ impl WorkloadProcess {
         }
     }
 
-    fn receive(&mut self, timeout: Duration) -> Result<WorkloadEvent, WorkloadProcessError> {
+    fn receive_event(&mut self, timeout: Duration) -> Result<WorkloadEvent, WorkloadProcessError> {
         match self.lines.recv_timeout(timeout) {
-            Ok(line) => parse(&line),
+            Ok(line) => parse_event(&line),
             Err(RecvTimeoutError::Timeout) => Err(WorkloadProcessError::Timeout(timeout)),
             Err(RecvTimeoutError::Disconnected) => Err(WorkloadProcessError::Ended),
         }
@@ -261,26 +265,14 @@ impl Drop for WorkloadProcess {
     }
 }
 
-fn parse(line: &str) -> Result<WorkloadEvent, WorkloadProcessError> {
+fn parse_event(line: &str) -> Result<WorkloadEvent, WorkloadProcessError> {
     serde_json::from_str(line).map_err(|_| WorkloadProcessError::Protocol(line.to_owned()))
 }
 
-fn failure(event: &WorkloadEvent) -> Option<WorkloadProcessError> {
+fn reported_failure(event: &WorkloadEvent) -> Option<WorkloadProcessError> {
     match event {
         WorkloadEvent::Error { message } => Some(WorkloadProcessError::Failed(message.clone())),
         WorkloadEvent::Wrong(wrong) => Some(WorkloadProcessError::Failed(wrong.to_string())),
         _ => None,
     }
-}
-
-fn read_lines(output: ChildStdout) -> Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    receiver
 }

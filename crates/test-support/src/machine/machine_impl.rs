@@ -1,7 +1,7 @@
 //! The scripted machine as the manager sees it.
 
-use super::program::{ScriptedProgram, ScriptedRegion};
-use super::{ScriptedMachine, bytes, costs, take_one};
+use super::scripted_program::{ScriptedProgram, ScriptedRegion};
+use super::{ScriptedMachine, costs, pages_to_bytes, take_one_failure};
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
     Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
@@ -21,7 +21,7 @@ impl ScriptedMachine {
         program.ok_or(MachineError::Gone(id))
     }
 
-    fn whole_use(&self) -> MemoryUse {
+    fn machine_use(&self) -> MemoryUse {
         MemoryUse {
             used_bytes: self.used_bytes(),
             total_bytes: self.total_bytes,
@@ -78,7 +78,7 @@ impl ScriptedMachine {
     }
 }
 
-fn cost_of(cost: Duration, count: usize) -> Duration {
+fn cost_times(cost: Duration, count: usize) -> Duration {
     cost * u32::try_from(count).expect("a small machine")
 }
 
@@ -109,7 +109,7 @@ impl Machine for ScriptedMachine {
 
     fn memory(&mut self) -> Called<MemoryState> {
         self.looks.push(self.now);
-        if take_one(&mut self.failures.memory) {
+        if take_one_failure(&mut self.failures.memory) {
             return Err(MachineError::Other("memory can't be read".to_owned()));
         }
         let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
@@ -120,7 +120,7 @@ impl Machine for ScriptedMachine {
         });
         let groups = groups.filter(|group| !group.members.is_empty()).collect();
         Ok(MemoryState {
-            machine: self.whole_use(),
+            machine: self.machine_use(),
             groups,
             pressure_percent: Some(self.pressure_percent),
             fmfi: self.fmfi,
@@ -130,7 +130,7 @@ impl Machine for ScriptedMachine {
     fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
         self.looks.push(self.now);
         match scope {
-            MemoryScope::Machine => Ok(self.whole_use()),
+            MemoryScope::Machine => Ok(self.machine_use()),
             MemoryScope::Group(name) => match self.groups.get(name) {
                 Some(limit) => Ok(self.group_use(name, *limit)),
                 None => Err(MachineError::Other(format!("there is no group {name}"))),
@@ -164,12 +164,12 @@ impl Machine for ScriptedMachine {
             process,
             errno,
         };
-        let waiting = match take_one(&mut self.failures.slow) {
+        let waiting = match take_one_failure(&mut self.failures.slow) {
             true => self.failures.slow_by,
             false => Duration::ZERO,
         };
         self.alive(process)?;
-        if take_one(&mut self.failures.promotions) {
+        if take_one_failure(&mut self.failures.promotions) {
             self.spend(costs::READ, waiting);
             return Err(refused(
                 self.failures.promotion_errno.unwrap_or(Errno::Other),
@@ -219,7 +219,7 @@ impl Machine for ScriptedMachine {
 
     fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
         self.alive(process)?;
-        if take_one(&mut self.failures.recoveries) {
+        if take_one_failure(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {
                 call: "split",
                 process,
@@ -232,7 +232,7 @@ impl Machine for ScriptedMachine {
             |(region, used): (&mut ScriptedRegion, u16)| (region.split(used), region.present);
         let (freed, left_present) = program.region_mut(region).map_or((0, 0), split);
         Ok(RecoveryResult {
-            bytes: bytes(u64::from(freed)),
+            bytes: pages_to_bytes(u64::from(freed)),
             left_present,
             took,
             longest_call: took,
@@ -255,15 +255,15 @@ impl Sampling for ScriptedMachine {
         let program = self.alive_mut(process)?;
         program.clear_access_bits();
         let base = program.samples().iter().filter(|r| !r.is_huge()).count();
-        self.spend(cost_of(costs::CLEAR, base), Duration::ZERO);
+        self.spend(cost_times(costs::CLEAR, base), Duration::ZERO);
         Ok(SliceProgress::Done(()))
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
-        if take_one(&mut self.failures.late_samples) {
+        if take_one_failure(&mut self.failures.late_samples) {
             return Err(MachineError::NotAnswering(process));
         }
-        if take_one(&mut self.failures.samples) {
+        if take_one_failure(&mut self.failures.samples) {
             return Err(MachineError::Other("nothing can be sampled".to_owned()));
         }
         if !self.work_in_calls("read", process, until) {
@@ -276,7 +276,7 @@ impl Sampling for ScriptedMachine {
             region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
         }
         let (source, first_touches) = match program.cleared {
-            true => (CoverageSource::AccessBits, touches(&regions)),
+            true => (CoverageSource::AccessBits, count_touches(&regions)),
             false => (CoverageSource::Population, 0),
         };
         let overhead = program.overhead_percent();
@@ -290,7 +290,7 @@ impl Sampling for ScriptedMachine {
         };
         let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
         let base = sample.regions.len() - huge;
-        let cpu = cost_of(costs::READ, base) + cost_of(costs::READ_HUGE, huge);
+        let cpu = cost_times(costs::READ, base) + cost_times(costs::READ_HUGE, huge);
         // Done in short slices, so not one long call.
         let longest = self.longest_call;
         self.spend(cpu, Duration::ZERO);
@@ -305,7 +305,7 @@ impl Sampling for ScriptedMachine {
         }
         let mut huge = self.alive(process)?.samples();
         huge.retain(RegionSample::is_huge);
-        self.spend(cost_of(costs::READ_HUGE, huge.len()), Duration::ZERO);
+        self.spend(cost_times(costs::READ_HUGE, huge.len()), Duration::ZERO);
         Ok(SliceProgress::Done(huge))
     }
 
@@ -319,7 +319,7 @@ impl Sampling for ScriptedMachine {
 }
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
-fn touches(regions: &[RegionSample]) -> u64 {
+fn count_touches(regions: &[RegionSample]) -> u64 {
     let of = |region: &RegionSample| match region.is_huge() {
         true => u64::from(region.accessed > 0),
         false => u64::from(region.accessed),

@@ -21,14 +21,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         ..Settings::default()
     };
     let (regions, minute) = (size_mib / 2, Duration::from_secs(60));
-    let managed = manage_process(
-        host.new_kernel_backend()?,
-        pid,
-        "none",
-        settings,
-        minute,
-        |journal| journal.totals().scanned >= regions,
-    )?;
+    let means = host.new_kernel_backend()?;
+    let managed = manage_process(means, pid, "none", settings, minute, |journal| {
+        journal.totals().scanned >= regions
+    })?;
     // Read RSS first: the program's verification reads every page, which maps zero pages.
     let after = rss_bytes(pid)?;
     let bad_bytes = workload.count_wrong_bytes(minute)?;

@@ -56,22 +56,16 @@ fn promote_by_manager_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)
     };
     let regions = mib / 2;
     let at_most = Duration::from_secs(60);
-    let managed = manage_process(
-        host.new_kernel_backend()?,
-        pid,
-        "linux",
-        settings,
-        at_most,
-        |journal| journal.totals().promoted >= regions,
-    )?;
-    let calls: Vec<(Duration, Duration)> = managed
-        .journal
-        .entries()
-        .filter_map(|entry| match &entry.event {
-            Event::Promoted { took, .. } => Some((entry.at, *took)),
-            _ => None,
-        })
-        .collect();
+    let means = host.new_kernel_backend()?;
+    let managed = manage_process(means, pid, "linux", settings, at_most, |journal| {
+        journal.totals().promoted >= regions
+    })?;
+    let entries = managed.journal.entries();
+    let calls = entries.filter_map(|entry| match &entry.event {
+        Event::Promoted { took, .. } => Some((entry.at, *took)),
+        _ => None,
+    });
+    let calls: Vec<(Duration, Duration)> = calls.collect();
     let (Some(first), Some(last)) = (calls.first(), calls.last()) else {
         bail!("the manager promoted nothing within 60 s");
     };

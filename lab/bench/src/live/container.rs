@@ -1,6 +1,6 @@
 //! A container bloats itself to its memory limit: is it killed or not?
 
-use super::cgroup::MemoryCgroup;
+use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::systems::set_allowed_bloat;
 use hawkeye_linux::stop::unblock_signals;
@@ -68,14 +68,8 @@ fn run_container_trial(
         };
         // Managing ends with the program.
         let (settings, at_most) = (Settings::default(), Duration::from_secs(300));
-        let managed = manage_process(
-            host.new_kernel_backend()?,
-            pid,
-            "hawkeye-g",
-            settings,
-            at_most,
-            start,
-        )?;
+        let means = host.new_kernel_backend()?;
+        let managed = manage_process(means, pid, "hawkeye-g", settings, at_most, start)?;
         told?;
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();
@@ -107,7 +101,7 @@ fn kernel_split_count() -> u64 {
     count.map_or(0, |count| count.trim().parse().unwrap_or(0))
 }
 
-fn repeat(
+fn report_repeated_trials(
     host: &mut BenchHost,
     report: &mut LiveReport,
     system: ContainerSetup,
@@ -118,7 +112,7 @@ fn repeat(
     let trials = (0..runs).map(|_| run_container_trial(host, system, mb_per_s));
     let trials = trials.collect::<BenchResult<Vec<_>>>()?;
     let lived = trials.iter().filter(|trial| !trial.killed).count();
-    let of = |figure: fn(&ContainerTrial) -> f64| median_of(&trials, figure);
+    let of = |figure: fn(&ContainerTrial) -> f64| median_by_key(&trials, figure);
     let speed = mb_per_s.map_or("unlimited".to_owned(), |rate| format!("{rate} MB/s"));
     let grown: Vec<f64> = trials.iter().filter_map(|trial| trial.grown_s).collect();
     report.add_row(
@@ -140,14 +134,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     require_available_bytes(LIMIT_MIB << 20)?;
     let (runs, sweep) = scale.short_or_long((1, 1), (20, 3));
     let rates = scale.short_or_long(&[][..], &[Some(100), Some(500), Some(1000)]);
-    repeat(host, report, NEVER, None, sweep)?;
-    repeat(host, report, ALWAYS, None, runs)?;
-    repeat(host, report, MANAGED, None, runs)?;
+    report_repeated_trials(host, report, NEVER, None, sweep)?;
+    report_repeated_trials(host, report, ALWAYS, None, runs)?;
+    report_repeated_trials(host, report, MANAGED, None, runs)?;
     for rate in rates {
-        repeat(host, report, MANAGED, *rate, sweep)?;
+        report_repeated_trials(host, report, MANAGED, *rate, sweep)?;
     }
     for rate in rates.iter().chain(&[None]) {
-        repeat(host, report, MANAGED_ALONE, *rate, sweep)?;
+        report_repeated_trials(host, report, MANAGED_ALONE, *rate, sweep)?;
     }
     host.set_enabled("madvise")?;
     report.note("The limit is 2 GiB. The program touches 4 GiB of huge pages, 16 base pages of each, and verifies them at the end.");

@@ -48,13 +48,13 @@ impl OverheadsAtBudget {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
     require_available_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
-    let mut huge = programs(host)?;
+    let mut huge = start_programs(host)?;
     for program in &huge {
         promote_whole_process(program.pid())?;
     }
     for policy in POLICIES {
-        let points = measure(host, policy, &mut huge, sizes)?;
-        describe(policy, &points, report);
+        let points = measure_policy(host, policy, &mut huge, sizes)?;
+        add_rows_to_report(policy, &points, report);
     }
     report.note(format!(
         "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. Overhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
@@ -64,17 +64,17 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
+fn start_programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
     (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
 }
 
-fn measure(
+fn measure_policy(
     host: &BenchHost,
     policy: &str,
     huge: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
 ) -> BenchResult<Vec<OverheadsAtBudget>> {
-    let mut managed = programs(host)?;
+    let mut managed = start_programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
     let mut points = vec![measure_point(0, &mut managed, huge, sizes)?];
     let settings = Settings {
@@ -116,20 +116,18 @@ fn measure_point(
 ) -> BenchResult<OverheadsAtBudget> {
     Ok(OverheadsAtBudget {
         promoted,
-        relative: relative_speeds(managed, huge, sizes.turns, sizes.turn)?,
+        relative: relative_speeds(managed, huge, sizes)?,
     })
 }
 
-fn describe(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport) {
+fn add_rows_to_report(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport) {
     let Some((begin, later)) = points.split_first() else {
         return;
     };
     for point in later {
+        let budget = largest_reached_budget(point);
         report.add_row(
-            format!(
-                "{policy}: mean gain after {} promotions",
-                largest_reached_budget(point)
-            ),
+            format!("{policy}: mean gain after {budget} promotions"),
             point.mean_gain_percent(begin),
             "%",
             format!(
@@ -140,26 +138,20 @@ fn describe(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport)
             ),
         );
     }
-    let widest = later
-        .iter()
-        .map(OverheadsAtBudget::spread_points)
-        .reduce(f64::max);
-    if let Some(points) = widest {
-        report.add_row(
-            format!("{policy}: widest spread of overheads"),
-            points,
-            "points",
-            format!(
-                "goal for hawkeye: at most 2; under base pages {:.1} ({})",
-                begin.spread_points(),
-                percent_list(begin.overheads_percent())
-            ),
+    let spreads = later.iter().map(OverheadsAtBudget::spread_points);
+    if let Some(widest) = spreads.reduce(f64::max) {
+        let (points, each) = (
+            begin.spread_points(),
+            percent_list(begin.overheads_percent()),
         );
+        let beside = format!("goal for hawkeye: at most 2; under base pages {points:.1} ({each})");
+        let what = format!("{policy}: widest spread of overheads");
+        report.add_row(what, widest, "points", beside);
     }
     if later.len() < BUDGETS.len() {
+        let missed = BUDGETS[later.len()];
         report.note(format!(
-            "{policy} made fewer than {} promotions before its time limit.",
-            BUDGETS[later.len()]
+            "{policy} made fewer than {missed} promotions before its time limit."
         ));
     }
 }
@@ -207,14 +199,10 @@ mod tests {
     fn a_report_names_the_budget_that_was_not_reached() {
         let mut report = LiveReport::new("fairness");
         let points = [point(0, [0.5; 3]), point(100, [0.6, 0.6, 0.6])];
-        describe("hawkeye-g", &points, &mut report);
+        add_rows_to_report("hawkeye-g", &points, &mut report);
         assert_eq!(report.rows.len(), 2);
-        describe("linux", &points[..1], &mut report);
-        assert_eq!(
-            report.rows.len(),
-            2,
-            "without a later point there is no row"
-        );
+        add_rows_to_report("linux", &points[..1], &mut report);
+        assert_eq!(report.rows.len(), 2, "no row without a later point");
         let note = &report.notes[0];
         assert!(note.contains("fewer than 192"), "{note}");
     }

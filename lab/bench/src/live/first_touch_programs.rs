@@ -27,19 +27,19 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let hash_map =
         CompiledProgram::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
     let programs = [
-        ("JVM, heap touched at start", jvm(gib), Some(gib)),
-        ("QEMU, memory preallocated", qemu(gib), Some(gib)),
-        ("hash map, inserts", inserts_into(&hash_map, gib), None),
+        ("JVM, heap touched at start", jvm_command(gib), Some(gib)),
+        ("QEMU, memory preallocated", qemu_command(gib), Some(gib)),
+        ("hash map, inserts", hash_map_command(&hash_map, gib), None),
     ];
-    for (name, (package, program), warm_gib) in programs {
-        if let Some((program, package)) = package {
-            super::programs::packages::need_program(program, package)?;
+    for (name, program, warm_gib) in programs {
+        if let Some(package) = program.package {
+            super::programs::packages::need_program(&program.words[0], package)?;
         }
         let mut all = Vec::new();
         for (_, enabled, ahead) in WAYS {
             host.set_enabled(enabled)?;
             let seconds = (0..turns).map(|_| {
-                with_machine(host, ahead, || {
+                without_lease_if_prefaulting(host, ahead, || {
                     program.measure_start_seconds(ahead, warm_gib)
                 })
             });
@@ -53,10 +53,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let mut all: Vec<f64> = Vec::new();
     for (way, enabled, ahead) in WAYS {
         host.set_enabled(enabled)?;
-        let runs =
-            (0..turns).map(|_| with_machine(host, ahead, || inserts::measure_inserts(ahead, gib)));
+        let runs = (0..turns).map(|_| {
+            without_lease_if_prefaulting(host, ahead, || inserts::measure_inserts(ahead, gib))
+        });
         let runs = runs.collect::<BenchResult<Vec<_>>>()?;
-        let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_of(&runs, |run| run[n]));
+        let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_by_key(&runs, |run| run[n]));
         all.push(per_s);
         let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
         if let Some(always) = all.get(ALWAYS) {
@@ -74,7 +75,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// `hawkeye run`, which prefaults, must have the machine for itself.
-fn with_machine<T>(
+fn without_lease_if_prefaulting<T>(
     host: &mut BenchHost,
     prefault: bool,
     work: impl FnOnce() -> BenchResult<T>,
@@ -85,32 +86,28 @@ fn with_machine<T>(
     }
 }
 
-type Needed = Option<(&'static str, &'static str)>;
-
-fn jvm(gib: u64) -> (Needed, TimedCommand) {
+fn jvm_command(gib: u64) -> TimedCommand {
     let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
-    let launch = TimedCommand::for_program(&words, ReadySign::Ended);
-    (Some(("java", "default-jdk-headless")), launch)
+    TimedCommand::of_package("default-jdk-headless", &words, ReadySign::Ended)
 }
 
-fn qemu(gib: u64) -> (Needed, TimedCommand) {
+fn qemu_command(gib: u64) -> TimedCommand {
     let words = format!(
         "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
          -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
     );
-    let launch = TimedCommand::for_program(&words, ReadySign::Line);
-    (Some(("qemu-system-x86_64", "qemu-system-x86")), launch)
+    TimedCommand::of_package("qemu-system-x86", &words, ReadySign::Line)
 }
 
 /// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.
-fn inserts_into(hash_map: &CompiledProgram, gib: u64) -> (Needed, TimedCommand) {
+fn hash_map_command(hash_map: &CompiledProgram, gib: u64) -> TimedCommand {
     const BUCKET_BYTES: u64 = 16;
     // The table doubles when it is half full, and is a quarter full then.
     let inserts = (gib << 30) / BUCKET_BYTES * 17 / 64;
     let program = hash_map.path().to_string_lossy().into_owned();
-    let launch = TimedCommand {
+    TimedCommand {
         words: vec![program, inserts.to_string()],
         ready: ReadySign::Ended,
-    };
-    (None, launch)
+        package: None,
+    }
 }

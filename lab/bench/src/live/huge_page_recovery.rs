@@ -66,7 +66,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         fragmented: scale == Scale::Full,
     };
     for subject in &programs_to_recover(scale) {
-        match compare_systems(host, subject, scale, sizes, report) {
+        match report_program(host, subject, scale, sizes, report) {
             // One program that can't run here does not affect the others.
             Err(error) if !subject.is_own_workload() => {
                 let name = subject.kind.name();
@@ -89,33 +89,27 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn compare_systems(
+fn report_program(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     scale: Scale,
     sizes: RecoverySizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    require_available_bytes(subject.need_bytes())?;
+    require_available_bytes(subject.kind.resident_bytes(subject.mib))?;
     let systems = match (subject.is_own_workload(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
     };
-    compare(
-        host,
-        subject,
-        PromoterPace::Same(sizes.regions_per_s),
-        systems,
-        sizes,
-        report,
-    )?;
+    let pace = PromoterPace::Same(sizes.regions_per_s);
+    report_program_at_pace(host, subject, pace, systems, sizes, report)?;
     if subject.is_own_workload() && scale == Scale::Full {
-        compare(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
+        report_program_at_pace(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
     }
     Ok(())
 }
 
-fn compare(
+fn report_program_at_pace(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     pace: PromoterPace,
@@ -206,7 +200,7 @@ fn measure_recovery(
         });
         let promoting = promoter.promote(pid, pace, length, || watching.is_finished());
         over.store(true, Ordering::Relaxed);
-        (joined(watching), promoting)
+        (join_or_resume_panic(watching), promoting)
     });
     if let Some(fragmented) = fragmented {
         fragmented.end(host)?;

@@ -20,31 +20,22 @@ const WRITES_PERCENT: u8 = 20;
 /// backlog. Single questions cost more than those that come in batches.
 const LOAD_PERCENT: f64 = 10.0;
 
-#[derive(Clone, Copy)]
-struct LatencySizes {
-    mib: u64,
-    length: Duration,
-    rounds: usize,
-}
-
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = LatencySizes {
-        mib: scale.short_or_long(64, 512),
-        length: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(6)),
-        rounds: scale.short_or_long(1, 11),
-    };
+    let sizes = scale.sizes([64, 1, 1000, 0], [512, 11, 6000, 0]);
     let polling = IdlePolling::begin()?;
     for kind in SERVERS {
         require_available_bytes(2 * kind.resident_bytes(sizes.mib))?;
-        let per_s = affordable_per_s(host, kind, sizes)?;
+        let per_s = affordable_requests_per_s(host, kind, sizes)?;
         let mut all = vec![Vec::new(); SYSTEMS.len()];
         // Each round runs all systems, so that a drift of the machine affects all of them.
-        for _ in 0..sizes.rounds {
+        for _ in 0..sizes.turns {
             for (system, all) in SYSTEMS.iter().zip(&mut all) {
-                all.push(measure(host, kind, *system, per_s, sizes, report)?);
+                all.push(measure_latencies(
+                    host, kind, *system, per_s, sizes, report,
+                )?);
             }
         }
-        describe(kind, &all, report);
+        add_rows_to_report(kind, &all, report);
         report.note(format!(
             "{}: {per_s} requests per second; {WRITES_PERCENT} % of them insert.",
             kind.name()
@@ -54,8 +45,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     report.note(format!(
         "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
         sizes.mib,
-        sizes.length.as_secs(),
-        sizes.rounds,
+        sizes.turn.as_secs(),
+        sizes.turns,
         match polling {
             Some(_) => "poll instead of halting",
             None => "behave as usual on this machine",
@@ -65,48 +56,48 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// A rate of questions per second that leaves a server under base pages idle most of the time.
-fn affordable_per_s(
+fn affordable_requests_per_s(
     host: &mut BenchHost,
     kind: ProgramKind,
-    sizes: LatencySizes,
+    sizes: TurnSizes,
 ) -> BenchResult<u32> {
     LiveSystem::Base.prepare_kernel(host)?;
     let mut program = kind.start(host, sizes.mib)?;
-    let length = sizes.length.min(Duration::from_secs(3));
+    let length = sizes.turn.min(Duration::from_secs(3));
     Ok((measure_turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
 }
 
-fn measure(
+fn measure_latencies(
     host: &mut BenchHost,
     kind: ProgramKind,
     system: LiveSystem,
     questions_per_s: u32,
-    sizes: LatencySizes,
+    sizes: TurnSizes,
     report: &mut LiveReport,
 ) -> BenchResult<AnswerLatencies> {
     system.prepare_kernel(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let pid = program.pid();
     let questions = hawkeye_workload::RequestSchedule {
-        length: sizes.length,
+        length: sizes.turn,
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
     let promoter = system.start_promoter(host)?;
     let asking = || program.latencies(questions);
-    let (asked, _) = promoter.promote_during(pid, 4 * sizes.length, report, asking)?;
+    let (asked, _) = promoter.promote_during(pid, 4 * sizes.turn, report, asking)?;
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
 }
 
-fn describe(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
+fn add_rows_to_report(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
     let tail = |l: &AnswerLatencies| {
         l.with_cores
             .map_or(l.p999_us, |with_cores| with_cores.p999_us)
     };
-    let base = all.first().map(|base| median_of(base, tail));
+    let base = all.first().map(|base| median_by_key(base, tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
-        let p999 = median_of(rounds, tail);
-        let of = |part: fn(&AnswerLatencies) -> f64| median_of(rounds, part);
+        let p999 = median_by_key(rounds, tail);
+        let of = |part: fn(&AnswerLatencies) -> f64| median_by_key(rounds, part);
         let tails = sorted(rounds.iter().map(tail).collect());
         let (least, most) = (tails[0], tails[tails.len() - 1]);
         let percent =

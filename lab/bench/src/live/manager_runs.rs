@@ -1,6 +1,6 @@
 //! Manages processes within an experiment.
 
-use super::host::BenchHost;
+use super::bench_host::BenchHost;
 use super::programs::MeasuredProgram;
 use super::scale::TurnSizes;
 use crate::error::{BenchError, BenchResult};
@@ -16,12 +16,9 @@ use std::time::Duration;
 pub struct ManagerRun {
     /// All events.
     pub journal: Journal,
-    /// The manager's CPU time.
-    pub cpu: Duration,
-    /// How long it managed.
-    pub wall: Duration,
-    /// The longest call into the process.
-    pub longest_call: Duration,
+    pub(super) cpu: Duration,
+    pub(super) wall: Duration,
+    pub(super) longest_call: Duration,
 }
 
 impl ManagerRun {

@@ -23,20 +23,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         "{small} small processes, {per_s} replaced a second"
     ));
     let goal = "goal: at most 2";
-    manage_crowd(
-        host,
-        &words,
-        ProcessSelection::default(),
-        length,
-        rows,
-        goal,
-    )?;
+    let selection = ProcessSelection::default();
+    let interval = selection.scan_interval();
+    manage_crowd(host, &words, selection, length, rows, goal)?;
     // Little memory each, so that their number is what counts.
-    let selection = ProcessSelection::new(
-        2 << 20,
-        ProcessSelection::default().scan_interval(),
-        managed,
-    )?;
+    let selection = ProcessSelection::new(2 << 20, interval, managed)?;
     let words = format!("crowd --processes {managed} --per-s 0 --each-kib 3072 --mib 4");
     let rows = report.rows_named(format!("{managed} managed processes"));
     manage_crowd(host, &words, selection, length, rows, "")?;

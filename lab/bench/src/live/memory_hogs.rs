@@ -1,6 +1,6 @@
 //! Makes memory short for the whole machine.
 
-use super::host::available_bytes;
+use super::bench_host::available_bytes;
 use crate::live::prelude::*;
 use hawkeye_linux::memory::system_memory;
 

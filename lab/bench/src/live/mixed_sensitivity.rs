@@ -18,7 +18,7 @@ fn wasted_percent(promoted: [u64; 2]) -> f64 {
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
     require_available_bytes(4 * (sizes.mib << 20))?;
-    let mut huge = pair(host, sizes.mib)?;
+    let mut huge = start_pair(host, sizes.mib)?;
     for program in &huge {
         let percent = promote_whole_process(program.pid())?;
         report.note(format!(
@@ -27,7 +27,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
         let name = policy.unwrap_or("base pages");
-        let (relative, managed, pids) = measure(host, policy, &mut huge, sizes)?;
+        let (relative, managed, pids) = measure_policy(host, policy, &mut huge, sizes)?;
         let [random, sequential] = relative.map(|share| share * 100.0);
         let managed = managed.as_ref();
         let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.count_promoted(pid)));
@@ -62,24 +62,24 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn pair(host: &BenchHost, mib: u64) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
+fn start_pair(host: &BenchHost, mib: u64) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
     Ok([RANDOM.start(host, mib)?, SEQUENTIAL.start(host, mib)?])
 }
 
 /// Speeds of both as shares of their all-huge speeds, what the manager did, and the processes.
-fn measure(
+fn measure_policy(
     host: &BenchHost,
     policy: Option<&str>,
     huge: &mut [Box<dyn MeasuredProgram>; 2],
     sizes: TurnSizes,
 ) -> BenchResult<([f64; 2], Option<ManagerRun>, [u32; 2])> {
-    let mut managed = pair(host, sizes.mib)?;
+    let mut managed = start_pair(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {
         Some(policy) => Some(promote_half_the_regions(host, policy, &mut managed, sizes)?),
         None => None,
     };
-    let relative = relative_speeds(&mut managed, huge, sizes.turns, sizes.turn)?;
+    let relative = relative_speeds(&mut managed, huge, sizes)?;
     Ok((relative, spent, pids))
 }
 

@@ -32,7 +32,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let start = || reader.map_or_else(|| idle_redis(host, mib), |kind| kind.start(host, mib));
         let instances = [start()?, start()?, start()?];
         let times = times.map(Duration::from_millis);
-        compare(host, name, instances, times, report)?;
+        compare_managed_with_unmanaged(host, name, instances, times, report)?;
     }
     LiveSystem::Base.prepare_kernel(host)?;
     report.note(format!(
@@ -41,7 +41,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn compare(
+fn compare_managed_with_unmanaged(
     host: &mut BenchHost,
     name: &str,
     mut instances: [Box<dyn MeasuredProgram>; 3],
@@ -52,7 +52,7 @@ fn compare(
     let mut speeds = |all| -> BenchResult<Vec<[f64; 3]>> {
         let begun = Instant::now();
         let goes_on = |rounds| rounds == 0 || begun.elapsed() < all;
-        let rounds = measure_in_turn(instances.each_mut(), turn, goes_on)?;
+        let rounds = measure_rounds(instances.each_mut(), turn, goes_on)?;
         Ok(rounds
             .into_iter()
             .map(|round| round.map(|speed| speed.per_cpu_s))

@@ -5,15 +5,8 @@ use super::prelude::*;
 /// In milliseconds: `mmap`, `munmap` and page faults.
 type LongestCallsMs = [f64; 3];
 
-fn of_all_ms(longest: &LongestCallsMs) -> f64 {
+fn longest_of_all_ms(longest: &LongestCallsMs) -> f64 {
     longest.iter().copied().fold(0.0, f64::max)
-}
-
-struct OneTibSizes {
-    populated_gib: u64,
-    mib: u64,
-    turns: usize,
-    turn: Duration,
 }
 
 /// Size of the page tables of each GiB of mapped base pages.
@@ -26,19 +19,13 @@ const POLICY: &str = "hawkeye";
 const PERIOD: Duration = Duration::from_secs(5);
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = OneTibSizes {
-        populated_gib: scale.short_or_long(32, 1024),
-        mib: scale.short_or_long(256, 4096),
-        turns: scale.short_or_long(1, 3),
-        turn: scale.short_or_long(Duration::from_secs(3), Duration::from_secs(30)),
-    };
+    let sizes = scale.sizes([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
+    let populated_gib = scale.short_or_long(32, 1024);
     // The mapped file has 256 MiB.
-    let tables = sizes.populated_gib * TABLE_BYTES_PER_GIB;
+    let tables = populated_gib * TABLE_BYTES_PER_GIB;
     require_available_bytes((sizes.mib << 20) + tables + (256 << 20))?;
-    let words = format!(
-        "one-tib --mapped-gib 1024 --populated-gib {} --mib {}",
-        sizes.populated_gib, sizes.mib
-    );
+    let mib = sizes.mib;
+    let words = format!("one-tib --mapped-gib 1024 --populated-gib {populated_gib} --mib {mib}");
     let mut workload = host.start_workload(&words)?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
@@ -54,31 +41,25 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             Ok(())
         })?);
         sampled.push(longest_calls_during(&mut workload, || {
-            let done = manage_process(
-                host.new_kernel_backend()?,
-                pid,
-                POLICY,
-                settings,
-                sizes.turn,
-                |_| false,
-            )?;
+            let means = host.new_kernel_backend()?;
+            let done = manage_process(means, pid, POLICY, settings, sizes.turn, |_| false)?;
             windows += done.journal.totals().samples;
             longest_call = longest_call.max(done.longest_call);
             cores.push(done.cpu_percent());
             Ok(())
         })?);
     }
-    describe("left alone", &left_alone, "", report);
-    describe("sampled", &sampled, "goal: at most 10", report);
+    add_rows_to_report("left alone", &left_alone, "", report);
+    add_rows_to_report("sampled", &sampled, "goal: at most 10", report);
     for (written, what) in CLEARS {
         let mut took = Duration::ZERO;
         let longest = longest_calls_during(&mut workload, || {
-            took = clear_refs(pid, written)?;
+            took = time_clear_refs(pid, written)?;
             Ok(())
         })?;
         report.add_row(
             format!("one clear_refs of {what}"),
-            of_all_ms(&longest),
+            longest_of_all_ms(&longest),
             "ms",
             format!("for comparison; it took {:.1} ms", took.as_secs_f64() * 1e3),
         );
@@ -88,9 +69,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let longest_ms = longest_call.as_secs_f64() * 1e3;
     report.add_row("the manager's longest call", longest_ms, "ms", "");
     report.note(format!(
-        "The process has 1 TiB mapped, {} GiB of it with page tables, and reads {} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
-        sizes.populated_gib,
-        sizes.mib,
+        "The process has 1 TiB mapped, {populated_gib} GiB of it with page tables, and reads {mib} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
         sizes.turns,
         sizes.turn.as_secs(),
         PERIOD.as_secs(),
@@ -98,14 +77,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn describe(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
+fn add_rows_to_report(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
         report.add_row(format!("{name}: longest {what}"), ms, "ms", goal);
     }
     let each: Vec<String> = turns
         .iter()
-        .map(|turn| format!("{:.2}", of_all_ms(turn)))
+        .map(|turn| format!("{:.2}", longest_of_all_ms(turn)))
         .collect();
     report.note(format!(
         "{name}: longest call of each turn: {} ms.",
@@ -124,25 +103,20 @@ fn longest_calls_during(
 }
 
 fn take_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
-    let half_a_minute = Duration::from_secs(30);
-    let longest =
-        workload.request_answer(
-            WorkloadRequest::Longest,
-            half_a_minute,
-            |event| match event {
-                WorkloadEvent::Longest {
-                    map_us,
-                    unmap_us,
-                    fault_us,
-                    ..
-                } => Some([map_us, unmap_us, fault_us]),
-                _ => None,
-            },
-        )?;
+    let (longest, half_a_minute) = (WorkloadRequest::Longest, Duration::from_secs(30));
+    let longest = workload.request_value(longest, half_a_minute, |event| match event {
+        WorkloadEvent::Longest {
+            map_us,
+            unmap_us,
+            fault_us,
+            ..
+        } => Some([map_us, unmap_us, fault_us]),
+        _ => None,
+    })?;
     Ok(longest.map(|us| us / 1e3))
 }
 
-fn clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
+fn time_clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
     let path = format!("/proc/{pid}/clear_refs");
     let begun = Instant::now();
     std::fs::write(&path, what).map_err(LinuxError::file("writing", &path))?;
@@ -157,7 +131,7 @@ mod tests {
     fn the_longest_of_all_turns_counts() {
         let mut report = LiveReport::new("one-tib");
         let turns = [[1.0, 5.0, 0.5], [2.0, 0.1, 0.25]];
-        describe("sampled", &turns, "", &mut report);
+        add_rows_to_report("sampled", &turns, "", &mut report);
         let values: Vec<f64> = report.rows.iter().map(|row| row.value).collect();
         assert_eq!(values, [2.0, 5.0, 0.5]);
         assert!(report.notes[0].contains("5.00, 2.00 ms"));

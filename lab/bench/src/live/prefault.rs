@@ -53,17 +53,17 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let turns = (0..turns)
             .map(|_| {
                 WAYS.iter()
-                    .map(|way| measure_one_way(host, mib, options, *way))
+                    .map(|way| measure_first_touches(host, mib, options, *way))
                     .collect()
             })
             .collect::<BenchResult<Vec<Vec<FirstTouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
             let seen =
-                |part: fn(&FirstTouchTimes) -> f64| median_of(&turns, |turn| part(&turn[way]));
+                |part: fn(&FirstTouchTimes) -> f64| median_by_key(&turns, |turn| part(&turn[way]));
             let mut beside = String::new();
             if let Some(without) = without {
                 let over = |one: usize, other: usize| {
-                    median_of(&turns, |turn| turn[one].first[0] / turn[other].first[0])
+                    median_by_key(&turns, |turn| turn[one].first[0] / turn[other].first[0])
                 };
                 beside = format!(
                     "{:.2} times as fast as THP always; {:+.1} % time compared with {}; {:.0} of {} regions filled in {:.2} s of CPU; ",
@@ -110,7 +110,7 @@ pub(super) fn prefault_process(
     Ok(filler)
 }
 
-fn measure_one_way(
+fn measure_first_touches(
     host: &mut BenchHost,
     mib: u64,
     options: &str,

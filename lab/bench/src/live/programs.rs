@@ -1,8 +1,7 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
-mod child_process;
 mod client_server_cores;
-mod cpu_time;
+mod cpu_clock;
 pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
@@ -15,12 +14,15 @@ mod protocol_program;
 mod python;
 mod reporting_program;
 mod rocksdb;
+mod running_process;
 #[cfg(test)]
 mod testing;
 
-pub(super) use child_process::{RunningProcess, command_output, poll_for_answer, without_streams};
-pub(super) use kv_servers::{prepare_for_background, redis_command};
+pub(super) use kv_servers::redis_command;
 pub(super) use postgres::allow_huge_buffers;
+pub(super) use running_process::{
+    RunningProcess, command_output, poll_for_answer, prepare_for_background, without_streams,
+};
 
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, HotKeys, RequestSchedule};
@@ -161,7 +163,9 @@ impl ProgramKind {
     /// yet.
     pub fn start(self, host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
         Ok(match self {
-            Self::Reader { words, .. } => Box::new(protocol_program::start(host, words, mib)?),
+            Self::Reader { words, .. } => {
+                Box::new(protocol_program::start_workload_program(host, words, mib)?)
+            }
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
                 return self.start_hot(host, mib, HotKeys::UNIFORM);
             }
@@ -183,7 +187,7 @@ impl ProgramKind {
         mib: u64,
         hot: HotKeys,
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
-        let client = host.command("ask");
+        let client = host.workload_command("ask");
         Ok(match self {
             Self::Redis => Box::new(kv_servers::start_redis(client, mib, hot, Duration::ZERO)?),
             Self::Memcached => Box::new(kv_servers::start_memcached(client, mib, hot)?),
@@ -221,18 +225,25 @@ impl ProgramKind {
 pub fn start_reader(program: &Path, words: &str) -> BenchResult<Box<dyn MeasuredProgram>> {
     let words = format!("workload {words} {}", protocol_program::COUNTING);
     let workload = WorkloadProcess::spawn(program, words.split_whitespace())?;
-    Ok(Box::new(protocol_program::ProtocolProgram::ready(
-        workload,
-    )?))
+    Ok(Box::new(
+        protocol_program::ProtocolProgram::wait_until_ready(workload)?,
+    ))
 }
 
 pub(super) fn ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
-    Box::new(protocol_program::ProtocolProgram::started(workload, pid))
+    Box::new(protocol_program::ProtocolProgram::already_ready(
+        workload, pid,
+    ))
 }
 
 /// Starts Redis with `mib` MiB of data and almost no load.
 pub fn idle_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
-    let redis = kv_servers::start_redis(host.command("ask"), mib, HotKeys::UNIFORM, LIGHT_LOAD)?;
+    let redis = kv_servers::start_redis(
+        host.workload_command("ask"),
+        mib,
+        HotKeys::UNIFORM,
+        LIGHT_LOAD,
+    )?;
     Ok(Box::new(redis))
 }
 
@@ -242,7 +253,7 @@ pub(super) fn temporary_folder() -> BenchResult<TempDir> {
     folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
 }
 
-fn write(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
+fn write_file(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::file("writing", &path))?;
     Ok(path)

@@ -12,7 +12,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
-            Ok((rss, pair)) => describe(kind, &pair.rounds, rss, pair.huge_percent, report),
+            Ok((rss, pair)) => {
+                add_rows_to_report(kind, &pair.rounds, rss, pair.huge_percent, report)
+            }
             Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
         }
     }
@@ -27,7 +29,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn describe(
+fn add_rows_to_report(
     kind: ProgramKind,
     rounds: &[[ProgramSpeed; 2]],
     rss_bytes: u64,
@@ -38,7 +40,8 @@ fn describe(
         .iter()
         .map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
     let ratios = sorted(ratios.collect());
-    let [base, huge] = [0, 1].map(|n: usize| with_unit(median_of(rounds, |round| round[n].per_s)));
+    let [base, huge] =
+        [0, 1].map(|n: usize| with_metric_prefix(median_by_key(rounds, |round| round[n].per_s)));
     report.add_row(
         kind.name(),
         median(&ratios),
@@ -55,7 +58,7 @@ fn describe(
     );
 }
 
-fn with_unit(number: f64) -> String {
+fn with_metric_prefix(number: f64) -> String {
     match number {
         n if n >= 1e7 => format!("{:.0} M", n / 1e6),
         n if n >= 1e6 => format!("{:.1} M", n / 1e6),
@@ -79,7 +82,7 @@ mod tests {
     fn pairs_of_turns_are_compared_by_cpu_time() {
         let rounds = [[1e6, 2e6], [2e6, 2e6], [4e6, 6e6]].map(|round| round.map(speed));
         let mut report = LiveReport::new("programs");
-        describe(
+        add_rows_to_report(
             ProgramKind::Sparsehash,
             &rounds,
             300 << 20,
@@ -94,7 +97,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let short = [812.4, 15_000.0, 1_234_000.0, 31_400_000.0].map(with_unit);
+        let short = [812.4, 15_000.0, 1_234_000.0, 31_400_000.0].map(with_metric_prefix);
         assert_eq!(short, ["812", "15 k", "1.2 M", "31 M"]);
     }
 }

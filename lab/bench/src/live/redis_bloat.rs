@@ -48,10 +48,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         servers.push((system, server));
     }
     LiveSystem::Base.prepare_kernel(host)?;
-    compare(&servers, sizes, "60 % deleted", report)?;
+    report_speed_and_memory(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
         run_short_of_memory(host, &servers, short, report)?;
-        compare(&servers, sizes, "then short memory", report)?;
+        report_speed_and_memory(&servers, sizes, "then short memory", report)?;
     }
     report.note(format!(
         "Each server has {} values of {VALUE_BYTES} bytes. Speed by redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all servers are present at the same time. Managers have default settings.",
@@ -103,7 +103,7 @@ fn promote_under_load(
         .0
 }
 
-fn compare(
+fn report_speed_and_memory(
     servers: &[(LiveSystem, RedisServer)],
     sizes: RedisBloatSizes,
     when: &str,

@@ -1,7 +1,7 @@
 //! Redis in a container: filled, 80 % deleted, filled again with large values. A Redis with bloated
 //! memory is killed in the last phase. Alias: `figure-1`, after the HawkEye paper's Figure 1.
 
-use super::cgroup::MemoryCgroup;
+use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::redis_server::{RedisMemoryUse, RedisServer};
 use crate::plot::{PlotLine, PlotPanel};
@@ -29,9 +29,7 @@ const AT_MOST: Duration = Duration::from_secs(900);
 struct RefillRun {
     /// Time in seconds, and the memory then.
     points: Vec<(f64, RedisMemoryUse)>,
-    /// Number of phases that were completed.
     phases: usize,
-    /// The error that ended it, if there was one.
     ended: Option<String>,
 }
 
@@ -51,9 +49,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let mut lines = Vec::new();
     for system in SYSTEMS {
         let story = run_system(host, system, sizes, report)?;
-        describe(system, &story, report);
+        add_rows_to_report(system, &story, report);
         let rss = story.points.iter();
-        let rss = rss.map(|(at_s, memory)| (*at_s, gib(memory.rss_bytes)));
+        let rss = rss.map(|(at_s, memory)| (*at_s, bytes_to_gib(memory.rss_bytes)));
         lines.push(PlotLine {
             name: system.name().to_owned(),
             points: rss.collect(),
@@ -71,11 +69,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn gib(bytes: u64) -> f64 {
+fn bytes_to_gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
+fn add_rows_to_report(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
     let last = story.points.last().map(|(_, memory)| *memory);
     let useful = last.map_or(0.0, |memory| memory.useful_percent());
     let rss = story.points.iter().map(|(_, memory)| memory.rss_bytes);
@@ -90,9 +88,9 @@ fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
         "%",
         format!(
             "{how}; {:.2} GiB allocated, {:.2} GiB resident, peak {:.2} GiB",
-            last.map_or(0.0, |memory| gib(memory.used_bytes)),
-            last.map_or(0.0, |memory| gib(memory.rss_bytes)),
-            gib(highest.unwrap_or(0)),
+            last.map_or(0.0, |memory| bytes_to_gib(memory.used_bytes)),
+            last.map_or(0.0, |memory| bytes_to_gib(memory.rss_bytes)),
+            bytes_to_gib(highest.unwrap_or(0)),
         ),
     );
 }
@@ -119,7 +117,7 @@ impl RefillRun {
         if let Err(error) = story.delete_and_refill(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
             std::thread::sleep(Duration::from_millis(500));
-            story.ended = Some(match server.is_gone() {
+            story.ended = Some(match server.has_ended() {
                 true => "killed".to_owned(),
                 false => error.to_string(),
             });
@@ -198,7 +196,7 @@ mod tests {
             phases: 2,
             ended: Some("killed".to_owned()),
         };
-        describe(LiveSystem::ThpPaced, &story, &mut report);
+        add_rows_to_report(LiveSystem::ThpPaced, &story, &mut report);
         assert_eq!(report.rows[0].value, 25.0);
         assert!(report.rows[0].beside.starts_with("killed in phase 3"));
     }

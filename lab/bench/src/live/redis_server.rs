@@ -48,7 +48,7 @@ impl RedisServer {
         prepare_for_background(&mut command);
         let server = RunningProcess::start(&mut command, Signal::SIGKILL)?;
         let this = Self { server, folder };
-        let answers = || Ok((this.cli(&["PING"])?.trim() == "PONG").then_some(()));
+        let answers = || Ok((this.run_redis_cli(&["PING"])?.trim() == "PONG").then_some(()));
         if poll_for_answer(Duration::from_secs(10), answers)?.is_none() {
             bail!("redis-server did not answer within 10 s");
         }
@@ -88,7 +88,7 @@ impl RedisServer {
             PIECE,
             &[&percent],
         )?;
-        self.cli(&["MEMORY", "PURGE"])?;
+        self.run_redis_cli(&["MEMORY", "PURGE"])?;
         Ok(())
     }
 
@@ -103,7 +103,8 @@ impl RedisServer {
         while from < keys.end {
             let to = (from + piece).min(keys.end);
             let (first, last) = (from.to_string(), to.to_string());
-            let answer = self.cli(&[&["EVAL", script, "0", &first, &last], words].concat())?;
+            let answer =
+                self.run_redis_cli(&[&["EVAL", script, "0", &first, &last], words].concat())?;
             if !answer.starts_with("OK") {
                 bail!("Redis refused a script over its keys: {:?}", answer.trim());
             }
@@ -119,7 +120,7 @@ impl RedisServer {
         command.arg("-s").arg(self.folder.path().join("socket"));
         command.args(["-t", "get", "-n", &requests, "-r", &keys]);
         command.args(["-P", "16", "-c", "50", "--csv"]);
-        let output = output(&mut command)?;
+        let output = stdout_of_command(&mut command)?;
         // "test","rps",...  then  "GET","512345.67",...
         let rate = output.lines().find_map(|line| {
             let rest = line.strip_prefix("\"GET\",\"")?;
@@ -129,7 +130,7 @@ impl RedisServer {
     }
 
     pub fn measure_memory_use(&self) -> BenchResult<RedisMemoryUse> {
-        let info = self.cli(&["INFO", "memory"])?;
+        let info = self.run_redis_cli(&["INFO", "memory"])?;
         let used_bytes = field_value(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
         let gone = || impossible!("Redis did not report its memory: the server has ended");
         Ok(RedisMemoryUse {
@@ -139,20 +140,20 @@ impl RedisServer {
     }
 
     /// Whether the server has ended, for example because the kernel killed it.
-    pub fn is_gone(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         self.server
             .child
             .try_wait()
             .is_ok_and(|status| status.is_some())
     }
 
-    fn cli(&self, words: &[&str]) -> BenchResult<String> {
+    fn run_redis_cli(&self, words: &[&str]) -> BenchResult<String> {
         let mut command = Command::new("redis-cli");
         command.arg("-s").arg(self.folder.path().join("socket"));
-        output(command.args(words))
+        stdout_of_command(command.args(words))
     }
 }
 
-fn output(command: &mut Command) -> BenchResult<String> {
+fn stdout_of_command(command: &mut Command) -> BenchResult<String> {
     Ok(String::from_utf8_lossy(&command_output(command)?.stdout).into_owned())
 }

@@ -27,15 +27,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             std::thread::sleep(Duration::from_millis(10));
             let mut regions = Vec::new();
             let begun = Instant::now();
-            tables.walk(
-                &target,
-                &ranges,
-                WalkDetail::Regions,
-                &mut regions,
-                |took| {
-                    longest = longest.max(took);
-                },
-            )?;
+            let detail = WalkDetail::Regions;
+            tables.walk(&target, &ranges, detail, &mut regions, |took| {
+                longest = longest.max(took);
+            })?;
             let took = begun.elapsed().as_secs_f64() * 1e6;
             walks.push(took / regions.len().max(1) as f64);
         }

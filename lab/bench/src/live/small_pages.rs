@@ -50,7 +50,6 @@ const USED_PAGES: u64 = 25;
 const INSTRUCTIONS: u32 = 35;
 /// One access finds the block's address, the other reads the block.
 const ACCESSES_PER_READ: f64 = 2.0;
-/// Number of simulated accesses.
 const ACCESSES: u64 = 4_000_000;
 /// A program that uses one page of each block, too few for caches or translation to slow it down.
 const SMALL_MIB: u64 = 4;
@@ -75,7 +74,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     require_available_bytes(4 * (mib << 20))?;
     host.touch_free_memory_once(scale)?;
-    let here = calibrate::processor()?;
+    let here = calibrate::measure_processor_once()?;
     let costs = host.touch_costs()?;
     for case in &CASES {
         let layout = BlockLayout {
@@ -92,12 +91,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let truth = measure_block_reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
         // Separate blocks give all of their memory back.
         let kept = left.blocks as f64 / layout.blocks as f64;
-        let predicted = |sizes| predicted(&layout, sizes, &truth, &costs, kept);
-        let base_pages = (figures(&live[0]), predicted(PageOrders::NONE));
+        let predicted = |sizes| predicted_figures(&layout, sizes, &truth, &costs, kept);
+        let base_pages = (shown_figures(&live[0]), predicted(PageOrders::NONE));
         for ((name, sizes), seen) in WAYS.into_iter().zip(&live) {
             let is_base = sizes == PageOrders::NONE;
             let mut rows = report.rows_named(format!("{}: {name}", case.name));
-            let (now, model) = (figures(seen), predicted(sizes));
+            let (now, model) = (shown_figures(seen), predicted(sizes));
             for (n, (what, factor, unit)) in SHOWN.into_iter().enumerate() {
                 // Relative to base pages, from which both sides start.
                 let (times, expected) = (now[n] / base_pages.0[n], model[n] / base_pages.1[n]);
@@ -141,12 +140,12 @@ const SHOWN: [(&str, f64, &str); 4] = [
     ("faults", 1.0, ""),
 ];
 
-fn figures(seen: &SmallPageFigures) -> [f64; 4] {
+fn shown_figures(seen: &SmallPageFigures) -> [f64; 4] {
     [1e3 / seen.ns, seen.rss_bytes, seen.fill_s, seen.faults]
 }
 
 /// The predicted figures when this share of the blocks is kept.
-fn predicted(
+fn predicted_figures(
     layout: &BlockLayout,
     sizes: PageOrders,
     truth: &HugePageGain,
@@ -161,7 +160,7 @@ fn predicted(
     [
         1e3 / (run.access_ns() * ACCESSES_PER_READ),
         filled.resident_bytes() * kept,
-        filled.seconds(layout.blocks * layout.used_pages, costs),
+        filled.fill_seconds(layout.blocks * layout.used_pages, costs),
         filled.faults.values().sum(),
     ]
 }
@@ -193,7 +192,7 @@ fn measure_page_sizes(
                 USED_PAGES * 4,
                 case.words
             );
-            let (program, found) = start(host, &words, sizes)?;
+            let (program, found) = start_and_read_figures(host, &words, sizes)?;
             seen.push(found);
             // Only the last ones are measured.
             if round + 1 == rounds {
@@ -219,7 +218,7 @@ fn measure_page_sizes(
     }
     let [base, small, huge, own] = reads.map(|reads| median(&reads));
     let of = |seen: &[SmallPageFigures], ns: f64| {
-        let of = |part: fn(&SmallPageFigures) -> f64| median_of(seen, part);
+        let of = |part: fn(&SmallPageFigures) -> f64| median_by_key(seen, part);
         SmallPageFigures {
             fill_s: of(|seen| seen.fill_s),
             rss_bytes: of(|seen| seen.rss_bytes),
@@ -241,12 +240,12 @@ fn set_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
         .filter(|order| *order < PageOrder::HUGE)
     {
         let on = sizes.contains(order);
-        host.set_file(&size_setting_file(thp, order), or(on, "never"))?;
+        host.set_setting_file(&size_setting_file(thp, order), or(on, "never"))?;
     }
     Ok(())
 }
 
-fn start(
+fn start_and_read_figures(
     host: &BenchHost,
     words: &str,
     sizes: PageOrders,

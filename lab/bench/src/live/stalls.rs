@@ -41,7 +41,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         (beside_mib, scale.short_or_long(2, 100)),
     ] {
         let sides = measure_policy_sides(host, own_mib, beside_mib, rounds, turn, scale)?;
-        describe(beside_mib, &sides, report);
+        add_rows_to_report(beside_mib, &sides, report);
     }
     report.note(format!(
         "One thread reads {own_mib} MiB in base pages at random. Each side has turns of {} s, in turn, in one process. Rows with \"beside\": the process has {beside_mib} MiB of MADV_NOHUGEPAGE memory beside it.",
@@ -118,14 +118,14 @@ fn measure_policy_sides(
 
 fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     Ok(
-        program.request_answer(WorkloadRequest::Faults, ANSWER, |event| match event {
+        program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
             WorkloadEvent::Faults(times) => Some(times),
             _ => None,
         })?,
     )
 }
 
-fn describe(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
+fn add_rows_to_report(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
     for side in sides {
         let mut all = FaultTimes::default();

@@ -21,7 +21,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         for (order, speed) in ["before", "after"].into_iter().zip(&mut speeds) {
             let redis_first = order == "after";
             let promoted;
-            (*speed, promoted) = measure(host, policy, redis_first, &mut huge, sizes, redis_mib)?;
+            (*speed, promoted) =
+                measure_policy(host, policy, redis_first, &mut huge, sizes, redis_mib)?;
             let [own, of_redis] = promoted;
             rows.add_row(
                 &format!("started {order} Redis"),
@@ -53,7 +54,7 @@ fn difference_percent(one: f64, other: f64) -> f64 {
 
 /// Speed of the sensitive program in per cent of its all-huge speed, and promotions in it and in
 /// Redis.
-fn measure(
+fn measure_policy(
     host: &BenchHost,
     policy: Option<&str>,
     redis_first: bool,
@@ -80,9 +81,9 @@ fn measure(
     }
     redis.go()?;
     let both = [&mut sensitive, huge];
-    let rounds = measure_in_turn(both, sizes.turn, |n| n < sizes.turns)?;
+    let rounds = measure_rounds(both, sizes.turn, |n| n < sizes.turns)?;
     let relative = |[ours, theirs]: &[ProgramSpeed; 2]| ours.per_cpu_s * 100.0 / theirs.per_cpu_s;
-    Ok((median_of(&rounds, relative), promoted))
+    Ok((median_by_key(&rounds, relative), promoted))
 }
 
 #[cfg(test)]

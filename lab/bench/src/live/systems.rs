@@ -119,7 +119,7 @@ impl Promoter<'_> {
         let (done, promoting) = std::thread::scope(|scope| {
             let working = scope.spawn(work);
             let promoting = self.promote(pid, PromoterPace::Own, at_most, || working.is_finished());
-            (joined(working), promoting)
+            (join_or_resume_panic(working), promoting)
         });
         let promoting = promoting?;
         if managed {
@@ -174,7 +174,7 @@ impl Promoter<'_> {
 }
 
 /// The result of a thread, or its panic.
-pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+pub(super) fn join_or_resume_panic<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

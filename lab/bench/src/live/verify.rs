@@ -6,7 +6,7 @@
 use super::prelude::*;
 use super::programs::NINE;
 use super::programs::program_speed::measure_turn;
-use super::walk_rate::{CLASSES, class_of, estimates_running};
+use super::walk_rate::{CLASSES, estimate_while_running, overhead_class};
 use hawkeye_linux::fields::field_value;
 use hawkeye_linux::processes::process::{ResourceUse, resource_use};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
@@ -29,56 +29,53 @@ const WINDOWS_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifyResults {
     /// Version of this program.
-    pub hawkeye: &'static str,
+    hawkeye: &'static str,
     /// Vendor, family and model of the processor.
-    pub cpu: String,
+    cpu: String,
     /// The name that the processor reports; empty if it reports none.
-    pub cpu_name: String,
+    cpu_name: String,
     /// Version of the kernel, without the suffix of its build, which may be a user's own.
-    pub kernel: String,
-    /// The counted events.
-    pub events: CountedEvents,
+    kernel: String,
+    events: CountedEvents,
     /// Memory of each program, in MiB.
-    pub program_mib: u64,
+    program_mib: u64,
     /// The programs that could be measured.
-    pub programs: Vec<CountedProgram>,
+    programs: Vec<CountedProgram>,
     /// Names of the programs that could not be measured.
-    pub not_measured: Vec<&'static str>,
+    not_measured: Vec<&'static str>,
 }
 
 /// The events that were counted. Raw codes are hexadecimal, as for `perf stat -e rXXXX`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CountedEvents {
     /// Their names in the vendor's manuals.
-    pub name: &'static str,
+    name: &'static str,
     /// Raw code of the event for loads.
-    pub loads: String,
+    loads: String,
     /// Raw code of the event for stores; `None` if one event counts both.
-    pub stores: Option<String>,
+    stores: Option<String>,
     /// Cycles per count: 1 where cycles are counted, assumed where walks are counted.
-    pub cycles_per_count: f64,
+    cycles_per_count: f64,
 }
 
 /// A program's estimate beside its count.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CountedProgram {
-    /// The program.
-    pub program: &'static str,
+    program: &'static str,
     /// The median of several windows' estimates.
-    pub estimate: Overhead,
-    /// The class of the estimate.
-    pub estimate_class: &'static str,
+    estimate: Overhead,
+    estimate_class: &'static str,
     /// Walk cycles in user mode, in per cent of the program's CPU time.
-    pub counted: Overhead,
+    counted: Overhead,
     /// The class of `counted.percent`.
-    pub counted_class: &'static str,
+    counted_class: &'static str,
     /// Whether the estimate's class is among those of the counted interval. An "at least" estimate
     /// may be in a lower class.
-    pub agrees: bool,
+    agrees: bool,
     /// What the counters of all threads counted, in user mode.
-    pub counts: EventCounts,
+    counts: EventCounts,
     /// The program's CPU time in user mode while it was counted, in per cent of all its CPU time.
-    pub user_percent: f64,
+    user_percent: f64,
 }
 
 /// Two readings of a program's counters and CPU time, some seconds apart.
@@ -90,7 +87,7 @@ struct CounterReadings {
 
 impl CounterReadings {
     /// Reads twice with `reader`, and lets the program work in between with `work`.
-    fn take(
+    fn read_before_and_after(
         mut reader: impl FnMut() -> BenchResult<(ThreadCounts, ResourceUse)>,
         work: impl FnOnce(),
     ) -> BenchResult<Self> {
@@ -163,14 +160,14 @@ impl CountedProgram {
         events: &WalkEventSet,
     ) -> BenchResult<Self> {
         let counted = readings.overhead(events)?;
-        let class = class_of(estimate.percent);
-        let [low, high] = [counted.low_percent, counted.high_percent].map(class_of);
+        let class = overhead_class(estimate.percent);
+        let [low, high] = [counted.low_percent, counted.high_percent].map(overhead_class);
         Ok(Self {
             program,
             estimate,
             estimate_class: CLASSES[class],
             counted,
-            counted_class: CLASSES[class_of(counted.percent)],
+            counted_class: CLASSES[overhead_class(counted.percent)],
             agrees: class <= high && (class >= low || estimate.at_least),
             counts: readings.counted_between(),
             user_percent: readings.user_share() * 100.0,
@@ -178,21 +175,10 @@ impl CountedProgram {
     }
 }
 
-impl CountedEvents {
-    fn of(events: &WalkEventSet) -> Self {
-        let code = |raw: u64| format!("{raw:#x}");
-        Self {
-            name: events.name,
-            loads: code(events.walks.0),
-            stores: events.walks.1.map(code),
-            cycles_per_count: events.cycles_per_count,
-        }
-    }
-}
-
 impl VerifyResults {
     /// Results without any program yet, on the machine that these texts of the kernel describe.
     fn on_machine(cpuinfo: &str, osrelease: &str, events: &WalkEventSet) -> Self {
+        let code = |raw: u64| format!("{raw:#x}");
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
@@ -201,7 +187,12 @@ impl VerifyResults {
                 .unwrap_or_default()
                 .to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
-            events: CountedEvents::of(events),
+            events: CountedEvents {
+                name: events.name,
+                loads: code(events.walks.0),
+                stores: events.walks.1.map(code),
+                cycles_per_count: events.cycles_per_count,
+            },
             program_mib: PROGRAM_MIB,
             programs: Vec::new(),
             not_measured: Vec::new(),
@@ -247,11 +238,11 @@ impl fmt::Display for VerifyResults {
 /// There are none, or their events are not known. The error says what to do.
 pub fn find_counters() -> BenchResult<WalkCounters> {
     WalkCounters::find(CounterEventCodes::default())
-        .map_err(|none| impossible!("{}", advice(&none)))
+        .map_err(|none| impossible!("{}", missing_counters_advice(&none)))
 }
 
 /// Why nothing is counted, and what to do.
-fn advice(none: &CountersUnavailable) -> String {
+fn missing_counters_advice(none: &CountersUnavailable) -> String {
     match none {
         CountersUnavailable::UnknownProcessor(cpu) => format!(
             "the events that count page walks on this processor ({cpu}) are not known: add them to crates/linux/src/sample/counters/events.rs, or report the processor to HawkEye's developers"
@@ -269,7 +260,7 @@ pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResul
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
     let mut results = VerifyResults::on_machine(&cpuinfo, &osrelease, counters.events());
     for kind in NINE {
-        match measure(host, counters, kind) {
+        match measure_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),
             Err(error) => {
                 eprintln!("hawkeye-lab: {} was not measured: {error}", kind.name());
@@ -283,7 +274,7 @@ pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResul
     Ok(results)
 }
 
-fn measure(
+fn measure_program(
     host: &BenchHost,
     counters: &WalkCounters,
     kind: ProgramKind,
@@ -295,13 +286,13 @@ fn measure(
     let mut bound = counters.bind(pid)?;
     // First the count, because estimating clears access bits, which causes page walks.
     program.go()?;
-    let readings = CounterReadings::take(
+    let readings = CounterReadings::read_before_and_after(
         || Ok((bound.read_counts()?, resource_use(pid)?)),
         || std::thread::sleep(COUNTING),
     );
     program.stop()?;
     let readings = readings?;
-    let windows = estimates_running(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
+    let windows = estimate_while_running(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
     let estimate = windows[windows.len() / 2];
     CountedProgram::compare(kind.name(), estimate, &readings, counters.events())
 }

@@ -11,7 +11,7 @@ use hawkeye_policy::Overhead;
 pub(super) const CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
 
 /// The class of a share of time in per cent.
-pub fn class_of(percent: f64) -> usize {
+pub fn overhead_class(percent: f64) -> usize {
     match percent {
         little if little < 3.0 => 0,
         some if some <= 15.0 => 1,
@@ -38,22 +38,21 @@ pub struct EstimateAndGain {
 }
 
 impl EstimateAndGain {
-    /// The median of the estimates.
-    pub fn estimate(&self) -> Overhead {
+    pub fn median_estimate(&self) -> Overhead {
         self.windows[self.windows.len() / 2]
     }
 
     /// Whether the estimate is in the right class. An "at least" estimate is right for every higher
     /// class too.
-    pub fn right(&self) -> bool {
-        let estimate = self.estimate();
-        let [truth, estimated] = [self.gain.percent, estimate.percent].map(class_of);
+    pub fn has_right_class(&self) -> bool {
+        let estimate = self.median_estimate();
+        let [truth, estimated] = [self.gain.percent, estimate.percent].map(overhead_class);
         truth == estimated || estimate.at_least && estimated < truth
     }
 
     /// How many of the intervals contain the true gain, which is itself known to within an interval
     /// that holds in nine of ten cases.
-    pub fn held(&self) -> usize {
+    pub fn count_intervals_that_hold(&self) -> usize {
         /// Half of such an interval, in standard errors.
         const NINETY_PERCENT: f64 = 1.645;
         let either_side = NINETY_PERCENT * self.gain.error_percent;
@@ -66,7 +65,7 @@ impl EstimateAndGain {
         self.windows.iter().filter(holds).count()
     }
 
-    fn widths(&self) -> impl Iterator<Item = f64> {
+    fn interval_widths(&self) -> impl Iterator<Item = f64> {
         self.windows
             .iter()
             .map(|one| one.high_percent - one.low_percent)
@@ -87,24 +86,31 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         // One program that can't run here does not affect the others.
         match BaseAndHugeRounds::measure(host, kind, sizes) {
             Ok(mut pair) => {
-                let estimate = estimates_running(host, pair.base.as_mut(), windows, sizes.at_most);
-                compared.extend(describe(kind, &pair, estimate, report));
+                let estimate =
+                    estimate_while_running(host, pair.base.as_mut(), windows, sizes.at_most);
+                compared.extend(add_rows_to_report(kind, &pair, estimate, report));
             }
             Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
         }
     }
     if !compared.is_empty() {
-        let right = compared.iter().filter(|one| one.right()).count() as f64;
+        let right = compared.iter().filter(|one| one.has_right_class()).count() as f64;
         let goal = format!("of {}; goal: all 9", compared.len());
         report.add_row("correct classes", right, "programs", goal);
         let windows: usize = compared.iter().map(|one| one.windows.len()).sum();
-        let held: usize = compared.iter().map(EstimateAndGain::held).sum();
+        let held: usize = compared
+            .iter()
+            .map(EstimateAndGain::count_intervals_that_hold)
+            .sum();
         let goal = format!(
             "of {windows}; goal: nine of ten, or {}",
             (windows * 9).div_ceil(10)
         );
         report.add_row("intervals that hold", held as f64, "windows", goal);
-        let widths: Vec<f64> = compared.iter().flat_map(EstimateAndGain::widths).collect();
+        let widths: Vec<f64> = compared
+            .iter()
+            .flat_map(EstimateAndGain::interval_widths)
+            .collect();
         let goal = "goal: at most 12";
         report.add_row("median width of intervals", median(&widths), "points", goal);
     }
@@ -117,21 +123,21 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-pub(super) fn estimates_running(
+pub(super) fn estimate_while_running(
     host: &BenchHost,
     program: &mut dyn MeasuredProgram,
     windows: usize,
     within: Duration,
 ) -> BenchResult<Vec<Overhead>> {
     program.go()?;
-    let estimates = estimates(host, program.pid(), windows, within);
+    let estimates = estimate_windows(host, program.pid(), windows, within);
     program.stop()?;
     estimates
 }
 
 /// From outside: the estimates of `count` windows, or of as many as fit into `within`, at least
 /// one. By their figure, ascending.
-fn estimates(
+fn estimate_windows(
     host: &BenchHost,
     pid: u32,
     count: usize,
@@ -156,9 +162,8 @@ fn estimates(
     Ok(windows)
 }
 
-/// The gain by all rounds.
 fn measured_gain(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
-    let of = |n: usize| median_of(rounds, |round| round[n].per_cpu_s);
+    let of = |n: usize| median_by_key(rounds, |round| round[n].per_cpu_s);
     let gains = rounds
         .iter()
         .map(|[base, huge]| gain_percent(base.per_cpu_s, huge.per_cpu_s));
@@ -168,7 +173,7 @@ fn measured_gain(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
     }
 }
 
-fn describe(
+fn add_rows_to_report(
     kind: ProgramKind,
     pair: &BaseAndHugeRounds,
     estimates: BenchResult<Vec<Overhead>>,
@@ -177,16 +182,20 @@ fn describe(
     if let Some(doubt) = comparison_doubt(pair.huge_percent) {
         report.note(format!("{}: {doubt}.", kind.name()));
     }
-    let per_s = |n: usize| median_of(&pair.rounds, |round| round[n].per_s) / 1e6;
+    let per_s = |n: usize| median_by_key(&pair.rounds, |round| round[n].per_s) / 1e6;
     let gain = measured_gain(&pair.rounds);
     let compared = estimates.map(|windows| EstimateAndGain { gain, windows });
     let estimate = match &compared {
         Ok(one) => {
-            let estimate = one.estimate();
-            let class = CLASSES[class_of(estimate.percent)];
-            let verdict = if one.right() { "correct" } else { "WRONG" };
-            let (held, windows) = (one.held(), one.windows.len());
-            let width = median(&one.widths().collect::<Vec<_>>());
+            let estimate = one.median_estimate();
+            let class = CLASSES[overhead_class(estimate.percent)];
+            let verdict = if one.has_right_class() {
+                "correct"
+            } else {
+                "WRONG"
+            };
+            let (held, windows) = (one.count_intervals_that_hold(), one.windows.len());
+            let width = median(&one.interval_widths().collect::<Vec<_>>());
             format!(
                 "estimate {estimate}: class {class}, {verdict}; {held} of {windows} intervals hold, {width:.1} points wide"
             )
@@ -200,7 +209,7 @@ fn describe(
         format!(
             "+- {:.1}, {}; {estimate}; {:.2} / {:.2} M/s; {:.1} / {:.1} % of memory huge",
             gain.error_percent,
-            CLASSES[class_of(gain.percent)],
+            CLASSES[overhead_class(gain.percent)],
             per_s(0),
             per_s(1),
             pair.huge_percent[0],
@@ -258,7 +267,7 @@ mod tests {
                 error_percent,
             };
             let windows = windows.to_vec();
-            EstimateAndGain { gain, windows }.held()
+            EstimateAndGain { gain, windows }.count_intervals_that_hold()
         };
         let windows = [
             window(8.0, 12.0, false),
@@ -303,7 +312,7 @@ mod tests {
 
     #[test]
     fn classes_meet_at_their_limits() {
-        let classes = [-1.0, 2.99, 3.0, 15.0, 15.1].map(class_of);
+        let classes = [-1.0, 2.99, 3.0, 15.0, 15.1].map(overhead_class);
         assert_eq!(classes, [0, 0, 1, 1, 2]);
     }
 
@@ -317,9 +326,9 @@ mod tests {
 
     #[test]
     fn at_least_is_right_about_more_and_wrong_about_less() {
-        assert!(compared(41.0, 38.0, false).right());
-        assert!(!compared(41.0, 12.0, false).right());
-        assert!(compared(41.0, 12.0, true).right());
-        assert!(!compared(1.0, 12.0, true).right());
+        assert!(compared(41.0, 38.0, false).has_right_class());
+        assert!(!compared(41.0, 12.0, false).has_right_class());
+        assert!(compared(41.0, 12.0, true).has_right_class());
+        assert!(!compared(1.0, 12.0, true).has_right_class());
     }
 }

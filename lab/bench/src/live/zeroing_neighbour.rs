@@ -31,7 +31,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     host.set_thp_file("use_zero_page", "0")?;
     host.set_enabled("always")?;
     for (name, options) in neighbours {
-        let mut neighbour = host.start_on(CORES[0], options)?;
+        let mut neighbour = host.start_workload_on_core(CORES[0], options)?;
         neighbour.wait_ready()?;
         neighbour.measure_rate(turn)?;
         for &rate in rates {
@@ -70,7 +70,7 @@ fn speed_beside_filler(
     mib: u64,
     turn: Duration,
 ) -> BenchResult<(f64, f64)> {
-    let mut owner = host.start_on(CORES[1], &format!("touch --mib {mib}"))?;
+    let mut owner = host.start_workload_on_core(CORES[1], &format!("touch --mib {mib}"))?;
     owner.wait_ready()?;
     // All of `RATES` are in range.
     let rate = rate.and_then(|rate| Rate::per_second(rate).ok());

@@ -3,6 +3,7 @@
 use super::prelude::*;
 use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use std::slice::from_ref;
 
 /// Memory that is cleared and read: much more than the rest of this process.
 const REGIONS: usize = 256;
@@ -22,16 +23,15 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
     let pid = std::process::id();
     let once = || {
         let begun = Instant::now();
-        clear_refs::clear_access_bits(pid).map(|()| nanoseconds(begun))
+        clear_refs::clear_access_bits(pid).map(|()| nanoseconds_since(begun))
     };
-    let [cleared] = measure_turns(|| {
+    measure_figure(|| {
         let alone = once()?;
         let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
         let together = once()?;
         drop(memory);
-        Ok([((together - alone) / REGIONS as f64).max(0.0)])
-    })?;
-    Ok(cleared)
+        Ok(((together - alone) / REGIONS as f64).max(0.0))
+    })
 }
 
 fn measure_bit_reading(pages: PageAdvice) -> CostResult {
@@ -39,23 +39,22 @@ fn measure_bit_reading(pages: PageAdvice) -> CostResult {
     let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
     let range = memory.address()..memory.address() + memory.bytes() as u64;
     let target = tables.bind(std::process::id())?;
-    let [walked] = measure_turns(|| {
+    measure_figure(|| {
         let mut regions = Vec::new();
         let begun = Instant::now();
         tables.walk(
             &target,
-            std::slice::from_ref(&range),
+            from_ref(&range),
             WalkDetail::Regions,
             &mut regions,
             |_| {},
         )?;
-        let took = nanoseconds(begun);
+        let took = nanoseconds_since(begun);
         if regions.len() < REGIONS / 2 {
-            return Err::<_, LinuxError>(not_measured(
+            return Err(not_measured(
                 "the walk of page tables found too few regions",
             ));
         }
-        Ok([took / regions.len() as f64])
-    })?;
-    Ok(walked)
+        Ok(took / regions.len() as f64)
+    })
 }

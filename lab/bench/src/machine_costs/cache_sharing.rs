@@ -5,8 +5,8 @@
 //! reads a few of them one after the other.
 
 use super::caches::{
-    CacheSize, FAR_BLOCK, NEAR_BLOCK, PAIR, cache_sizes, chase_ns_per_read, first, link,
-    shuffled_lines_by_block, sweep,
+    CacheSize, FAR_BLOCK, NEAR_BLOCK, PAIR, cache_sizes, chain_start, chase_ns_per_read,
+    link_lines, shuffled_lines_by_block, sweep_ns_per_read,
 };
 use super::prelude::*;
 use std::time::{Duration, Instant};
@@ -23,7 +23,6 @@ const AFTER_MS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// Nanoseconds for dependent reads, by how often the lines were read before.
 #[derive(Clone, Debug)]
 pub struct CacheSharing {
-    /// Memory of the lines.
     pub bytes: usize,
     /// No line was read.
     pub gone: MedianAndRange,
@@ -63,16 +62,15 @@ pub(super) fn measure_over_bytes(
     let order = shuffled_lines_by_block(bytes, NEAR_BLOCK);
     // Lines of the first block of a sweep, so that the core's own caches no longer have them.
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);
-    link(memory, asked);
+    link_lines(memory, asked);
     let after = |sweeps: usize, wait_ms: f64| {
-        measure_turns(|| {
-            sweep(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
-            sweep(memory, 0..bytes, sweeps, || ());
+        measure_figure(|| {
+            sweep_ns_per_read(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
+            sweep_ns_per_read(memory, 0..bytes, sweeps, || ());
             busy_wait(Duration::from_secs_f64(wait_ms / 1e3));
-            let mut at = first(asked);
-            Ok([chase_ns_per_read(memory, &mut at, asked.len())])
+            let mut at = chain_start(asked);
+            Ok(chase_ns_per_read(memory, &mut at, asked.len()))
         })
-        .map(|[ns]| ns)
     };
     debug_assert_eq!(FORGETTING_BYTES % FAR_BLOCK, 0);
     Ok(CacheSharing {
@@ -90,7 +88,7 @@ pub(super) fn measure_over_bytes(
 impl CacheSharing {
     /// The share of missing lines that the cache takes when they are read: 0 to 1. `None` if the
     /// two kinds of lines show no difference.
-    pub fn missing_share_taken(&self) -> Option<f64> {
+    pub fn inserted_share_of_misses(&self) -> Option<f64> {
         let (gone, kept) = (self.gone.median, self.kept.median);
         let taken = (gone - self.once.median) / (gone - kept);
         (gone > kept).then(|| taken.clamp(0.0, 1.0))
@@ -98,7 +96,7 @@ impl CacheSharing {
 
     /// The time after which half of the lines that were read many times are gone, in milliseconds.
     /// `None` if that did not happen.
-    pub fn kept_for_ms(&self) -> Option<f64> {
+    pub fn half_life_ms(&self) -> Option<f64> {
         let middle = (self.gone.median + self.kept.median) / 2.0;
         let mut before = (0.0, self.kept.median);
         for (ms, ns) in &self.later {
@@ -126,7 +124,7 @@ mod tests {
     use super::*;
 
     fn spread(ns: f64) -> MedianAndRange {
-        MedianAndRange::of(vec![ns])
+        MedianAndRange::from_figures(vec![ns])
     }
 
     fn sharing(once: f64, later: &[(f64, f64)]) -> CacheSharing {
@@ -155,19 +153,19 @@ mod tests {
 
     #[test]
     fn a_line_found_after_one_read_was_taken() {
-        assert_eq!(sharing(118.0, &[]).missing_share_taken(), Some(0.3));
-        assert_eq!(sharing(18.0, &[]).missing_share_taken(), Some(1.0));
-        assert_eq!(sharing(165.0, &[]).missing_share_taken(), Some(0.0));
+        assert_eq!(sharing(118.0, &[]).inserted_share_of_misses(), Some(0.3));
+        assert_eq!(sharing(18.0, &[]).inserted_share_of_misses(), Some(1.0));
+        assert_eq!(sharing(165.0, &[]).inserted_share_of_misses(), Some(0.0));
         let all_the_same = CacheSharing {
             kept: spread(160.0),
             ..sharing(160.0, &[])
         };
-        assert_eq!(all_the_same.missing_share_taken(), None);
+        assert_eq!(all_the_same.inserted_share_of_misses(), None);
     }
 
     #[test]
     fn lines_are_kept_until_half_of_them_are_gone() {
-        let kept = |later: &[(f64, f64)]| sharing(20.0, later).kept_for_ms();
+        let kept = |later: &[(f64, f64)]| sharing(20.0, later).half_life_ms();
         assert_eq!(kept(&[(2.0, 30.0), (4.0, 60.0), (8.0, 120.0)]), Some(6.0));
         assert_eq!(kept(&[(2.0, 160.0)]), Some(1.0));
         // No other program uses the cache.

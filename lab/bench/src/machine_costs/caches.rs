@@ -80,11 +80,10 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
     let shared = cache_sharing::shared_only_bytes(&caches);
     let memory = TestMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
-    let chased = |order: &[u32]| -> Result<MedianAndRange, LinuxError> {
-        link(&memory, order);
-        let mut at = first(order);
-        let [ns] = measure_turns(|| Ok([chase_ns_per_read(&memory, &mut at, READS)]))?;
-        Ok(ns)
+    let chased = |order: &[u32]| -> CostResult {
+        link_lines(&memory, order);
+        let mut at = chain_start(order);
+        measure_figure(|| Ok(chase_ns_per_read(&memory, &mut at, READS)))
     };
     let mut latencies = Vec::new();
     for bytes in own.iter().map(|bytes| bytes / 2) {
@@ -101,7 +100,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let block = order[order.len() / 2..].iter().take(BLOCK_PAIRS);
     let block: Vec<usize> = block.map(|line| *line as usize * LINE).collect();
     let overlap = read_overlap::measure_along_chain(&memory, &block, ns.median)?;
-    let scattered = chased(&one_of_each_page(SCATTERED_PAGES))?;
+    let scattered = chased(&shuffled_line_of_each_page(SCATTERED_PAGES))?;
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     WorkloadRng::new(1, 0).shuffle(&mut side_by_side);
     let together = chased(&side_by_side)?;
@@ -110,11 +109,11 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let [ns] = measure_turns(|| Ok([sweep_enough_laps(&memory, bytes, || ())]))?;
+        let ns = measure_figure(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
         independent.push(ReadNsByBytes { bytes, ns });
     }
-    let [stream_gb_per_s] = measure_turns(|| Ok([streaming_gb_per_s(&memory)]))?;
-    let [ghz] = measure_turns(|| Ok([measure_clock_ghz()]))?;
+    let stream_gb_per_s = measure_figure(|| Ok(streaming_gb_per_s(&memory)))?;
+    let ghz = measure_figure(|| Ok(measure_clock_ghz()))?;
     Ok(CoreCosts {
         ghz,
         caches,
@@ -159,7 +158,7 @@ pub(super) fn shuffled_lines_by_block(bytes: usize, block: usize) -> Vec<u32> {
 }
 
 /// A line on each of this many base pages, in random order.
-fn one_of_each_page(pages: usize) -> Vec<u32> {
+fn shuffled_line_of_each_page(pages: usize) -> Vec<u32> {
     let lines_per_page = PAGE / LINE;
     let mut random = 1;
     let lines = (0..pages).map(|page| {
@@ -172,66 +171,74 @@ fn one_of_each_page(pages: usize) -> Vec<u32> {
 }
 
 /// Links the lines of an order: each holds the offset of the next, and the last that of the first.
-pub(super) fn link(memory: &TestMemory, order: &[u32]) {
+pub(super) fn link_lines(memory: &TestMemory, order: &[u32]) {
     let next = order.iter().cycle().skip(1);
     for (line, next) in order.iter().zip(next) {
-        memory.write(*line as usize * LINE, u64::from(*next) * LINE as u64);
+        memory.write_word(*line as usize * LINE, u64::from(*next) * LINE as u64);
     }
 }
 
 /// The offset at which a chase through an order starts.
-pub(super) fn first(order: &[u32]) -> usize {
+pub(super) fn chain_start(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
 
 pub(super) fn chase_ns_per_read(memory: &TestMemory, at: &mut usize, reads: usize) -> f64 {
     let begun = Instant::now();
     for _ in 0..reads {
-        *at = memory.read(*at) as usize;
+        *at = memory.read_word(*at) as usize;
     }
-    nanoseconds(begun) / reads as f64
+    nanoseconds_since(begun) / reads as f64
 }
 
 /// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
 /// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
 /// neighbours evict the lines again, and no turn would find any.
-fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> Result<MedianAndRange, LinuxError> {
+fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> CostResult {
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
-    link(memory, &order);
-    let mut at = first(&order);
-    let [ns] = measure_turns(|| {
-        sweep_enough_laps(memory, bytes, || ());
-        Ok([chase_ns_per_read(memory, &mut at, order.len())])
-    })?;
-    Ok(ns)
+    link_lines(memory, &order);
+    let mut at = chain_start(&order);
+    measure_figure(|| {
+        repeated_sweep_ns_per_read(memory, bytes, || ());
+        Ok(chase_ns_per_read(memory, &mut at, order.len()))
+    })
 }
 
 /// Reads a line of each pair in a range of whole blocks, block after block, `laps` times. No read
 /// waits for another, and `work` runs before each. Returns nanoseconds per read.
-pub(super) fn sweep(memory: &TestMemory, of: Range<usize>, laps: usize, work: impl Fn()) -> f64 {
+pub(super) fn sweep_ns_per_read(
+    memory: &TestMemory,
+    of: Range<usize>,
+    laps: usize,
+    work: impl Fn(),
+) -> f64 {
     let begun = Instant::now();
     for lap in 0..laps {
         for block in of.clone().step_by(FAR_BLOCK) {
             let mut x = (lap + block / FAR_BLOCK) as u64;
             for _ in 0..BLOCK_PAIRS {
-                let pair = next_pair(&mut x);
+                let pair = next_pair_of_block(&mut x);
                 work();
-                std::hint::black_box(memory.read(block + pair * PAIR));
+                std::hint::black_box(memory.read_word(block + pair * PAIR));
             }
         }
     }
-    nanoseconds(begun) / (laps * (of.len() / FAR_BLOCK) * BLOCK_PAIRS) as f64
+    nanoseconds_since(begun) / (laps * (of.len() / FAR_BLOCK) * BLOCK_PAIRS) as f64
 }
 
 /// Sweeps through `bytes`, often enough for `FREE_READS` reads.
-pub(super) fn sweep_enough_laps(memory: &TestMemory, bytes: usize, work: impl Fn()) -> f64 {
+pub(super) fn repeated_sweep_ns_per_read(
+    memory: &TestMemory,
+    bytes: usize,
+    work: impl Fn(),
+) -> f64 {
     let laps = (FREE_READS / (bytes / PAIR)).max(1);
-    sweep(memory, 0..bytes, laps, work)
+    sweep_ns_per_read(memory, 0..bytes, laps, work)
 }
 
 /// The next pair of lines of a block, in an order that visits each pair once.
 #[inline(always)]
-fn next_pair(x: &mut u64) -> usize {
+fn next_pair_of_block(x: &mut u64) -> usize {
     // A generator with full period below a power of two; its lowest bits alone are not in random
     // order.
     *x = next_random(*x) % BLOCK_PAIRS as u64;
@@ -241,9 +248,9 @@ fn next_pair(x: &mut u64) -> usize {
 fn streaming_gb_per_s(memory: &TestMemory) -> f64 {
     let begun = Instant::now();
     for offset in (0..memory.bytes() / 4).step_by(LINE) {
-        std::hint::black_box(memory.read(offset));
+        std::hint::black_box(memory.read_word(offset));
     }
-    (memory.bytes() / 4) as f64 / nanoseconds(begun)
+    (memory.bytes() / 4) as f64 / nanoseconds_since(begun)
 }
 
 fn measure_clock_ghz() -> f64 {
@@ -253,7 +260,7 @@ fn measure_clock_ghz() -> f64 {
         x = work_step(x);
     }
     std::hint::black_box(x);
-    f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds(begun)
+    f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds_since(begun)
 }
 
 #[cfg(test)]
@@ -262,13 +269,13 @@ mod tests {
 
     /// The lines that a chase visits until it is back at its start.
     fn lap(memory: &TestMemory, order: &[u32]) -> Vec<u32> {
-        link(memory, order);
-        let mut at = first(order);
+        link_lines(memory, order);
+        let mut at = chain_start(order);
         let mut lines = Vec::new();
         while lines.len() <= order.len() {
             lines.push((at / LINE) as u32);
-            at = memory.read(at) as usize;
-            if at == first(order) {
+            at = memory.read_word(at) as usize;
+            if at == chain_start(order) {
                 break;
             }
         }
@@ -296,7 +303,7 @@ mod tests {
     fn scattered_lines_are_on_pages_of_their_own() {
         let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let pages = REGION / PAGE;
-        let lines = lap(&memory, &one_of_each_page(pages));
+        let lines = lap(&memory, &shuffled_line_of_each_page(pages));
         let mut on: Vec<usize> = lines
             .iter()
             .map(|line| *line as usize * LINE / PAGE)
@@ -310,7 +317,7 @@ mod tests {
         let mut seen = vec![false; BLOCK_PAIRS];
         let mut x = 5;
         for _ in 0..BLOCK_PAIRS {
-            seen[next_pair(&mut x)] = true;
+            seen[next_pair_of_block(&mut x)] = true;
         }
         assert!(seen.into_iter().all(|seen| seen));
     }

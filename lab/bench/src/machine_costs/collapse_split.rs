@@ -29,7 +29,7 @@ fn measure_collapses() -> CostResult {
             let begun = Instant::now();
             let done = memory.advise(region * REGION, REGION, libc::MADV_COLLAPSE);
             if done.is_ok() {
-                took.push(nanoseconds(begun));
+                took.push(nanoseconds_since(begun));
                 break;
             }
         }
@@ -37,14 +37,14 @@ fn measure_collapses() -> CostResult {
     if took.len() < REGIONS / 2 {
         return Err(not_measured("MADV_COLLAPSE fails for most regions here"));
     }
-    Ok(MedianAndRange::of(took))
+    Ok(MedianAndRange::from_figures(took))
 }
 
 /// Splits huge pages that are written to every `step` bytes.
 fn measure_splits(step: usize) -> CostResult {
     let before = own_huge_bytes()?;
     let memory = TestMemory::map(REGIONS * REGION, PageAdvice::Huge)?;
-    memory.touch(step, 1);
+    memory.time_touches(step, 1);
     let huge = own_huge_bytes()?.saturating_sub(before);
     if huge < (REGIONS / 2 * REGION) as u64 {
         return Err(not_measured(
@@ -55,7 +55,7 @@ fn measure_splits(step: usize) -> CostResult {
     for region in 0..REGIONS {
         let begun = Instant::now();
         memory.advise(region * REGION, PAGE, libc::MADV_COLD)?;
-        took.push(nanoseconds(begun));
+        took.push(nanoseconds_since(begun));
     }
     let left = own_huge_bytes()?.saturating_sub(before);
     if left > huge / 10 {
@@ -63,5 +63,5 @@ fn measure_splits(step: usize) -> CostResult {
             "MADV_COLD on a base page does not split its huge page here",
         ));
     }
-    Ok(MedianAndRange::of(took))
+    Ok(MedianAndRange::from_figures(took))
 }

@@ -23,32 +23,38 @@ pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
         for offset in (0..memory.bytes()).step_by(piece) {
             work(offset);
         }
-        nanoseconds(begun) / (memory.bytes() / piece) as f64
+        nanoseconds_since(begun) / (memory.bytes() / piece) as f64
     };
-    let [scan_used] = measure_turns(|| {
-        Ok([each(&from, PAGE, &|offset| {
+    let scan_used = measure_figure(|| {
+        Ok(each(&from, PAGE, &|offset| {
             std::hint::black_box(zero_words(&from, offset));
-        })])
+        }))
     })?;
-    let [copy_base] = measure_turns(|| {
-        Ok([each(&from, PAGE, &|offset| {
+    let copy_base = measure_figure(|| {
+        Ok(each(&from, PAGE, &|offset| {
             // SAFETY: each of the pages lies within its own mapping.
-            unsafe { from.at(offset).copy_to_nonoverlapping(to.at(offset), PAGE) };
-        })])
+            unsafe {
+                from.pointer_at(offset)
+                    .copy_to_nonoverlapping(to.pointer_at(offset), PAGE)
+            };
+        }))
     })?;
     let zero = |piece: usize| {
         each(&to, piece, &|offset| {
             // SAFETY: the piece lies within the mapping.
-            unsafe { to.at(offset).write_bytes(0, piece) };
+            unsafe { to.pointer_at(offset).write_bytes(0, piece) };
         })
     };
     let [zero_base, zero_huge] = measure_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
-    let [zero_base_non_temporal] =
-        measure_turns(|| Ok([each(&to, PAGE, &|offset| zero_past_caches(to.at(offset)))]))?;
-    let [scan_zero] = measure_turns(|| {
-        Ok([each(&to, PAGE, &|offset| {
+    let zero_base_non_temporal = measure_figure(|| {
+        Ok(each(&to, PAGE, &|offset| {
+            zero_past_caches(to.pointer_at(offset))
+        }))
+    })?;
+    let scan_zero = measure_figure(|| {
+        Ok(each(&to, PAGE, &|offset| {
             std::hint::black_box(zero_words(&to, offset));
-        })])
+        }))
     })?;
     Ok([
         zero_base,
@@ -62,7 +68,7 @@ pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
 
 /// Words of the page before the first group of eight that are not all zero.
 fn zero_words(memory: &TestMemory, page: usize) -> usize {
-    let words = memory.at(page).cast::<[u64; 8]>();
+    let words = memory.pointer_at(page).cast::<[u64; 8]>();
     // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nothing
     // writes to it meanwhile.
     let groups = unsafe { std::slice::from_raw_parts(words.as_ptr(), PAGE / 64) };

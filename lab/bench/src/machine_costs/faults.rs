@@ -25,7 +25,10 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
     let [base, free_base] = measure_turns(|| {
         let memory = TestMemory::map(BYTES, PageAdvice::Base)?;
         let pages = (BYTES / PAGE) as f64;
-        Ok([memory.touch(PAGE, 1) / pages, memory.unmap() / pages])
+        Ok([
+            memory.time_touches(PAGE, 1) / pages,
+            memory.time_unmap() / pages,
+        ])
     })?;
     // Whether huge pages are available at all.
     let had = TestMemory::map_and_write(REGION * 8, PageAdvice::Huge).map(drop);
@@ -33,7 +36,10 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
         measure_turns(|| {
             let memory = TestMemory::map(BYTES, PageAdvice::Huge)?;
             let regions = memory.regions() as f64;
-            Ok([memory.touch(REGION, 1) / regions, memory.unmap() / regions])
+            Ok([
+                memory.time_touches(REGION, 1) / regions,
+                memory.time_unmap() / regions,
+            ])
         })
     });
     let (huge, free_huge) = match huge {
@@ -49,9 +55,9 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
         let together = fork_once()?;
         let regions = memory.regions() as f64;
         let pages = (FORKED_BYTES / PAGE) as f64;
-        let shared = memory.touch(PAGE, 2) / pages;
+        let shared = memory.time_touches(PAGE, 2) / pages;
         // The same writes without faults.
-        let own = memory.touch(PAGE, 3) / pages;
+        let own = memory.time_touches(PAGE, 3) / pages;
         Ok([
             ((together - alone) / regions).max(0.0),
             (shared - own).max(0.0),
@@ -69,15 +75,14 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
 
 /// The child ends at once. Returns the duration of the fork, in nanoseconds.
 fn fork_once() -> Result<f64, LinuxError> {
-    let failed = |call| move |errno| LinuxError::Call { call, errno };
     let begun = Instant::now();
     // SAFETY: the child only ends, by a call that is safe after a fork.
-    match unsafe { fork() }.map_err(failed("forking to measure that"))? {
+    match unsafe { fork() }.map_err(LinuxError::call("forking to measure that"))? {
         // SAFETY: it ends this child at once, without running any code of its parent.
         ForkResult::Child => unsafe { libc::_exit(0) },
         ForkResult::Parent { child } => {
-            let took = nanoseconds(begun);
-            waitpid(child, None).map_err(failed("waiting for a child"))?;
+            let took = nanoseconds_since(begun);
+            waitpid(child, None).map_err(LinuxError::call("waiting for a child"))?;
             Ok(took)
         }
     }

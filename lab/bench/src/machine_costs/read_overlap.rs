@@ -4,7 +4,7 @@
 //! - how much longer some reads take than others: instructions leave the core in order, so they
 //!   wait for the slowest
 
-use super::caches::sweep_enough_laps;
+use super::caches::repeated_sweep_ns_per_read;
 use super::prelude::*;
 use crate::statistics::{quantile, sorted};
 use std::arch::asm;
@@ -41,11 +41,11 @@ pub(super) fn measure_along_chain(
     starts: &[usize],
     read_ns: f64,
 ) -> Result<ReadOverlap, LinuxError> {
-    let singles = single_reads(memory, starts.first().copied().unwrap_or(0));
+    let singles = single_read_durations(memory, starts.first().copied().unwrap_or(0));
     let apart = starts.len() / CHAINS;
     let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
-    let [at_once] = measure_turns(|| Ok([read_ns / chase_chains(memory, &mut at)]))?;
-    let [reach] = measure_turns(|| Ok([measure_instructions_ahead(memory, read_ns)]))?;
+    let at_once = measure_figure(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
+    let reach = measure_figure(|| Ok(measure_instructions_ahead(memory, read_ns)))?;
     Ok(ReadOverlap {
         singles,
         at_once,
@@ -55,14 +55,16 @@ pub(super) fn measure_along_chain(
 
 /// Times reads by the clock. On x86 reading the clock waits for earlier reads (`rdtsc_ordered`,
 /// arch/x86/include/asm/msr.h).
-fn single_reads(memory: &TestMemory, mut at: usize) -> Vec<f64> {
-    let clock: Vec<f64> = (0..1000).map(|_| nanoseconds(Instant::now())).collect();
-    let clock_ns = MedianAndRange::of(clock).median;
+fn single_read_durations(memory: &TestMemory, mut at: usize) -> Vec<f64> {
+    let clock: Vec<f64> = (0..1000)
+        .map(|_| nanoseconds_since(Instant::now()))
+        .collect();
+    let clock_ns = MedianAndRange::from_figures(clock).median;
     let singles = (0..SINGLES)
         .map(|_| {
             let begun = Instant::now();
-            at = memory.read(at) as usize;
-            (nanoseconds(begun) - clock_ns).max(0.0)
+            at = memory.read_word(at) as usize;
+            (nanoseconds_since(begun) - clock_ns).max(0.0)
         })
         .collect();
     let mut singles = sorted(singles);
@@ -74,22 +76,22 @@ fn single_reads(memory: &TestMemory, mut at: usize) -> Vec<f64> {
 }
 
 /// Follows several chains at once; returns nanoseconds per read.
-fn chase_chains(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f64 {
+fn chase_chains_ns_per_read(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f64 {
     let begun = Instant::now();
     for _ in 0..CHAINED_READS / CHAINS {
         for at in at.iter_mut() {
-            *at = memory.read(*at) as usize;
+            *at = memory.read_word(*at) as usize;
         }
     }
-    nanoseconds(begun) / (CHAINED_READS / CHAINS * CHAINS) as f64
+    nanoseconds_since(begun) / (CHAINED_READS / CHAINS * CHAINS) as f64
 }
 
 /// Reads of memory overlap as far as the core runs ahead. Within that distance, each instruction
 /// between reads adds an equal part of a read's duration (after H. Wong, "Measuring reorder buffer
 /// capacity", 2013). Registers run out first: most instructions of programs write one.
 fn measure_instructions_ahead(memory: &TestMemory, read_ns: f64) -> f64 {
-    let few = sweep_enough_laps(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
-    let many = sweep_enough_laps(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
+    let few = repeated_sweep_ns_per_read(memory, REACH_BYTES, run_additions::<FEW_ADDITIONS>);
+    let many = repeated_sweep_ns_per_read(memory, REACH_BYTES, run_additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
     read_ns / each_ns.max(f64::MIN_POSITIVE)
 }
@@ -97,7 +99,7 @@ fn measure_instructions_ahead(memory: &TestMemory, read_ns: f64) -> f64 {
 /// Runs `COUNT` instructions. They use no constants, because on Golden Cove an addition of a
 /// constant needs no register of its own.
 #[inline(always)]
-fn additions<const COUNT: usize>() {
+fn run_additions<const COUNT: usize>() {
     // SAFETY: it changes only registers of its own.
     unsafe {
         asm!(
@@ -124,14 +126,14 @@ fn additions<const COUNT: usize>() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::caches::{PAIR, link, shuffled_lines_by_block};
+    use super::super::caches::{PAIR, link_lines, shuffled_lines_by_block};
     use super::super::test_memory::{PageAdvice, REGION};
     use super::*;
 
     fn linked() -> (TestMemory, Vec<usize>) {
         let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let order = shuffled_lines_by_block(REGION, REGION);
-        link(&memory, &order);
+        link_lines(&memory, &order);
         let starts = order.iter().map(|line| *line as usize * PAIR / 2).collect();
         (memory, starts)
     }
@@ -141,7 +143,7 @@ mod tests {
         let (memory, starts) = linked();
         let apart = starts.len() / CHAINS;
         let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
-        chase_chains(&memory, &mut at);
+        chase_chains_ns_per_read(&memory, &mut at);
         let steps = CHAINED_READS / CHAINS;
         for (chain, at) in at.into_iter().enumerate() {
             assert_eq!(at, starts[(chain * apart + steps) % starts.len()]);
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn single_reads_come_shortest_first_and_without_the_longest() {
         let (memory, starts) = linked();
-        let singles = single_reads(&memory, starts[0]);
+        let singles = single_read_durations(&memory, starts[0]);
         // If these lines are in a cache, the clock may take longer than the reads do.
         assert!(singles.is_empty() || singles.len() == SINGLES - SINGLES / 1000 * LEFT_OUT);
         assert!(singles.is_sorted());

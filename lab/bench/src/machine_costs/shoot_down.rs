@@ -12,12 +12,11 @@ pub fn measure() -> CostResult {
         return Err(not_measured("this machine has only one core"));
     }
     let memory = TestMemory::map_and_write(REGION, PageAdvice::Base)?;
-    let [took] = measure_turns(|| {
+    measure_figure(|| {
         let alone = time_protection_changes(&memory)?;
         let together = run_beside_busy_thread(|| time_protection_changes(&memory))?;
-        Ok([(together - alone).max(0.0)])
-    })?;
-    Ok(took)
+        Ok((together - alone).max(0.0))
+    })
 }
 
 fn time_protection_changes(memory: &TestMemory) -> Result<f64, LinuxError> {
@@ -26,9 +25,9 @@ fn time_protection_changes(memory: &TestMemory) -> Result<f64, LinuxError> {
         // Other cores drop a translation only if a right is taken away.
         memory.protect_first_page(false)?;
         memory.protect_first_page(true)?;
-        memory.write(0, 1);
+        memory.write_word(0, 1);
     }
-    Ok(nanoseconds(begun) / f64::from(CHANGES))
+    Ok(nanoseconds_since(begun) / f64::from(CHANGES))
 }
 
 /// Runs `work` while another thread of this process is busy.

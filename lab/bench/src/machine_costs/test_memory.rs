@@ -28,10 +28,6 @@ pub(super) struct TestMemory {
     bytes: usize,
 }
 
-fn call_error(call: &'static str) -> impl Fn(Errno) -> LinuxError {
-    move |errno| LinuxError::Call { call, errno }
-}
-
 impl TestMemory {
     /// Maps memory that was never touched. `bytes` must be whole regions.
     pub(super) fn map(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
@@ -41,7 +37,7 @@ impl TestMemory {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let mapping = unsafe { mmap_anonymous(None, length, protection, flags) };
-        let mapping = mapping.map_err(call_error("mapping memory to measure on"))?;
+        let mapping = mapping.map_err(LinuxError::call("mapping memory to measure on"))?;
         let head = mapping.cast::<u8>().align_offset(REGION);
         // SAFETY: the mapping is longer by a region, and the head is shorter than that.
         let start = unsafe { mapping.cast::<u8>().add(head) };
@@ -63,7 +59,7 @@ impl TestMemory {
     pub(super) fn map_and_write(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
         let before = own_huge_bytes()?;
         let memory = Self::map(bytes, pages)?;
-        memory.touch(PAGE, 1);
+        memory.time_touches(PAGE, 1);
         if pages == PageAdvice::Huge && own_huge_bytes()? < before + bytes as u64 / 10 * 9 {
             return Err(super::not_measured(
                 "page faults give no huge pages: transparent_hugepage/enabled is never, or memory is fragmented",
@@ -84,32 +80,32 @@ impl TestMemory {
         self.start.as_ptr() as u64
     }
 
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+    pub(super) fn pointer_at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.bytes, "{offset} in {} bytes", self.bytes);
         // SAFETY: the offset lies within the mapping.
         unsafe { self.start.add(offset) }
     }
 
     /// Reads the word at an offset, a multiple of 8.
-    pub(super) fn read(&self, offset: usize) -> u64 {
+    pub(super) fn read_word(&self, offset: usize) -> u64 {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
         // SAFETY: the word lies within the mapping, and nothing else writes to that.
         unsafe { self.start.add(offset).cast::<u64>().read_volatile() }
     }
 
-    pub(super) fn write(&self, offset: usize, word: u64) {
+    pub(super) fn write_word(&self, offset: usize, word: u64) {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
         // SAFETY: the word lies within the mapping, and nothing else reads or writes that.
         unsafe { self.start.add(offset).cast::<u64>().write_volatile(word) }
     }
 
     /// Writes a word every `step` bytes; returns the duration in nanoseconds.
-    pub(super) fn touch(&self, step: usize, word: u64) -> f64 {
+    pub(super) fn time_touches(&self, step: usize, word: u64) -> f64 {
         let begun = Instant::now();
         for offset in (0..self.bytes).step_by(step) {
-            self.write(offset, word);
+            self.write_word(offset, word);
         }
-        nanoseconds(begun)
+        nanoseconds_since(begun)
     }
 
     pub(super) fn advise(
@@ -119,12 +115,12 @@ impl TestMemory {
         advice: libc::c_int,
     ) -> Result<(), LinuxError> {
         let bytes = bytes.min(self.bytes - offset);
-        let start = self.at(offset).as_ptr().cast();
+        let start = self.pointer_at(offset).as_ptr().cast();
         // SAFETY: the part lies within the mapping, which holds only data written for the
         // measurement.
         let advised = unsafe { libc::madvise(start, bytes, advice) };
         let advised = Errno::result(advised).map(drop);
-        advised.map_err(call_error("advising on memory of our own"))
+        advised.map_err(LinuxError::call("advising on memory of our own"))
     }
 
     /// Allows or forbids writes to its first page.
@@ -136,14 +132,14 @@ impl TestMemory {
         };
         // SAFETY: the page is ours, and is only read while it is protected.
         let done = unsafe { mprotect(self.start.cast(), PAGE, ProtFlags::PROT_READ | write) };
-        done.map_err(call_error("protecting memory of our own"))
+        done.map_err(LinuxError::call("protecting memory of our own"))
     }
 
     /// Unmaps the memory; returns the duration in nanoseconds.
-    pub(super) fn unmap(self) -> f64 {
+    pub(super) fn time_unmap(self) -> f64 {
         let begun = Instant::now();
         drop(self);
-        nanoseconds(begun)
+        nanoseconds_since(begun)
     }
 }
 
@@ -154,6 +150,6 @@ impl Drop for TestMemory {
     }
 }
 
-pub(super) fn nanoseconds(begun: Instant) -> f64 {
+pub(super) fn nanoseconds_since(begun: Instant) -> f64 {
     begun.elapsed().as_nanos() as f64
 }

@@ -17,7 +17,7 @@ const LETTER_WIDTH: i32 = 7;
 const VALUE_WIDTH: i32 = 60;
 const MARGIN: i32 = 8;
 
-pub(super) fn height(bars: usize) -> u32 {
+pub(super) fn bars_height(bars: usize) -> u32 {
     (ABOVE + BELOW) as u32 + ROW_HEIGHT as u32 * bars as u32
 }
 

@@ -26,7 +26,7 @@ pub(super) fn drawing_error(error: impl std::fmt::Display) -> PlotError {
 
 pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
     for panel in &figure.panels {
-        check(panel)?;
+        check_finite(panel)?;
     }
     let mut text = String::new();
     {
@@ -65,12 +65,12 @@ pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
 
 fn panel_height(panel: &PlotPanel) -> u32 {
     match &panel.content {
-        PlotContent::Bars(all) => bars::height(all.len()),
+        PlotContent::Bars(all) => bars::bars_height(all.len()),
         _ => PANEL_HEIGHT,
     }
 }
 
-fn check(panel: &PlotPanel) -> Result<(), PlotError> {
+fn check_finite(panel: &PlotPanel) -> Result<(), PlotError> {
     let finite = match &panel.content {
         PlotContent::Bars(all) => all.iter().all(|(_, value)| value.is_finite()),
         PlotContent::Lines { lines, .. } | PlotContent::Steps { lines, .. } => {
@@ -83,7 +83,7 @@ fn check(panel: &PlotPanel) -> Result<(), PlotError> {
 }
 
 /// The end of an axis that starts at 0.
-fn top(values: impl Iterator<Item = f64>) -> f64 {
+fn axis_top(values: impl Iterator<Item = f64>) -> f64 {
     let most = values.fold(0.0, f64::max);
     if most > 0.0 { most * HEADROOM } else { 1.0 }
 }
@@ -136,9 +136,11 @@ fn draw_lines(
     lines: &[PlotLine],
     (canvas, area): (&SvgArea, &SvgArea),
 ) -> Result<(), PlotError> {
-    let top = top(lines
-        .iter()
-        .flat_map(|line| line.points.iter().map(|(_, y)| *y)));
+    let top = axis_top(
+        lines
+            .iter()
+            .flat_map(|line| line.points.iter().map(|(_, y)| *y)),
+    );
     let horizontal = Axis {
         from: across.from,
         to: across.to,

@@ -1,38 +1,33 @@
 //! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine:
 //! every simulated value beside the measured one.
 
-mod kernels;
-mod measure;
+mod itanium_report;
 mod plots;
-mod report;
-mod systems;
 mod tables;
+mod thesis_kernel;
+mod thesis_measure;
+mod thesis_system;
 
-pub use kernels::ThesisKernel;
-pub use measure::ThesisMeasure;
-pub use plots::figure;
-pub use report::{ItaniumReport, SideBySide, TableLayout};
-pub use systems::ThesisSystem;
+use itanium_report::{ItaniumReport, SideBySide, TableLayout};
+pub use plots::plot_reports;
 pub use tables::TABLES;
+use thesis_kernel::ThesisKernel;
+use thesis_measure::ThesisMeasure;
 
 use super::paper::PublishedValue;
-use crate::plot::distinct;
+use crate::plot::distinct_in_order;
 use hawkeye_itanium::workloads::ThesisWorkload;
 use hawkeye_itanium::{ItaniumError, MachineSettings, RunFigures, simulate as run};
 use hawkeye_sim::parallel::map_on_threads;
 
 const SEED: u64 = 1;
 
-/// A value of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ThesisValue {
+struct ThesisValue {
     /// Which of the table's workloads it is, in words.
     pub of: String,
-    /// The workload.
     pub workload: ThesisWorkload,
-    /// The kernel.
     pub kernel: ThesisKernel,
-    /// What is compared.
     pub measure: ThesisMeasure,
     /// The measured value; nothing if the thesis has none, or its figure is lost.
     pub thesis: Option<PublishedValue>,
@@ -43,35 +38,31 @@ pub struct ThesisValue {
 pub struct ThesisTable {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it shows.
-    pub shows: &'static str,
-    /// How it is printed.
-    pub layout: TableLayout,
-    /// Its values.
-    pub rows: fn() -> Vec<ThesisValue>,
+    shows: &'static str,
+    layout: TableLayout,
+    rows: fn() -> Vec<ThesisValue>,
     /// Parameters that were chosen for some of its values, reasons why others differ, and anything
     /// else that a reader must know.
-    pub notes: &'static [&'static str],
+    notes: &'static [&'static str],
 }
 
-/// Finished runs.
-pub struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
+struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
 
 impl FinishedRuns {
     fn run_all(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {
         let of_row = |row: &ThesisValue| {
-            let setups = row.measure.setups(row.kernel).into_iter();
+            let setups = row.measure.needed_machine_settings(row.kernel).into_iter();
             let workload = row.workload;
             setups.map(move |setup| (workload, setup))
         };
-        let wanted = distinct(rows.iter().flat_map(of_row));
+        let wanted = distinct_in_order(rows.iter().flat_map(of_row));
         let made = map_on_threads(&wanted, threads, |_, (workload, setup)| {
             Ok((*workload, *setup, run(setup, workload, SEED)?))
         });
         Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
-    fn of(&self, workload: &ThesisWorkload, setup: &MachineSettings) -> Option<&RunFigures> {
+    fn find(&self, workload: &ThesisWorkload, setup: &MachineSettings) -> Option<&RunFigures> {
         let mut runs = self.0.iter();
         let found = runs.find(|(w, s, _)| (w, s) == (workload, setup))?;
         Some(&found.2)
@@ -86,7 +77,10 @@ pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, It
         name: table.name,
         shows: table.shows,
         layout: table.layout,
-        rows: rows.iter().map(|row| SideBySide::of(row, &runs)).collect(),
+        rows: rows
+            .iter()
+            .map(|row| SideBySide::compare(row, &runs))
+            .collect(),
         notes: table.notes,
     })
 }
@@ -95,9 +89,12 @@ pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, It
 mod tests {
     use super::*;
 
+    fn table(name: &str) -> &'static ThesisTable {
+        TABLES.iter().find(|table| table.name == name).unwrap()
+    }
+
     fn report(name: &str) -> ItaniumReport {
-        let table = TABLES.iter().find(|table| table.name == name).unwrap();
-        simulate(table, 2).unwrap()
+        simulate(table(name), 2).unwrap()
     }
 
     fn speed_ups(report: &ItaniumReport) -> Vec<f64> {
@@ -136,8 +133,7 @@ mod tests {
     fn only_daemons_bring_large_pages_back() {
         let table = ThesisTable {
             rows: || {
-                let table = TABLES.iter().find(|t| t.name == "policies-fragmented");
-                let mut rows = (table.unwrap().rows)();
+                let mut rows = (table("policies-fragmented").rows)();
                 let some = ["Solaris MPSS", "thesis", "IRIX", "Navarro"];
                 rows.retain(|row| row.of == OF && some.contains(&row.kernel.to_string().as_str()));
                 rows
@@ -169,7 +165,7 @@ mod tests {
 
     #[test]
     fn threads_change_nothing() {
-        let table = TABLES.iter().find(|table| table.name == "linear").unwrap();
-        assert_eq!(simulate(table, 1).unwrap(), simulate(table, 3).unwrap());
+        let run = |threads| simulate(table("linear"), threads).unwrap();
+        assert_eq!(run(1), run(3));
     }
 }

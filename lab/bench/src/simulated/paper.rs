@@ -1,16 +1,16 @@
 //! The papers' tables and figures on the simulated machine: every simulated value beside the
 //! published one.
 
-mod measure;
-mod report;
+mod paper_measure;
+mod paper_report;
 mod tables;
 
-pub use measure::PaperMeasure;
-pub use report::{ComparedValue, PaperReport};
+pub(crate) use paper_measure::PaperMeasure;
+pub(crate) use paper_report::{ComparedValue, PaperReport};
 pub use tables::TABLES;
 
-use crate::name::ExperimentName;
-use crate::plot::distinct;
+use crate::experiment_name::ExperimentName;
+use crate::plot::distinct_in_order;
 use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_all};
 use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
 use hawkeye_sim::{systems, workloads};
@@ -19,7 +19,7 @@ use std::fmt;
 
 /// One value of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct PaperValue {
+pub(crate) struct PaperValue {
     /// The workload; in `A, B` the second starts a minute after the first.
     pub workload: &'static str,
     /// The program in it: the mean of all programs with this name, or one of them with `-1`, `-2`
@@ -27,7 +27,6 @@ pub struct PaperValue {
     pub program: &'static str,
     /// The system; `HOST/GUESTS` if virtual machines run another one than their host.
     pub system: &'static str,
-    /// What is compared.
     pub measure: PaperMeasure,
     /// What was published.
     pub paper: PublishedValue,
@@ -36,12 +35,11 @@ pub struct PaperValue {
 /// A published value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PublishedValue {
+pub(crate) enum PublishedValue {
     /// This value.
     Value(f64),
     /// This value or more, or never.
     AtLeast(f64),
-    /// A range, over several programs.
     Range(f64, f64),
 }
 
@@ -52,51 +50,32 @@ pub struct PaperTable {
     pub name: ExperimentName,
     /// What it shows.
     pub shows: &'static str,
-    /// The machine.
-    pub setup: fn() -> SimulationSetup,
+    pub(crate) setup: fn() -> SimulationSetup,
     /// How many of each of the workload's programs run.
-    pub instances: u32,
+    pub(crate) instances: u32,
     /// Memory of the virtual machine in which the programs run, if there is one.
-    pub guest: Option<ByteSize>,
-    /// Its values.
-    pub figures: fn() -> Vec<PaperValue>,
+    pub(crate) guest: Option<ByteSize>,
+    pub(crate) figures: fn() -> Vec<PaperValue>,
+    /// Whether it takes half a minute of CPU time or more; the short form of all experiments leaves
+    /// such tables out.
+    pub long: bool,
     /// Parameters that were chosen for some of its values, and anything else that a reader must
     /// know.
-    pub notes: &'static [&'static str],
+    pub(crate) notes: &'static [&'static str],
 }
-
-/// Half a minute of CPU time or more; the short form of all experiments leaves them out.
-const LONG: [&str; 12] = [
-    "redis-refill",
-    "fragmented-speedup",
-    "time-to-low-overhead",
-    "fairness",
-    "redis-bloat",
-    "huge-page-shares",
-    "start-order",
-    "hawkeye-in-host",
-    "hawkeye-in-guest",
-    "hawkeye-in-host-and-guest",
-    "overcommitted-guests",
-    "virtual-speedup",
-];
 
 impl PaperTable {
     /// One of each program, without virtual machines, on the paper's machine, idle until now.
     const PLAIN: Self = Self {
-        name: ExperimentName::of("", ""),
+        name: ExperimentName::with_alias("", ""),
         shows: "",
         setup: SimulationSetup::default,
         instances: 1,
         guest: None,
         figures: Vec::new,
+        long: false,
         notes: &[],
     };
-
-    /// Whether it takes half a minute of CPU time or more.
-    pub fn is_long(&self) -> bool {
-        LONG.contains(&self.name.name)
-    }
 }
 
 /// Simulates a table on `threads` threads.
@@ -110,7 +89,7 @@ pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, Strin
         let systems = compared.into_iter().chain([figure.system]);
         systems.map(move |system| (workload, system))
     };
-    let wanted = distinct(figures.iter().flat_map(of_figure));
+    let wanted = distinct_in_order(figures.iter().flat_map(of_figure));
     let mut made = Vec::new();
     for (workload, system) in &wanted {
         let mut setup = (table.setup)();
@@ -167,7 +146,7 @@ fn workload_or_mix(names: &str) -> Result<WorkloadSpec, String> {
 
 impl PaperValue {
     fn compare_with_simulated(&self, results: &[SimulationResult]) -> ComparedValue {
-        let simulated = self.measure.of(self, results);
+        let simulated = self.measure.compute(self, results);
         ComparedValue {
             workload: self.workload,
             program: self.program,
@@ -198,14 +177,16 @@ impl PublishedValue {
 impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Value(value) => f.pad(&number(value)),
-            Self::AtLeast(value) => f.pad(&format!("> {}", number(value))),
-            Self::Range(from, to) => f.pad(&format!("{}-{}", number(from), number(to))),
+            Self::Value(value) => f.pad(&short_decimal(value)),
+            Self::AtLeast(value) => f.pad(&format!("> {}", short_decimal(value))),
+            Self::Range(from, to) => {
+                f.pad(&format!("{}-{}", short_decimal(from), short_decimal(to)))
+            }
         }
     }
 }
 
-fn number(value: f64) -> String {
+fn short_decimal(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),

@@ -7,10 +7,10 @@
 
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
+use crate::live::live_report::LiveReport;
 use crate::live::programs::direct_promotion::huge_percent;
-use crate::live::programs::program_speed::measure_in_turn;
+use crate::live::programs::program_speed::measure_rounds;
 use crate::live::programs::start_reader;
-use crate::live::report::LiveReport;
 use crate::machine_costs::cache_sharing;
 use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};
@@ -111,7 +111,7 @@ struct MeasuredNs {
 
 /// Measures, predicts and compares. `program` accepts the arguments `workload NAME ...`.
 pub fn predict(program: &Path) -> BenchResult<LiveReport> {
-    let here = calibrate::processor()?;
+    let here = calibrate::measure_processor_once()?;
     let mut report = LiveReport::new("this-machine");
     let mut shared = vec![here.with_shared_cache(&cache_sharing::measure()?)];
     let mut seen = Vec::new();
@@ -187,7 +187,7 @@ fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchRe
         least_huge = least_huge.min(huge_percent(huge.pid())?);
         // The first turn of each program only warms up caches.
         let programs = [&mut base, &mut huge, &mut small];
-        let rounds = measure_in_turn(programs, TURN, |rounds| rounds <= TURNS)?;
+        let rounds = measure_rounds(programs, TURN, |rounds| rounds <= TURNS)?;
         let now = [0, 1, 2].map(|n: usize| {
             let rounds = rounds[1..].iter();
             rounds
@@ -255,6 +255,6 @@ fn simulate(
         (f64::from(case.instructions) / (own_ns * processor.ghz)).min(at_best)
     };
     let pattern = (case.pattern)(case.instructions);
-    let run = |pages| here.simulate_pattern(processor, pattern, MIB << 20, pages, pace);
+    let run = |pages| here.prepare_pattern_run(processor, pattern, MIB << 20, pages, pace);
     HugePageGain::measure_runs(run, case.accesses)
 }

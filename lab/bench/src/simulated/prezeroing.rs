@@ -5,13 +5,13 @@
 //! each step. Here each step runs on [`PhysicalMemory`] with as much free memory: idle time zeroes
 //! pages at its rate, and nothing is fitted.
 
-mod recording;
+mod trace_recording;
 
 use crate::error::{BenchError, BenchResult};
-use crate::live::report::LiveReport;
+use crate::live::live_report::LiveReport;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use hawkeye_sim::memory::{AllocationReplay, FrameContent, HUGE_ORDER, PhysicalMemory};
-use recording::{StepKind, TraceRecording, TraceStep};
+use trace_recording::{StepKind, TraceRecording, TraceStep};
 
 /// The release series of each recorded kernel, and what the program printed there.
 pub const RECORDED: [(&str, &str); 1] =
@@ -33,11 +33,11 @@ struct KernelAndModel {
 }
 
 impl KernelAndModel {
-    fn percent(self, of: u64) -> f64 {
+    fn percent_of_pages(self, of: u64) -> f64 {
         of as f64 * 100.0 / self.pages.max(1) as f64
     }
 
-    fn plus(self, other: Self) -> Self {
+    fn add(self, other: Self) -> Self {
         Self {
             pages: self.pages + other.pages,
             kernel: self.kernel + other.kernel,
@@ -79,9 +79,9 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 let beside = KernelAndModel {
                     pages,
                     kernel: counted.served,
-                    model: allocate(&mut model, step, FrameContent::Zeroed),
+                    model: count_zeroed_in_allocation(&mut model, step, FrameContent::Zeroed),
                 };
-                row(&mut report, format!("{what}: served zeroed"), beside);
+                add_percent_row(&mut report, format!("{what}: served zeroed"), beside);
                 match step.kind {
                     StepKind::Huge => huge.push(beside),
                     _ => base.push(beside),
@@ -91,17 +91,17 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 let beside = KernelAndModel {
                     pages,
                     kernel: counted.passed_over,
-                    model: allocate(&mut model, step, FrameContent::Dirty),
+                    model: count_zeroed_in_allocation(&mut model, step, FrameContent::Dirty),
                 };
-                row(&mut report, format!("{what}: took zeroed"), beside);
+                add_percent_row(&mut report, format!("{what}: took zeroed"), beside);
             }
             StepKind::Free => model.free(&step.name, step.amount),
         }
     }
     for (pages, steps) in [("huge", huge), ("base", base)] {
-        if let Some(sum) = steps.into_iter().reduce(KernelAndModel::plus) {
+        if let Some(sum) = steps.into_iter().reduce(KernelAndModel::add) {
             let what = format!("{pages} pages, all steps: served zeroed");
-            row(&mut report, what, sum);
+            add_percent_row(&mut report, what, sum);
         }
     }
     let all = before.counted.since(&start.counted);
@@ -132,7 +132,11 @@ fn model_with_free_memory(free: u64) -> AllocationReplay {
 }
 
 /// Returns the zeroed pages among those that the step got.
-fn allocate(model: &mut AllocationReplay, step: &TraceStep, prefer: FrameContent) -> u64 {
+fn count_zeroed_in_allocation(
+    model: &mut AllocationReplay,
+    step: &TraceStep,
+    prefer: FrameContent,
+) -> u64 {
     let order = match step.kind {
         StepKind::Huge => HUGE_ORDER,
         _ => 0,
@@ -141,15 +145,11 @@ fn allocate(model: &mut AllocationReplay, step: &TraceStep, prefer: FrameContent
     got.zeroed
 }
 
-fn row(report: &mut LiveReport, what: String, beside: KernelAndModel) {
-    let (kernel, model) = (beside.percent(beside.kernel), beside.percent(beside.model));
+fn add_percent_row(report: &mut LiveReport, what: String, beside: KernelAndModel) {
+    let [kernel, model] = [beside.kernel, beside.model].map(|of| beside.percent_of_pages(of));
     let points = model - kernel;
-    report.add_row(
-        what,
-        kernel,
-        "%",
-        format!("model {model:.1} %: {points:+.1} points"),
-    );
+    let beside = format!("model {model:.1} %: {points:+.1} points");
+    report.add_row(what, kernel, "%", beside);
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLayout {
     pub blocks: u64,
-    /// Pages of each block.
     pub block_pages: u64,
     /// Used pages of each block, from its start.
     pub used_pages: u64,
@@ -27,7 +26,6 @@ pub struct BlockLayout {
 /// Places within 512 pages where the topmost block may end: an address space begins anywhere.
 const TOPS: u64 = 16;
 
-/// The result of filling the blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilledBlocks {
     pub faults: BTreeMap<PageOrder, f64>,
@@ -119,7 +117,7 @@ fn page_of_touch(
 impl FilledBlocks {
     /// Duration of the filling in seconds: faults, zeroing of what they map, and touches of mapped
     /// pages.
-    pub fn seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
+    pub fn fill_seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
         let faults: f64 = self.faults.values().sum();
         let ns = faults * costs.fault_ns
             + self.resident_pages * costs.zero_base_ns
@@ -153,7 +151,7 @@ pub fn measure_block_reads(
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
-    let run = |pages| here.simulate_pattern(processor, pattern, bytes, pages, pace);
+    let run = |pages| here.prepare_pattern_run(processor, pattern, bytes, pages, pace);
     HugePageGain::measure_runs(run, accesses)
 }
 
@@ -218,7 +216,7 @@ mod tests {
             zero_base_ns: 200.0,
             touch_ns: 50.0,
         };
-        let seconds = filled.seconds(100, &costs);
+        let seconds = filled.fill_seconds(100, &costs);
         assert!((seconds - (10_000.0 + 32_000.0 + 4_500.0) * 1e-9).abs() < 1e-12);
     }
 }

@@ -1,14 +1,14 @@
 //! `hawkeye-lab bench`: measurements.
 
-use super::sim::machine::threads;
-use super::sim::output::{print_json, write};
+use super::sim::machine_options::available_cores;
+use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{
     self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, SideReport,
 };
 use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
-use hawkeye_bench::simulated::paper::{self, PaperTable};
+use hawkeye_bench::simulated::paper;
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ Examples:
   hawkeye-lab bench --list
   hawkeye-lab bench --quick no-gain bloat
   hawkeye-lab bench --sim")]
-pub struct Bench {
+pub struct BenchCommand {
     /// Names or aliases of experiments [default: all].
     ///
     /// An alias is the number of the paper's table or figure, such as table-7.
@@ -62,7 +62,7 @@ pub struct Bench {
     out: Option<PathBuf>,
 }
 
-impl Bench {
+impl BenchCommand {
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
             println!("{:29} {:22} live sim shows", "experiment", "alias");
@@ -70,12 +70,13 @@ impl Bench {
                 let has = |side: bool| if side { "x" } else { "" };
                 let live = has(experiment.live.is_some());
                 let simulated = has(experiment.simulated.is_some());
-                let (ExperimentName { name, alias }, shows) = (experiment.name, experiment.shows());
+                let (ExperimentName { name, alias }, shows) =
+                    (experiment.name, experiment.summary_line());
                 println!("{name:29} {alias:22} {live:^4} {simulated:^3} {shows}");
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let chosen = self.chosen()?;
+        let chosen = self.chosen_experiments()?;
         if let Some(folder) = &self.out {
             let folder = folder.join(experiments::FIGURES);
             fs::create_dir_all(&folder)
@@ -130,7 +131,7 @@ impl Bench {
         let side = match (experiment.live, host, experiment.simulated) {
             (Some(live), Some(host), _) => SideReport::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
-                let simulated = paper::simulate(table, threads());
+                let simulated = paper::simulate(table, available_cores());
                 SideReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("this experiment has no side that was requested"),
@@ -142,12 +143,7 @@ impl Bench {
         })
     }
 
-    /// Whether `--quick` skips the simulation of this table, because it takes minutes.
-    fn skips_long_table(&self, table: &PaperTable) -> bool {
-        self.quick && self.names.is_empty() && table.is_long()
-    }
-
-    fn chosen(&self) -> Result<Vec<ExperimentEntry>> {
+    fn chosen_experiments(&self) -> Result<Vec<ExperimentEntry>> {
         let all = experiments::all_experiments();
         for name in &self.names {
             let Some(found) = all.iter().find(|known| known.name.matches(name)) else {
@@ -163,11 +159,12 @@ impl Bench {
         let named = |known: &ExperimentEntry| {
             self.names.is_empty() || self.names.iter().any(|name| known.name.matches(name))
         };
+        let skips_long = self.quick && self.names.is_empty();
         let wanted = all.into_iter().filter(named).map(|known| ExperimentEntry {
             live: known.live.filter(|_| !self.sim),
             simulated: known
                 .simulated
-                .filter(|table| !self.live && !self.skips_long_table(table)),
+                .filter(|table| !(self.live || skips_long && table.long)),
             ..known
         });
         Ok(wanted
@@ -178,10 +175,10 @@ impl Bench {
 
 fn write_outcome(folder: &Path, outcome: &ExperimentOutcome, section: &str) -> Result<()> {
     let file = |kind| folder.join(format!("{}.{kind}", outcome.title()));
-    write(&file("json"), &serde_json::to_string_pretty(outcome)?)?;
-    write(&file("md"), section)?;
-    if let Some(figure) = outcome.figure() {
-        write(&file("svg"), &figure.to_svg()?)?;
+    write_text_file(&file("json"), &serde_json::to_string_pretty(outcome)?)?;
+    write_text_file(&file("md"), section)?;
+    if let Some(figure) = outcome.to_plot() {
+        write_text_file(&file("svg"), &figure.to_svg()?)?;
     }
     Ok(())
 }
@@ -210,12 +207,12 @@ fn write_index(folder: &Path) -> Result<()> {
         }
         written.push(ResultFile {
             title,
-            shows: side.shows(),
+            shows: side.summary_line(),
             text,
             managing,
         });
     }
-    write(
+    write_text_file(
         &folder.join("results.md"),
         &experiments::index_of_results(&written),
     )

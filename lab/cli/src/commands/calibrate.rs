@@ -1,6 +1,6 @@
 //! `hawkeye-lab calibrate`.
 
-use super::sim::output::{print_json, write};
+use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Result, bail};
 use clap::Args;
 use hawkeye_bench::calibrate;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Example: hawkeye-lab calibrate -o here.toml
 Then: hawkeye-lab sim compare --costs here.toml --workloads random")]
-pub struct Calibrate {
+pub struct CalibrateCommand {
     /// Write the costs and the processor to FILE, as TOML.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -24,12 +24,12 @@ pub struct Calibrate {
     json: bool,
 }
 
-impl Calibrate {
+impl CalibrateCommand {
     pub fn execute(self) -> Result<()> {
         must_be_optimised()?;
         let done = calibrate::calibrate()?;
         if let Some(path) = &self.output {
-            write(path, &done.to_file()?)?;
+            write_text_file(path, &done.to_commented_toml()?)?;
         }
         if self.json {
             return print_json(&done);

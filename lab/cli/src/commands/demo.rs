@@ -20,7 +20,7 @@ use std::time::Duration;
 /// cannot run.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab demo --json demo.json")]
-pub struct SimulatedDemo {
+pub struct DemoCommand {
     /// Also write the figures to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -48,11 +48,14 @@ struct BloatFigures {
     used_bytes: u64,
 }
 
-impl SimulatedDemo {
+impl DemoCommand {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
         let systems = compare_hot_first()?;
-        let base = base_speed(&systems);
+        // The first policy does nothing.
+        let base = systems
+            .first()
+            .map_or(f64::NAN, |none| none.million_reads_per_s);
         println!("1. Hot memory at high addresses (simulated)");
         println!(
             "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; at most {HOT_REGIONS} promotions each:\n"
@@ -73,11 +76,14 @@ impl SimulatedDemo {
         }
         let bloat = measure_bloat()?;
         println!("\n2. Bloat (simulated)\n");
-        println!("  before       {} resident", mib(bloat.before_bytes));
+        println!(
+            "  before       {} resident",
+            with_mib_unit(bloat.before_bytes)
+        );
         println!(
             "  after        {} resident, {} in use",
-            mib(bloat.after_bytes),
-            mib(bloat.used_bytes)
+            with_mib_unit(bloat.after_bytes),
+            with_mib_unit(bloat.used_bytes)
         );
         if let Some(path) = &self.json {
             let file = File::create(path);
@@ -93,20 +99,13 @@ impl SimulatedDemo {
     }
 }
 
-fn mib(bytes: u64) -> String {
+fn with_mib_unit(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
 /// Number of hot regions, at the highest addresses; each system may promote that many.
 const HOT_REGIONS: usize = 256;
 const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
-
-/// Reads per second with base pages alone, in millions: those of the policy that does nothing.
-fn base_speed(systems: &[SystemFigures]) -> f64 {
-    systems
-        .first()
-        .map_or(f64::NAN, |none| none.million_reads_per_s)
-}
 
 /// The same program under each policy, with base pages at faults and with huge pages.
 fn compare_hot_first() -> Result<Vec<SystemFigures>> {

@@ -1,7 +1,7 @@
 //! `hawkeye-lab itanium`.
 
-use super::sim::machine::threads;
-use super::sim::output::write;
+use super::sim::machine_options::available_cores;
+use super::sim::output_options::write_text_file;
 use super::sim::published_tables;
 use anyhow::Result;
 use clap::Args;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 Examples:
   hawkeye-lab itanium
   hawkeye-lab itanium linear sparse")]
-pub struct Itanium {
+pub struct ItaniumCommand {
     /// Names of tables [default: all].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -30,17 +30,17 @@ pub struct Itanium {
     svg: Option<PathBuf>,
 }
 
-impl Itanium {
+impl ItaniumCommand {
     pub fn execute(self) -> Result<()> {
-        let reports = published_tables::simulate(
+        let reports = published_tables::simulate_named_tables(
             &itanium::TABLES,
             |table| table.name.into(),
             &self.names,
             self.json,
-            |table| Ok(itanium::simulate(table, threads())?),
+            |table| Ok(itanium::simulate(table, available_cores())?),
         )?;
         if let Some(path) = &self.svg {
-            write(path, &itanium::figure(&reports).to_svg()?)?;
+            write_text_file(path, &itanium::plot_reports(&reports).to_svg()?)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `hawkeye-lab predict`.
 
 use super::calibrate::must_be_optimised;
-use super::sim::output::print_json;
+use super::sim::output_options::print_json;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::simulated::predicted_speed_ups;
@@ -15,13 +15,13 @@ use hawkeye_bench::simulated::predicted_speed_ups;
 /// machine, and needs no privileges.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab predict --json")]
-pub struct Predict {
+pub struct PredictCommand {
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-impl Predict {
+impl PredictCommand {
     pub fn execute(self) -> Result<()> {
         must_be_optimised()?;
         let report = predicted_speed_ups::predict(&std::env::current_exe()?)?;

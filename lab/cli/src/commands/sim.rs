@@ -1,8 +1,8 @@
 //! `hawkeye-lab sim`: the same policies on a simulated machine.
 
 mod compare;
-pub(super) mod machine;
-pub(super) mod output;
+pub(super) mod machine_options;
+pub(super) mod output_options;
 mod paper;
 mod prezeroing;
 pub(super) mod published_tables;
@@ -11,7 +11,7 @@ mod run_plots;
 mod run_result;
 mod sweep;
 mod table;
-mod trace;
+mod trace_options;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -28,38 +28,37 @@ Examples:
   hawkeye-lab sim list
   hawkeye-lab sim run --system hawkeye --workload random
   hawkeye-lab sim compare --systems linux,hawkeye --workloads random")]
-pub struct Sim {
+pub struct SimCommand {
     #[command(subcommand)]
-    command: SimCommand,
+    command: SimSubcommand,
 }
 
 #[derive(Subcommand)]
-enum SimCommand {
+enum SimSubcommand {
     Run(run::RunCommand),
-    Compare(compare::Compare),
+    Compare(compare::CompareCommand),
     Sweep(sweep::SweepCommand),
     Prezeroing(prezeroing::PrezeroingCommand),
-    Paper(paper::Paper),
+    Paper(paper::PaperCommand),
     /// List systems, workloads with their sources, and processors.
     #[command(after_help = "Example: hawkeye-lab sim list")]
     List,
 }
 
-impl Sim {
+impl SimCommand {
     pub fn execute(self) -> Result<()> {
         match self.command {
-            SimCommand::Run(run) => run.execute()?,
-            SimCommand::Compare(compare) => compare.execute()?,
-            SimCommand::Sweep(sweep) => sweep.execute()?,
-            SimCommand::Prezeroing(prezeroing) => prezeroing.execute()?,
-            SimCommand::Paper(paper) => paper.execute()?,
-            SimCommand::List => list()?,
+            SimSubcommand::Run(run) => run.execute(),
+            SimSubcommand::Compare(compare) => compare.execute(),
+            SimSubcommand::Sweep(sweep) => sweep.execute(),
+            SimSubcommand::Prezeroing(prezeroing) => prezeroing.execute(),
+            SimSubcommand::Paper(paper) => paper.execute(),
+            SimSubcommand::List => print_lists(),
         }
-        Ok(())
     }
 }
 
-fn list() -> Result<()> {
+fn print_lists() -> Result<()> {
     println!("Systems:");
     for system in &SYSTEMS {
         println!("  {:12} {}", system.name, system.about);

@@ -1,7 +1,7 @@
 //! `hawkeye-lab verify`.
 
 use super::calibrate::must_be_optimised;
-use super::sim::output::{print_json, write};
+use super::sim::output_options::{print_json, write_text_file};
 use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::live::{BenchHost, verify};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Example: hawkeye-lab verify -o verify.json
 The file names the processor and the kernel, not the machine or its users.")]
-pub struct Verify {
+pub struct VerifyCommand {
     /// Write the results to FILE, as JSON to send to HawkEye's developers.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub struct Verify {
     json: bool,
 }
 
-impl Verify {
+impl VerifyCommand {
     pub fn execute(self) -> Result<()> {
         // First, because it takes no time and fails on most virtual machines.
         let counters = verify::find_counters()?;
@@ -34,7 +34,7 @@ impl Verify {
         let host = BenchHost::take_over(std::env::current_exe()?)?;
         let results = verify::run(&host, &counters)?;
         if let Some(path) = &self.output {
-            write(path, &serde_json::to_string_pretty(&results)?)?;
+            write_text_file(path, &serde_json::to_string_pretty(&results)?)?;
         }
         if self.json {
             return print_json(&results);

@@ -3,7 +3,7 @@
 //! The loops are tight: a few instructions beside the read itself, and nothing shared.
 
 use crate::memory::WorkloadMemory;
-use crate::rng::{WorkloadRng, scale};
+use crate::rng::{WorkloadRng, scale_below};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemoryPart {
@@ -23,6 +23,16 @@ pub(super) struct HotColdLayout {
 }
 
 impl HotColdLayout {
+    /// The hot part follows the cold one.
+    pub(super) fn new(cold_bytes: usize, hot_bytes: usize, hot_percent: u8) -> Self {
+        let part = |offset, bytes| MemoryPart { offset, bytes };
+        Self {
+            cold: part(0, cold_bytes),
+            hot: part(cold_bytes, hot_bytes),
+            hot_percent,
+        }
+    }
+
     /// A draw of 32 bits below this goes to the hot part. An empty part is never drawn.
     fn hot_draw_limit(self) -> u64 {
         match (self.cold.bytes, self.hot.bytes) {
@@ -34,7 +44,7 @@ impl HotColdLayout {
 }
 
 pub(super) trait AccessPattern {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize);
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize);
 }
 
 pub(super) struct RandomReads {
@@ -54,7 +64,7 @@ impl RandomReads {
 }
 
 impl AccessPattern for RandomReads {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         let HotColdLayout { cold, hot, .. } = self.layout;
         let mut rng = self.rng.clone();
         for _ in 0..count {
@@ -65,7 +75,7 @@ impl AccessPattern for RandomReads {
                 cold
             };
             // The low bits have selected the part; the high ones select the word.
-            let word = scale(draw, area.bytes / 8);
+            let word = scale_below(draw, area.bytes / 8);
             memory.read(area.offset + word * 8);
         }
         self.rng = rng;
@@ -111,7 +121,7 @@ impl StridedReads {
 }
 
 impl AccessPattern for StridedReads {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         let (area, next) = &mut self.cursors[self.chooser.choose()];
         let (mut at, end) = (area.offset + *next, area.offset + area.bytes);
         for _ in 0..count {
@@ -130,18 +140,7 @@ mod tests {
     use super::*;
 
     fn chooser(cold: usize, hot: usize, hot_percent: u8) -> PartChooser {
-        let layout = HotColdLayout {
-            cold: MemoryPart {
-                offset: 0,
-                bytes: cold,
-            },
-            hot: MemoryPart {
-                offset: cold,
-                bytes: hot,
-            },
-            hot_percent,
-        };
-        PartChooser::new(layout, 3)
+        PartChooser::new(HotColdLayout::new(cold, hot, hot_percent), 3)
     }
 
     #[test]

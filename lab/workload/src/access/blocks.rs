@@ -5,7 +5,6 @@ use super::AccessArgs;
 use super::read_schedule::ReadSchedule;
 use crate::prelude::*;
 
-/// Options of `blocks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BlocksArgs {
     #[command(flatten)]
@@ -57,14 +56,13 @@ impl<'a> BlockMemory<'a> {
         for _ in 0..count.max(1) {
             let mut mapping = this.map()?;
             if !args.fill_late {
-                filling += this.fill(&mut mapping);
+                filling += fill_block(&mut mapping, used_bytes);
             }
             this.blocks.push(mapping);
         }
         if args.fill_late {
-            let mut blocks = std::mem::take(&mut this.blocks);
-            filling += blocks.iter_mut().map(|block| this.fill(block)).sum();
-            this.blocks = blocks;
+            let blocks = this.blocks.iter_mut();
+            filling += blocks.map(|block| fill_block(block, used_bytes)).sum();
         }
         let keep = this.blocks.len() * usize::from(100 - args.free_percent) / 100;
         while this.blocks.len() > keep.max(1) {
@@ -82,20 +80,12 @@ impl<'a> BlockMemory<'a> {
             mapping.protect(block, guard, Protection::Nothing)?;
         }
         if self.args.access.pages == RequestedPageKind::Huge {
-            mapping.want_huge(block)?;
+            mapping.advise_huge(block)?;
         }
         Ok(mapping)
     }
 
-    fn fill(&self, mapping: &mut WorkloadMemory) -> Duration {
-        let begun = Instant::now();
-        for offset in (0..self.used_bytes).step_by(PAGE) {
-            mapping.write(offset, stamp(mapping, offset));
-        }
-        begun.elapsed()
-    }
-
-    fn read(&mut self, count: usize) {
+    fn read_batch(&mut self, count: usize) {
         let mut rng = self.rng.clone();
         let words = self.used_bytes / 8;
         for _ in 0..count {
@@ -112,7 +102,7 @@ impl<'a> BlockMemory<'a> {
         let index = self.rng.draw_below(self.blocks.len());
         drop(self.blocks.swap_remove(index));
         let mut mapping = self.map()?;
-        self.fill(&mut mapping);
+        fill_block(&mut mapping, self.used_bytes);
         self.blocks.push(mapping);
         Ok(())
     }
@@ -120,7 +110,7 @@ impl<'a> BlockMemory<'a> {
     fn verify(&self) -> WorkloadResult<()> {
         for block in &self.blocks {
             for offset in (0..self.used_bytes).step_by(PAGE) {
-                let (expected, found) = (stamp(block, offset), block.read(offset));
+                let (expected, found) = (expected_word(block, offset), block.read(offset));
                 if found != expected {
                     let wrong = block.wrong_word_report(offset, expected, found, "reading");
                     return Err(WorkloadError::Wrong(wrong));
@@ -131,8 +121,16 @@ impl<'a> BlockMemory<'a> {
     }
 }
 
-fn stamp(block: &WorkloadMemory, offset: usize) -> u64 {
-    mix(block.start() + offset as u64) | 1
+fn fill_block(block: &mut WorkloadMemory, used_bytes: usize) -> Duration {
+    let begun = Instant::now();
+    for offset in (0..used_bytes).step_by(PAGE) {
+        block.write(offset, expected_word(block, offset));
+    }
+    begun.elapsed()
+}
+
+fn expected_word(block: &WorkloadMemory, offset: usize) -> u64 {
+    mix_bits(block.start_address() + offset as u64) | 1
 }
 
 /// Reports the time of filling before it is ready.
@@ -149,8 +147,8 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult
     let mut pace = ReadSchedule::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let Some(count) = pace.next_step_after_batch(console)? {
-        blocks.read(count);
+    while let Some(count) = pace.next_batch_size(console)? {
+        blocks.read_batch(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.reallocate_block()?;
             renewed += 1.0;

@@ -33,12 +33,13 @@ impl ReadSchedule {
 
     /// Called between batches of reads. Returns the number of reads to make before the next call;
     /// `None` at the end.
-    pub(super) fn next_step_after_batch(
+    pub(super) fn next_batch_size(
         &mut self,
         console: &mut Console,
     ) -> WorkloadResult<Option<usize>> {
+        let ends_by_itself = self.end_after.is_some() || self.end_at.is_some();
         while let Some(input) = if self.running {
-            console.poll()
+            console.poll_input()
         } else {
             Some(console.next_request())
         } {
@@ -49,9 +50,9 @@ impl ReadSchedule {
                     self.interval = (Instant::now(), self.accesses);
                 }
                 ConsoleInput::Request(WorkloadRequest::Stop) => self.running = false,
-                ConsoleInput::Request(WorkloadRequest::Quit) => return self.end(console),
-                ConsoleInput::End if self.running && self.ends_by_itself() => break,
-                ConsoleInput::End => return self.end(console),
+                ConsoleInput::Request(WorkloadRequest::Quit) => return self.report_end(console),
+                ConsoleInput::End if self.running && ends_by_itself => break,
+                ConsoleInput::End => return self.report_end(console),
                 other => console.report_invalid_request(other)?,
             }
         }
@@ -61,7 +62,7 @@ impl ReadSchedule {
             .end_at
             .map_or(u64::MAX, |end| end.saturating_sub(self.accesses));
         if left == 0 || self.end_after.is_some_and(|end| elapsed >= end) {
-            return self.end(console);
+            return self.report_end(console);
         }
         let interval = now - self.interval.0;
         if self.report.is_some_and(|report| interval >= report) {
@@ -79,11 +80,7 @@ impl ReadSchedule {
         Ok(Some(count as usize))
     }
 
-    fn ends_by_itself(&self) -> bool {
-        self.end_after.is_some() || self.end_at.is_some()
-    }
-
-    fn end(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {
+    fn report_end(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {
         let elapsed_s = self
             .begun
             .map_or(0.0, |begun| begun.elapsed().as_secs_f64());

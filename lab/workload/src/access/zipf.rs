@@ -3,11 +3,10 @@
 
 use super::AccessArgs;
 use super::access_patterns::AccessPattern;
-use super::cycle::RandomCycle;
+use super::random_cycle::RandomCycle;
 use crate::prelude::*;
 use rand_distr::Distribution;
 
-/// Options of `zipf`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ZipfArgs {
     /// How uneven popularity is: 0 makes all pages alike, 0.99 is YCSB's.
@@ -39,16 +38,16 @@ impl ZipfReads {
     }
 
     #[inline]
-    fn page(&mut self) -> usize {
+    fn draw_page(&mut self) -> usize {
         let rank = self.ranks.sample(&mut self.rng) as usize;
-        self.pages.next(rank - 1)
+        self.pages.successor(rank - 1)
     }
 }
 
 impl AccessPattern for ZipfReads {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         for _ in 0..count {
-            let offset = self.page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
+            let offset = self.draw_page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
             memory.read(offset);
         }
     }
@@ -60,11 +59,12 @@ mod tests {
     use crate::memory::{REGION, REGION_PAGES, RequestedPageKind};
 
     fn counts(theta: f64) -> Vec<u32> {
-        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory =
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut zipf = ZipfReads::new(&memory, theta, 1).unwrap();
         let mut counts = vec![0; REGION_PAGES];
         for _ in 0..100_000 {
-            counts[zipf.page()] += 1;
+            counts[zipf.draw_page()] += 1;
         }
         counts
     }
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_theta_that_is_no_number_is_refused() {
-        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory =
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         for theta in [-1.0, f64::NAN] {
             let error = ZipfReads::new(&memory, theta, 1).map(drop).unwrap_err();
             assert!(error.to_string().starts_with("--theta"), "{error}");

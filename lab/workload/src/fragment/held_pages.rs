@@ -11,11 +11,14 @@ const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
 
 /// The frame of each filled page; 0 if it is no longer known.
-pub(super) fn frames(memory: &WorkloadMemory, filled: usize) -> WorkloadResult<Vec<u64>> {
+pub(super) fn read_frame_numbers(
+    memory: &WorkloadMemory,
+    filled: usize,
+) -> WorkloadResult<Vec<u64>> {
     let failed = || WorkloadError::system("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
-    file.read_exact_at(&mut bytes, memory.start() / PAGE as u64 * 8)
+    file.read_exact_at(&mut bytes, memory.start_address() / PAGE as u64 * 8)
         .map_err(failed())?;
     let entries = bytes.chunks_exact(8).map(|entry| {
         let entry = entry
@@ -80,20 +83,20 @@ impl HeldPages {
         Self { whole, partial }
     }
 
-    pub(super) fn kept(&self) -> Vec<usize> {
+    pub(super) fn held_pages(&self) -> Vec<usize> {
         let mut kept = self.whole.clone();
         kept.extend(self.partial.iter().map(|(kept, _)| kept));
         kept.sort_unstable();
         kept
     }
 
-    pub(super) fn free_the_others(
+    pub(super) fn free_other_pages(
         &self,
         memory: &mut WorkloadMemory,
         filled: usize,
     ) -> WorkloadResult<()> {
         let mut from = 0;
-        for page in self.kept().into_iter().chain([filled / PAGE]) {
+        for page in self.held_pages().into_iter().chain([filled / PAGE]) {
             if page > from {
                 memory.discard(from * PAGE, (page - from) * PAGE)?;
             }
@@ -103,7 +106,7 @@ impl HeldPages {
     }
 
     /// To those needed for this FMFI after the others are given back.
-    pub(super) fn hold_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
+    pub(super) fn keep_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
         let needed = blocks_to_hold(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
         // The other blocks are no huge pages now, but become huge pages when the pages in them are
@@ -122,18 +125,18 @@ impl HeldPages {
 mod tests {
     use super::*;
 
-    /// Two whole blocks, and some pages of a third.
-    fn three_blocks() -> Vec<u64> {
-        let scattered = (512..1536).rev().chain([2048, 2050, 0]);
-        scattered.collect()
-    }
+    const NOTHING_FREE: FreeBlocks = FreeBlocks {
+        bytes: 0,
+        huge_bytes: 0,
+    };
 
     #[test]
     fn one_page_of_each_block_is_held() {
-        let frames = three_blocks();
+        // Two whole blocks, and some pages of a third.
+        let frames: Vec<u64> = (512..1536).rev().chain([2048, 2050, 0]).collect();
         let mut holding = HeldPages::choose(&frames);
         let of = |holding: &HeldPages| -> Vec<u64> {
-            let kept = holding.kept();
+            let kept = holding.held_pages();
             kept.iter().map(|page| frames[*page] / 512).collect()
         };
         let blocks = of(&holding);
@@ -142,11 +145,7 @@ mod tests {
             [1, 2, 4].iter().all(|block| blocks.contains(block)),
             "{blocks:?}"
         );
-        let none = FreeBlocks {
-            bytes: 0,
-            huge_bytes: 0,
-        };
-        holding.hold_as_many_as_needed(none, 2 * REGION, 0.5);
+        holding.keep_as_many_as_needed(NOTHING_FREE, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
     }
@@ -155,14 +154,10 @@ mod tests {
     fn blocks_of_which_others_have_a_part_are_held_as_far_as_what_is_asked_for_goes() {
         // Of 100 blocks, other memory has half of each, and this workload has half of each.
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
-        let free = FreeBlocks {
-            bytes: 0,
-            huge_bytes: 0,
-        };
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
             let mut holding = HeldPages::choose(&frames);
-            holding.hold_as_many_as_needed(free, frames.len() * PAGE, fmfi);
-            assert_eq!(holding.kept().len(), held, "{fmfi}");
+            holding.keep_as_many_as_needed(NOTHING_FREE, frames.len() * PAGE, fmfi);
+            assert_eq!(holding.held_pages().len(), held, "{fmfi}");
         }
     }
 
@@ -170,7 +165,7 @@ mod tests {
     fn as_many_blocks_are_spoilt_as_the_index_needs() {
         let free = FreeBlocks {
             bytes: 10 * REGION as u64,
-            huge_bytes: 0,
+            ..NOTHING_FREE
         };
         // Of 100 blocks of memory, ten are fragmented already.
         assert_eq!(blocks_to_hold(90, free, 90 * REGION, 0.9), 80);

@@ -19,7 +19,8 @@ impl PinnedPages {
     pub(super) fn pin_pages(memory: &WorkloadMemory, pages: &[usize]) -> WorkloadResult<Self> {
         let mut pipes = Vec::new();
         for some in pages.chunks(PAGES_PER_PIPE) {
-            let pipe = pipe_of(PAGES_PER_PIPE * PAGE).map_err(WorkloadError::system("a pipe"))?;
+            let pipe = pipe_with_capacity(PAGES_PER_PIPE * PAGE)
+                .map_err(WorkloadError::system("a pipe"))?;
             for page in some {
                 memory.pin_by_pipe(page * PAGE, PAGE, pipe.1.as_fd())?;
             }
@@ -29,7 +30,7 @@ impl PinnedPages {
     }
 }
 
-fn pipe_of(bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
+fn pipe_with_capacity(bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     let pipe = pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&pipe.1, FcntlArg::F_SETPIPE_SZ(bytes as i32))?;
     Ok(pipe)

@@ -26,7 +26,7 @@ fn possible_wait_range(before: Duration, now: Duration, waited: Duration) -> Ran
 }
 
 /// Whether the ranges share a point in time, including their ends.
-pub(super) fn overlap(a: &Range<Duration>, b: &Range<Duration>) -> bool {
+pub(super) fn ranges_overlap(a: &Range<Duration>, b: &Range<Duration>) -> bool {
     a.start <= b.end && b.start <= a.end
 }
 
@@ -39,7 +39,7 @@ pub(super) struct CoreWaits {
 impl CoreWaits {
     /// Observes the peer of a unix socket, and the calling thread. `None` where the kernel does not
     /// count the waits of threads (`CONFIG_SCHED_INFO`).
-    pub(super) fn of_peer(socket: &impl AsFd) -> Option<Self> {
+    pub(super) fn watch_peer(socket: &impl AsFd) -> Option<Self> {
         let peer = getsockopt(socket, PeerCredentials).ok()?.pid();
         let tasks = fs::read_dir(format!("/proc/{peer}/task")).ok()?;
         let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_wait_meets_what_overlaps_it() {
         let wait = possible_wait_range(ms(10), ms(11), ms(4));
-        let meets = |from, to| overlap(&wait, &(ms(from)..ms(to)));
+        let meets = |from, to| ranges_overlap(&wait, &(ms(from)..ms(to)));
         assert!(meets(15, 16) && meets(6, 7));
         assert!(meets(0, 20) && meets(8, 8));
         assert!(!meets(0, 6) && !meets(16, 20));
@@ -114,13 +114,13 @@ mod tests {
     /// Two threads that want the same core wait for it.
     #[test]
     fn a_wait_for_a_core_is_seen() {
-        let first = *CoreSet::allowed().first().expect("it runs somewhere");
-        let one = CoreSet::of(&[first]).expect("there is one");
+        let first = *CoreSet::allowed_cores().first().expect("it runs somewhere");
+        let one = CoreSet::of_cores(&[first]).expect("there is one");
         let begun = Instant::now();
         let looking = std::thread::spawn(move || {
             let _stay = one.restrict_thread();
             let (here, _there) = UnixStream::pair().expect("sockets");
-            let Some(mut waits) = CoreWaits::of_peer(&here) else {
+            let Some(mut waits) = CoreWaits::watch_peer(&here) else {
                 return this_test!().skip("this kernel does not count how long threads wait");
             };
             while begun.elapsed() < ms(200) {

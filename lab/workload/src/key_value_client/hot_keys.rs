@@ -23,7 +23,7 @@ impl HotKeys {
     };
 
     /// Picks the next of `keys` keys to request. There must be at least one.
-    pub(super) fn pick(self, keys: u64, rng: &mut WorkloadRng) -> u64 {
+    pub(super) fn pick_key(self, keys: u64, rng: &mut WorkloadRng) -> u64 {
         let mut below = |bound: u64| rng.draw_below(bound as usize) as u64;
         let stretch = keys / STRETCHES;
         if stretch == 0 {
@@ -41,7 +41,7 @@ impl HotKeys {
     }
 
     /// The options for a program's command line.
-    pub fn words(self) -> [String; 2] {
+    pub fn option_words(self) -> [String; 2] {
         [self.keys_percent, self.questions_percent].map(|percent| percent.to_string())
     }
 }
@@ -60,7 +60,7 @@ mod tests {
         let mut rng = WorkloadRng::new(1, 0);
         let mut places = [0; 10];
         for _ in 0..10_000 {
-            let key = hot.pick(1000, &mut rng) as usize;
+            let key = hot.pick_key(1000, &mut rng) as usize;
             if key % 100 >= 90 {
                 places[key / 100] += 1;
             }
@@ -92,8 +92,8 @@ mod tests {
         assert_eq!(hot_picks(only(100)), 10_000);
         assert_eq!(hot_picks(only(0)), 0);
         let mut rng = WorkloadRng::new(1, 0);
-        assert_eq!(TENTH.pick(1, &mut rng), 0);
-        assert!((0..100).all(|_| TENTH.pick(3, &mut rng) < 3));
-        assert!((0..100).all(|_| TENTH.pick(19, &mut rng) < 19));
+        assert_eq!(TENTH.pick_key(1, &mut rng), 0);
+        assert!((0..100).all(|_| TENTH.pick_key(3, &mut rng) < 3));
+        assert!((0..100).all(|_| TENTH.pick_key(19, &mut rng) < 19));
     }
 }

@@ -20,7 +20,7 @@ pub struct RequestSchedule {
 }
 
 impl RequestSchedule {
-    pub(super) fn count(&self) -> u64 {
+    pub(super) fn request_count(&self) -> u64 {
         (self.length.as_secs_f64() * f64::from(self.questions_per_s)) as u64
     }
 

@@ -15,14 +15,14 @@ pub enum ServerProtocol {
 impl ServerProtocol {
     pub(super) fn write_get(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
-            Self::Redis => format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", name(key)),
-            Self::Memcached => format!("get {}\r\n", name(key)),
+            Self::Redis => format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", key_name(key)),
+            Self::Memcached => format!("get {}\r\n", key_name(key)),
         };
         out.extend_from_slice(text.as_bytes());
     }
 
     pub(super) fn write_set(self, key: u64, value: &[u8], out: &mut Vec<u8>) {
-        let (name, bytes) = (name(key), value.len());
+        let (name, bytes) = (key_name(key), value.len());
         let text = match self {
             Self::Redis => format!("*3\r\n$3\r\nSET\r\n$16\r\n{name}\r\n${bytes}\r\n"),
             Self::Memcached => format!("set {name} 0 0 {bytes}\r\n"),
@@ -34,8 +34,8 @@ impl ServerProtocol {
 
     pub(super) fn write_delete(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
-            Self::Redis => format!("*2\r\n$3\r\nDEL\r\n$16\r\n{}\r\n", name(key)),
-            Self::Memcached => format!("delete {}\r\n", name(key)),
+            Self::Redis => format!("*2\r\n$3\r\nDEL\r\n$16\r\n{}\r\n", key_name(key)),
+            Self::Memcached => format!("delete {}\r\n", key_name(key)),
         };
         out.extend_from_slice(text.as_bytes());
     }
@@ -58,12 +58,12 @@ impl ServerProtocol {
         match self {
             Self::Redis => {
                 expect_line(answer, &format!("${bytes}"))?;
-                skip(answer, bytes)?;
+                skip_bytes(answer, bytes)?;
                 expect_line(answer, "")
             }
             Self::Memcached => {
-                expect_line(answer, &format!("VALUE {} 0 {bytes}", name(key)))?;
-                skip(answer, bytes)?;
+                expect_line(answer, &format!("VALUE {} 0 {bytes}", key_name(key)))?;
+                skip_bytes(answer, bytes)?;
                 expect_line(answer, "")?;
                 expect_line(answer, "END")
             }
@@ -80,7 +80,7 @@ impl ServerProtocol {
 }
 
 /// The name of a key: always 16 bytes.
-fn name(key: u64) -> String {
+fn key_name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
@@ -91,7 +91,7 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
     answer
         .take(LONGEST_LINE)
         .read_until(b'\n', &mut line)
-        .map_err(unreadable)?;
+        .map_err(read_error)?;
     if line.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
         return Ok(());
     }
@@ -101,11 +101,11 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
     )))
 }
 
-fn skip(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
+fn skip_bytes(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     while bytes > 0 {
-        let there = answer.fill_buf().map_err(unreadable)?.len().min(bytes);
+        let there = answer.fill_buf().map_err(read_error)?.len().min(bytes);
         if there == 0 {
-            return Err(unreadable(std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(read_error(std::io::ErrorKind::UnexpectedEof.into()));
         }
         answer.consume(there);
         bytes -= there;
@@ -113,23 +113,24 @@ fn skip(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     Ok(())
 }
 
-fn unreadable(error: std::io::Error) -> WorkloadError {
+fn read_error(error: std::io::Error) -> WorkloadError {
     WorkloadError::Server(format!("the server's answer could not be read: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::ServerProtocol::{Memcached, Redis};
     use super::*;
 
     #[test]
     fn requests_are_as_the_servers_want_them() {
         let mut out = Vec::new();
-        ServerProtocol::Redis.write_get(7, &mut out);
-        ServerProtocol::Memcached.write_get(7, &mut out);
-        ServerProtocol::Redis.write_set(8, b"abc", &mut out);
-        ServerProtocol::Memcached.write_set(8, b"abc", &mut out);
-        ServerProtocol::Redis.write_delete(8, &mut out);
-        ServerProtocol::Memcached.write_delete(8, &mut out);
+        Redis.write_get(7, &mut out);
+        Memcached.write_get(7, &mut out);
+        Redis.write_set(8, b"abc", &mut out);
+        Memcached.write_set(8, b"abc", &mut out);
+        Redis.write_delete(8, &mut out);
+        Memcached.write_delete(8, &mut out);
         let wanted = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000007\r\n\
              get key:000000000007\r\n\
              *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000008\r\n$3\r\nabc\r\n\
@@ -142,36 +143,26 @@ mod tests {
     #[test]
     fn a_key_that_was_missing_is_not_deleted() {
         let mut redis: &[u8] = b":1\r\n:0\r\n";
-        ServerProtocol::Redis.expect_deleted(&mut redis).unwrap();
-        assert!(ServerProtocol::Redis.expect_deleted(&mut redis).is_err());
+        Redis.expect_deleted(&mut redis).unwrap();
+        assert!(Redis.expect_deleted(&mut redis).is_err());
         let mut memcached: &[u8] = b"DELETED\r\nNOT_FOUND\r\n";
         let memcached = &mut memcached;
-        ServerProtocol::Memcached.expect_deleted(memcached).unwrap();
-        assert!(ServerProtocol::Memcached.expect_deleted(memcached).is_err());
+        Memcached.expect_deleted(memcached).unwrap();
+        assert!(Memcached.expect_deleted(memcached).is_err());
     }
 
     #[test]
     fn pipelined_answers_are_read_one_by_one() {
         let mut redis: &[u8] = b"+OK\r\n$3\r\nabc\r\n$3\r\n\r\n\r\r\n";
-        ServerProtocol::Redis.expect_stored(&mut redis).unwrap();
-        ServerProtocol::Redis
-            .expect_value(0, 3, &mut redis)
-            .unwrap();
-        ServerProtocol::Redis
-            .expect_value(1, 3, &mut redis)
-            .unwrap();
+        Redis.expect_stored(&mut redis).unwrap();
+        Redis.expect_value(0, 3, &mut redis).unwrap();
+        Redis.expect_value(1, 3, &mut redis).unwrap();
         assert!(redis.is_empty());
         let mut memcached: &[u8] =
             b"STORED\r\nVALUE key:000000000001 0 3\r\nabc\r\nEND\r\nVALUE key:000000000002 0 0\r\n\r\nEND\r\n";
-        ServerProtocol::Memcached
-            .expect_stored(&mut memcached)
-            .unwrap();
-        ServerProtocol::Memcached
-            .expect_value(1, 3, &mut memcached)
-            .unwrap();
-        ServerProtocol::Memcached
-            .expect_value(2, 0, &mut memcached)
-            .unwrap();
+        Memcached.expect_stored(&mut memcached).unwrap();
+        Memcached.expect_value(1, 3, &mut memcached).unwrap();
+        Memcached.expect_value(2, 0, &mut memcached).unwrap();
         assert!(memcached.is_empty());
     }
 
@@ -181,16 +172,14 @@ mod tests {
             let error = dialect.expect_value(1, 3, &mut answer).unwrap_err();
             error.to_string()
         };
-        assert!(told(ServerProtocol::Redis, b"$-1\r\n").contains("\"$-1\" instead of \"$3\""));
-        assert!(told(ServerProtocol::Memcached, b"END\r\n").contains("\"END\" instead of"));
-        assert!(told(ServerProtocol::Redis, b"$3\r\nab").contains("could not be read"));
-        assert!(told(ServerProtocol::Redis, b"").contains("\"\""));
+        assert!(told(Redis, b"$-1\r\n").contains("\"$-1\" instead of \"$3\""));
+        assert!(told(Memcached, b"END\r\n").contains("\"END\" instead of"));
+        assert!(told(Redis, b"$3\r\nab").contains("could not be read"));
+        assert!(told(Redis, b"").contains("\"\""));
         let endless = [b'x'; 100_000];
-        assert!(told(ServerProtocol::Redis, &endless).len() < 1000);
+        assert!(told(Redis, &endless).len() < 1000);
         let mut full: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-        let error = ServerProtocol::Memcached
-            .expect_stored(&mut full)
-            .unwrap_err();
+        let error = Memcached.expect_stored(&mut full).unwrap_err();
         assert!(error.to_string().contains("out of memory"), "{error}");
     }
 }

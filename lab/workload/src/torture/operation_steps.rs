@@ -14,14 +14,14 @@ const WRITES_DURING_FORK: usize = 24;
 
 impl TortureThread {
     /// Gives a range new contents of the kind of the current operation.
-    pub(super) fn write(&mut self) -> WorkloadResult<()> {
+    pub(super) fn write_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
-        if self.rng.one_in(2) {
+        if self.rng.draw_one_in(2) {
             self.check(at, range.clone())?;
         }
         for page in range {
             // A sparse write skips most pages of its range, so that zero pages lie among used ones.
-            if self.during == TortureOperation::Sparse && !self.rng.one_in(8) {
+            if self.during == TortureOperation::Sparse && !self.rng.draw_one_in(8) {
                 continue;
             }
             self.write_page(at, page);
@@ -35,7 +35,7 @@ impl TortureThread {
         let contents = match self.during {
             TortureOperation::Zero => ExpectedPage::Zero,
             TortureOperation::Sparse => {
-                let byte = if self.rng.one_in(4) {
+                let byte = if self.rng.draw_one_in(4) {
                     PAGE - 1
                 } else {
                     self.rng.draw_below(PAGE)
@@ -44,23 +44,23 @@ impl TortureThread {
             }
             _ => ExpectedPage::Full(generation),
         };
-        self.pieces[at].write(page, contents);
+        self.pieces[at].write_page(page, contents);
         self.totals.written_bytes += PAGE as u64;
     }
 
-    pub(super) fn verify(&mut self) -> WorkloadResult<()> {
+    pub(super) fn verify_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         self.check(at, range)
     }
 
-    pub(super) fn discard(&mut self) -> WorkloadResult<()> {
+    pub(super) fn discard_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
-        if self.rng.one_in(2) {
+        if self.rng.draw_one_in(2) {
             self.check(at, range.clone())?;
         }
         self.pieces[at].discard(range.clone())?;
         self.totals.discards += 1;
-        if self.rng.one_in(2) {
+        if self.rng.draw_one_in(2) {
             self.check(at, range)
         } else {
             Ok(())
@@ -68,7 +68,7 @@ impl TortureThread {
     }
 
     /// Forbids writes, or all accesses, for a moment.
-    pub(super) fn protect(&mut self) -> WorkloadResult<()> {
+    pub(super) fn protect_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         let forbidden = self.during == TortureOperation::Forbid;
         let protection = if forbidden {
@@ -84,18 +84,15 @@ impl TortureThread {
         };
         // Nothing of this mapping can be written before this call has succeeded.
         let restored = self.pieces[at].protect(range.clone(), Protection::ReadWrite);
-        restored.map_err(|error| WorkloadError::System {
-            what: error.call,
-            source: error.source,
-        })?;
+        restored.map_err(|error| WorkloadError::system(error.call)(error.source))?;
         self.totals.protections += 1;
         seen?;
         self.check(at, range)
     }
 
-    pub(super) fn relocate(&mut self) -> WorkloadResult<()> {
+    pub(super) fn relocate_mapping(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
-        let shift = if self.rng.one_in(2) {
+        let shift = if self.rng.draw_one_in(2) {
             0
         } else {
             self.rng.draw_below(REGION_PAGES)
@@ -105,11 +102,11 @@ impl TortureThread {
         self.check(at, range)
     }
 
-    pub(super) fn resize(&mut self) -> WorkloadResult<()> {
+    pub(super) fn resize_mapping(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_range();
         let before = self.pieces[at].pages();
         let free = self.most_pages.saturating_sub(self.mapped);
-        let after = if free > 0 && !self.rng.one_in(4) {
+        let after = if free > 0 && !self.rng.draw_one_in(4) {
             before + 1 + self.rng.draw_below(free.min(4 * REGION_PAGES))
         } else {
             before - self.rng.draw_below(before)
@@ -135,7 +132,7 @@ impl TortureThread {
         }
     }
 
-    pub(super) fn unmap(&mut self) -> WorkloadResult<()> {
+    pub(super) fn unmap_random_mapping(&mut self) -> WorkloadResult<()> {
         let at = self.rng.draw_below(self.pieces.len());
         self.unmap_piece(at)
     }
@@ -153,19 +150,19 @@ impl TortureThread {
         Ok(())
     }
 
-    pub(super) fn map(&mut self) -> WorkloadResult<()> {
+    pub(super) fn map_new_memory(&mut self) -> WorkloadResult<()> {
         let free = self.most_pages.saturating_sub(self.mapped) / REGION_PAGES;
         if free == 0 {
             return Ok(());
         }
         let regions = 1 + self.rng.draw_below(free.min(8));
-        let huge = self.rng.one_in(2);
+        let huge = self.rng.draw_one_in(2);
         let kind = self.kind.unwrap_or(if huge {
             RequestedPageKind::Huge
         } else {
             RequestedPageKind::Default
         });
-        let memory = WorkloadMemory::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
+        let memory = WorkloadMemory::map_private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
         self.mapped += memory.pages();
         self.pieces
             .push(ShadowedMapping::new(memory, self.next_tag));
@@ -188,7 +185,7 @@ impl TortureThread {
         self.totals.forks += 1;
         self.during = TortureOperation::Write;
         for _ in 0..WRITES_DURING_FORK {
-            self.write()?;
+            self.write_range()?;
         }
         for page in range.clone().step_by(3) {
             self.write_page(at, page);

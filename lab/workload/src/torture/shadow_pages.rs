@@ -60,7 +60,7 @@ impl ShadowPages {
     pub(super) fn expected(&self, page: usize) -> PageWords {
         let hash = |generation: u32| {
             let identity = self.tag.rotate_left(32) ^ (self.first + page as u64);
-            mix(mix(identity) ^ u64::from(generation))
+            mix_bits(mix_bits(identity) ^ u64::from(generation))
         };
         match self.pages[page] {
             ExpectedPage::Zero => PageWords::Zero,

@@ -29,11 +29,11 @@ impl ShadowedMapping {
 
     /// Pages before the first one that starts a 2 MiB region.
     pub(super) fn pages_to_region(&self) -> usize {
-        let start = self.memory.start();
+        let start = self.memory.start_address();
         (start.next_multiple_of(REGION as u64) - start) as usize / PAGE
     }
 
-    pub(super) fn write(&mut self, page: usize, contents: ExpectedPage) {
+    pub(super) fn write_page(&mut self, page: usize, contents: ExpectedPage) {
         let before = self.model.expected(page);
         self.model.set(page, contents);
         let words = self.model.expected(page);

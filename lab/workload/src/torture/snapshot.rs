@@ -25,7 +25,7 @@ pub(super) struct SnapshotChecker {
 impl SnapshotChecker {
     pub(super) fn new() -> WorkloadResult<Self> {
         Ok(Self {
-            report: WorkloadMemory::shared(PAGE)?,
+            report: WorkloadMemory::map_shared(PAGE)?,
         })
     }
 
@@ -42,17 +42,14 @@ impl SnapshotChecker {
     ) -> WorkloadResult<Option<ForkedChild>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already;
-        // `ShadowedMapping::check` and `ShadowedMapping::write` neither allocate nor lock.
+        // `ShadowedMapping::check` and `ShadowedMapping::write_page` neither allocate nor lock.
         let forked = unsafe { ForkedChild::fork(|| check_in_child(piece, pages, report)) };
         match forked {
             Ok(child) => Ok(Some(child)),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {
                 Ok(None)
             }
-            Err(source) => Err(WorkloadError::System {
-                what: "fork",
-                source,
-            }),
+            Err(error) => Err(WorkloadError::system("fork")(error)),
         }
     }
 
@@ -78,7 +75,7 @@ fn check_in_child(
     let mut seen = piece.check(pages.clone());
     if seen.is_ok() {
         for page in pages.clone().step_by(WRITE_EVERY) {
-            piece.write(page, ExpectedPage::Full(u32::MAX));
+            piece.write_page(page, ExpectedPage::Full(u32::MAX));
         }
         seen = piece.check(pages);
     }
@@ -98,9 +95,10 @@ mod tests {
 
     #[test]
     fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
-        let memory = WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+        let memory =
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let mut piece = ShadowedMapping::new(memory, 1);
-        piece.write(5, ExpectedPage::Full(1));
+        piece.write_page(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();
         let mut look = |piece: &mut ShadowedMapping| {
             let child = snapshots.fork(piece, 0..REGION_PAGES).unwrap().unwrap();

@@ -49,7 +49,7 @@ impl TortureThread {
             totals: TortureTotals::default(),
         };
         while this.mapped < this.most_pages * 3 / 4 {
-            this.map()?;
+            this.map_new_memory()?;
         }
         Ok(this)
     }
@@ -64,18 +64,18 @@ impl TortureThread {
             TortureOperation::draw(&mut self.rng)
         };
         let result = match self.during {
-            TortureOperation::Map => self.map(),
+            TortureOperation::Map => self.map_new_memory(),
             _ if self.pieces.is_empty() => Ok(()),
             TortureOperation::Write | TortureOperation::Sparse | TortureOperation::Zero => {
-                self.write()
+                self.write_range()
             }
-            TortureOperation::Verify => self.verify(),
-            TortureOperation::Discard => self.discard(),
-            TortureOperation::Protect | TortureOperation::Forbid => self.protect(),
-            TortureOperation::Move => self.relocate(),
-            TortureOperation::Resize => self.resize(),
+            TortureOperation::Verify => self.verify_range(),
+            TortureOperation::Discard => self.discard_range(),
+            TortureOperation::Protect | TortureOperation::Forbid => self.protect_range(),
+            TortureOperation::Move => self.relocate_mapping(),
+            TortureOperation::Resize => self.resize_mapping(),
             TortureOperation::Cut => self.unmap_range(),
-            TortureOperation::Unmap => self.unmap(),
+            TortureOperation::Unmap => self.unmap_random_mapping(),
             TortureOperation::Fork => self.fork_snapshot_checker(),
         };
         match result {
@@ -101,7 +101,7 @@ impl TortureThread {
 
     /// Mostly by size, so that all memory has its turn, and sometimes uniform.
     fn pick_piece(&mut self) -> usize {
-        if self.rng.one_in(4) {
+        if self.rng.draw_one_in(4) {
             return self.rng.draw_below(self.pieces.len());
         }
         let mut left = self.rng.draw_below(self.mapped);
@@ -120,7 +120,7 @@ impl TortureThread {
         let at = self.pick_piece();
         let piece = &self.pieces[at];
         let (pages, to_region) = (piece.pages(), piece.pages_to_region());
-        if pages >= to_region + REGION_PAGES && self.rng.one_in(4) {
+        if pages >= to_region + REGION_PAGES && self.rng.draw_one_in(4) {
             let region = self.rng.draw_below((pages - to_region) / REGION_PAGES);
             let first = to_region + region * REGION_PAGES;
             return (at, first..first + REGION_PAGES);

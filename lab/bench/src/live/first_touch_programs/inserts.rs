@@ -1,6 +1,6 @@
 //! Inserts large values into Redis, one after the other.
 
-use super::launch::{CORE, launch_command, start};
+use super::launch::{CORE, launch_command, start_ended_by_sigterm};
 use crate::live::prelude::*;
 use crate::statistics::{quantile, sorted};
 use hawkeye_workload::core_set::CoreSet;
@@ -24,23 +24,23 @@ pub(super) fn measure_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
         .collect();
     let mut command = launch_command(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
-    let server = start(command)?;
-    let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::restrict_thread);
-    let result = insert(gib);
+    let server = start_ended_by_sigterm(command)?;
+    let _on_its_core = CoreSet::of_cores(&[CORE]).map(CoreSet::restrict_thread);
+    let result = insert_values(gib);
     drop(server);
     result
 }
 
-fn insert(gib: u64) -> BenchResult<[f64; 3]> {
+fn insert_values(gib: u64) -> BenchResult<[f64; 3]> {
     let failed = |error: io::Error| impossible!("inserting values: {error}");
-    let stream = connect().map_err(failed)?;
+    let stream = connect_to_redis().map_err(failed)?;
     let mut client = InsertClient::new(stream).map_err(failed)?;
     let values = (gib << 30) / VALUE_BYTES;
     let mut latencies_ms = Vec::new();
     let begun = Instant::now();
     for key in 0..values {
         let sent = Instant::now();
-        client.set(key).map_err(failed)?;
+        client.set_value(key).map_err(failed)?;
         latencies_ms.push(sent.elapsed().as_secs_f64() * 1e3);
     }
     let seconds = begun.elapsed().as_secs_f64();
@@ -50,7 +50,7 @@ fn insert(gib: u64) -> BenchResult<[f64; 3]> {
     Ok([values as f64 / seconds, mean_ms, p99_ms])
 }
 
-fn connect() -> io::Result<TcpStream> {
+fn connect_to_redis() -> io::Result<TcpStream> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match TcpStream::connect(("127.0.0.1", PORT)) {
@@ -84,7 +84,7 @@ impl InsertClient {
         })
     }
 
-    fn set(&mut self, key: u64) -> io::Result<()> {
+    fn set_value(&mut self, key: u64) -> io::Result<()> {
         let head = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${VALUE_BYTES}\r\n");
         self.stream.write_all(head.as_bytes())?;
         self.value.rewind()?;

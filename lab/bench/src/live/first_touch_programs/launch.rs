@@ -4,7 +4,6 @@ use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::RunningProcess;
 use crate::live::programs::packages::product_program;
-use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 
@@ -18,14 +17,20 @@ pub(super) enum ReadySign {
 pub(super) struct TimedCommand {
     pub(super) words: Vec<String>,
     pub(super) ready: ReadySign,
+    /// The package that contains the program, unless it is compiled here.
+    pub(super) package: Option<&'static str>,
 }
 
 pub(super) const CORE: usize = 0;
 
 impl TimedCommand {
-    pub(super) fn for_program(words: &str, ready: ReadySign) -> Self {
+    pub(super) fn of_package(package: &'static str, words: &str, ready: ReadySign) -> Self {
         let words = words.split(' ').map(String::from).collect();
-        Self { words, ready }
+        Self {
+            words,
+            ready,
+            package: Some(package),
+        }
     }
 
     /// Starts the program once, with or without prefault; returns the seconds until it was ready.
@@ -37,7 +42,7 @@ impl TimedCommand {
         let mut command = launch_command(ahead, warm_gib, &self.words)?;
         command.stdout(Stdio::piped());
         let begun = Instant::now();
-        let mut running = start(command)?;
+        let mut running = start_ended_by_sigterm(command)?;
         let failed = || BenchError::program_error(self.words.join(" "));
         let mut line = String::new();
         if let Some(output) = running.child.stdout.take() {
@@ -81,11 +86,10 @@ pub(super) fn launch_command(
     command.args(["-c", &CORE.to_string()]).args(words);
     // Some programs end when their input does.
     command.stdin(Stdio::piped()).stderr(Stdio::null());
-    unblock_signals(&mut command);
     Ok(command)
 }
 
-pub(super) fn start(mut command: Command) -> BenchResult<RunningProcess> {
+pub(super) fn start_ended_by_sigterm(mut command: Command) -> BenchResult<RunningProcess> {
     // `hawkeye run` passes the signal on and restores its settings.
     RunningProcess::start(&mut command, Signal::SIGTERM)
 }

@@ -24,7 +24,7 @@ impl FragmentedMemory {
     pub fn new(host: &mut BenchHost) -> BenchResult<Self> {
         let unasked = Path::new(UNASKED);
         if unasked.exists() {
-            host.set_file(unasked, "0")?;
+            host.set_setting_file(unasked, "0")?;
         }
         let mut workload = host.start_workload("fragment --fmfi 1 --spare-mib 256")?;
         loop {

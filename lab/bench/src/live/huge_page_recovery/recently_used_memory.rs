@@ -89,12 +89,8 @@ fn read_every_page(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> Bench
             })
             .collect();
         let mut local = [IoSliceMut::new(&mut bytes)];
-        process_vm_readv(Pid::from_raw(pid as i32), &mut local, &pages).map_err(|errno| {
-            LinuxError::Call {
-                call: "process_vm_readv",
-                errno,
-            }
-        })?;
+        process_vm_readv(Pid::from_raw(pid as i32), &mut local, &pages)
+            .map_err(LinuxError::call("process_vm_readv"))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use hawkeye_workload::HotKeys;
 
 pub(super) struct RecoveryProgram {
     pub(super) kind: ProgramKind,
-    mib: u64,
+    pub(super) mib: u64,
 }
 
 /// Nearly all requests are for a tenth of the keys. With fewer of them, the page walks of the other
@@ -36,10 +36,6 @@ pub(super) fn programs_to_recover(scale: Scale) -> Vec<RecoveryProgram> {
 impl RecoveryProgram {
     pub(super) fn is_own_workload(&self) -> bool {
         matches!(self.kind, ProgramKind::Reader { .. })
-    }
-
-    pub(super) fn need_bytes(&self) -> u64 {
-        self.kind.resident_bytes(self.mib)
     }
 
     pub(super) fn start(

@@ -6,39 +6,35 @@ use crate::error::{BenchResult, impossible};
 use hawkeye_workload::core_set::CoreSet;
 use std::process::Command;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClientServerCores {
-    pub(super) client: CoreSet,
-    pub(super) server: CoreSet,
+/// The first core for the client, all others for the server; `None` if there is only one.
+fn client_and_server_cores() -> Option<[CoreSet; 2]> {
+    match CoreSet::allowed_cores().split_first() {
+        Some((client, server @ [_, ..])) => {
+            Some([CoreSet::of_cores(&[*client])?, CoreSet::of_cores(server)?])
+        }
+        _ => None,
+    }
 }
 
-impl ClientServerCores {
-    /// The first core for the client, all others for the server; `None` if there is only one.
-    pub(super) fn divided() -> Option<Self> {
-        match CoreSet::allowed().split_first() {
-            Some((client, server @ [_, ..])) => Some(Self {
-                client: CoreSet::of(&[*client])?,
-                server: CoreSet::of(server)?,
-            }),
-            _ => None,
-        }
+/// Keeps a client that is about to start on its core.
+pub(super) fn restrict_client_command(command: &mut Command) {
+    if let Some([client, _]) = client_and_server_cores() {
+        client.restrict_command(command);
     }
+}
 
-    /// Keeps a server that is about to start on its cores. A launcher must not inherit them.
-    pub(super) fn restrict_server_command(&self, command: &mut Command) {
-        if !launch::has_launcher() {
-            self.server.restrict_command(command);
-        }
+/// Keeps a server that is about to start on its cores. A launcher must not inherit them.
+pub(super) fn restrict_server_command(command: &mut Command) {
+    if let (Some([_, server]), false) = (client_and_server_cores(), launch::has_launcher()) {
+        server.restrict_command(command);
     }
+}
 
-    /// Keeps a server on its cores that a launcher has started.
-    pub(super) fn restrict_launched_server(&self, started: u32) -> BenchResult<()> {
-        if !launch::has_launcher() {
-            return Ok(());
-        }
-        let restricted = self
-            .server
-            .restrict_process(launch::managed_program(started));
-        restricted.map_err(|error| impossible!("keeping a server on its cores: {error}"))
+/// Keeps a server on its cores that a launcher has started.
+pub(super) fn restrict_launched_server(started: u32) -> BenchResult<()> {
+    if let (Some([_, server]), true) = (client_and_server_cores(), launch::has_launcher()) {
+        let restricted = server.restrict_process(launch::managed_program(started));
+        restricted.map_err(|error| impossible!("keeping a server on its cores: {error}"))?;
     }
+    Ok(())
 }

@@ -65,18 +65,24 @@ pub fn huge_percent(pid: u32) -> BenchResult<f64> {
 fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
     let eligible = mappings::eligible_ranges(&pagemap::read_mappings(pid)?);
     let mut regions = pagemap::read_population(pid, &eligible.ranges)?;
-    regions.extend(pagemap::read_population(pid, &shared_ranges_of(pid)?)?);
+    regions.extend(pagemap::read_population(
+        pid,
+        &shared_anonymous_regions(pid)?,
+    )?);
     Ok(regions)
 }
 
 /// The manager skips such memory, for example PostgreSQL's buffers.
-fn shared_ranges_of(pid: u32) -> BenchResult<Vec<Range<u64>>> {
+fn shared_anonymous_regions(pid: u32) -> BenchResult<Vec<Range<u64>>> {
     let path = format!("/proc/{pid}/maps");
     let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
-    Ok(maps.lines().filter_map(shared_regions).collect())
+    Ok(maps
+        .lines()
+        .filter_map(parse_shared_anonymous_regions)
+        .collect())
 }
 
-fn shared_regions(line: &str) -> Option<Range<u64>> {
+fn parse_shared_anonymous_regions(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let writable_and_shared = words.next()? == "rw-s";
@@ -99,7 +105,7 @@ mod tests {
 
     #[test]
     fn only_anonymous_memory_counts_as_shared() {
-        let regions = |line: &str| shared_regions(line);
+        let regions = |line: &str| parse_shared_anonymous_regions(line);
         let buffers = "7f0000100000-7f0000700000 rw-s 00000000 00:01 1055 /dev/zero (deleted)";
         assert_eq!(regions(buffers), Some(0x7f00_0020_0000..0x7f00_0060_0000));
         let small = "7f0000100000-7f0000200000 rw-s 00000000 00:01 1055 /dev/zero (deleted)";

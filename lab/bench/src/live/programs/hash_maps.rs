@@ -1,8 +1,8 @@
 //! Hash maps with look-ups of random keys: one in a Java virtual machine, sparsehash's
 //! `dense_hash_map`, and a map of Go. They use the workloads' line protocol.
 
-use super::protocol_program::{ProtocolProgram, command};
-use super::{packages, temporary_folder, write};
+use super::protocol_program::{ProtocolProgram, command_with_signals};
+use super::{packages, temporary_folder, write_file};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeys;
@@ -17,7 +17,7 @@ const GO: &str = "/usr/local/go/bin/go";
 const PROGRAM: &str = "program";
 
 /// The Go compiler, if it is installed.
-fn go_program() -> Option<PathBuf> {
+fn find_go_compiler() -> Option<PathBuf> {
     let own = PathBuf::from(GO);
     packages::find_program("go").or_else(|| own.exists().then_some(own))
 }
@@ -31,35 +31,32 @@ impl CompiledProgram {
     pub(in crate::live) fn with_sparsehash(source: &str) -> BenchResult<Self> {
         packages::need_program("g++", "g++")?;
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
-        let folder = temporary_folder()?;
-        let source = write(&folder, "program.cc", source)?;
         let mut compiler = Command::new("g++");
-        compiler.args(["-O2", "-pthread", "-o"]);
-        compiler.arg(folder.path().join(PROGRAM)).arg(&source);
-        Self::compile(folder, compiler)
+        compiler.args(["-O2", "-pthread"]);
+        Self::compile(compiler, "program.cc", source)
     }
 
     fn with_go(source: &str) -> BenchResult<Self> {
-        let compiler = match go_program() {
+        let compiler = match find_go_compiler() {
             Some(compiler) => compiler,
             None => {
                 packages::need_program("go", "golang-go")?;
                 "go".into()
             }
         };
-        let folder = temporary_folder()?;
-        let source = write(&folder, "program.go", source)?;
         let mut compiler = Command::new(compiler);
-        compiler.env("GOTOOLCHAIN", "local").arg("build").arg("-o");
-        compiler.arg(folder.path().join(PROGRAM)).arg(&source);
-        Self::compile(folder, compiler)
+        compiler.env("GOTOOLCHAIN", "local").arg("build");
+        Self::compile(compiler, "program.go", source)
     }
 
-    fn compile(folder: TempDir, mut compiler: Command) -> BenchResult<Self> {
+    fn compile(mut compiler: Command, file: &str, source: &str) -> BenchResult<Self> {
+        let folder = temporary_folder()?;
+        let source = write_file(&folder, file, source)?;
+        let program = folder.path().join(PROGRAM);
+        compiler.args(["-o".as_ref(), program.as_os_str(), source.as_os_str()]);
         let name = compiler.get_program().to_string_lossy().into_owned();
-        let status = compiler
-            .status()
-            .map_err(BenchError::program_error(&name))?;
+        let failed = BenchError::program_error(&name);
+        let status = compiler.status().map_err(failed)?;
         if !status.success() {
             bail!("compiling a program with {name} failed: {status}");
         }
@@ -72,23 +69,25 @@ impl CompiledProgram {
 }
 
 /// Rounds a table's size down to a power of two.
-fn power_of_two(mib: u64) -> u64 {
+fn round_down_to_power_of_two(mib: u64) -> u64 {
     1 << mib.max(1).ilog2()
 }
 
 pub(super) fn start_sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::with_sparsehash(include_str!("sparsehash.cc"))?;
-    let mut command = command(program.path());
-    command.arg(power_of_two(mib).to_string()).args(hot.words());
-    ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
+    let mut command = command_with_signals(program.path());
+    command
+        .arg(round_down_to_power_of_two(mib).to_string())
+        .args(hot.option_words());
+    ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
 }
 
 pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     packages::need_program("javac", "default-jdk-headless")?;
-    let table_mib = power_of_two(mib);
+    let table_mib = round_down_to_power_of_two(mib);
     let folder = temporary_folder()?;
-    let source = write(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
-    let mut command = command("java");
+    let source = write_file(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
+    let mut command = command_with_signals("java");
     // The serial collector works in the program's own thread and only at an allocation. The young
     // generation holds what the compiler leaves, the old one only the table.
     let heap = table_mib + 256;
@@ -97,48 +96,48 @@ pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram>
         .args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")])
         .arg(&source)
         .arg(table_mib.to_string())
-        .args(hot.words());
+        .args(hot.option_words());
     // A ready program has compiled its source, so the file may go.
-    ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
+    ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
 }
 
 /// A map of Go. Its values are most of a heap of this size.
 pub(super) fn start_go(mib: u64) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::with_go(include_str!("map_lookup.go"))?;
-    let mut command = command(program.path());
+    let mut command = command_with_signals(program.path());
     command.arg(mib.max(1).to_string());
-    ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
+    ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{TENTH, skip_without, works};
+    use crate::live::programs::testing::{TENTH, assert_works, skip_without};
     use hawkeye_test_support::this_test;
 
     #[test]
     fn java_looks_keys_up() {
-        if !packages::is_there("javac") {
+        if !packages::is_installed("javac") {
             return skip_without(this_test!(), "javac");
         }
-        works(&mut start_java(3, TENTH).expect("starts"));
+        assert_works(&mut start_java(3, TENTH).expect("starts"));
     }
 
     #[test]
     fn sparsehash_looks_keys_up() {
-        if !packages::is_there("g++") || !Path::new(SPARSEHASH).exists() {
+        if !packages::is_installed("g++") || !Path::new(SPARSEHASH).exists() {
             return skip_without(this_test!(), "sparsehash");
         }
         for hot in [HotKeys::UNIFORM, TENTH] {
-            works(&mut start_sparsehash(3, hot).expect("starts"));
+            assert_works(&mut start_sparsehash(3, hot).expect("starts"));
         }
     }
 
     #[test]
     fn go_looks_keys_up() {
-        if go_program().is_none() {
+        if find_go_compiler().is_none() {
             return skip_without(this_test!(), "Go");
         }
-        works(&mut start_go(3).expect("starts"));
+        assert_works(&mut start_go(3).expect("starts"));
     }
 }

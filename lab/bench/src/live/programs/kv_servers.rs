@@ -1,16 +1,16 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
-use super::child_process::{RunningProcess, without_streams};
-use super::client_server_cores::ClientServerCores;
+use super::client_server_cores::{
+    restrict_client_command, restrict_launched_server, restrict_server_command,
+};
 use super::launch::{self, program_command};
 use super::protocol_program::ProtocolProgram;
+use super::running_process::{RunningProcess, prepare_for_background};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeys;
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
 
 /// The pause of a client between its requests, for little load.
@@ -70,7 +70,7 @@ fn client_with_options(
     hot: HotKeys,
 ) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
-    let [hot_keys, hot_questions] = hot.words();
+    let [hot_keys, hot_questions] = hot.option_words();
     client
         .args(["--dialect", dialect, "--keys", &keys])
         .args(["--value-bytes", &value_bytes.to_string()])
@@ -86,39 +86,20 @@ fn start_server(
 ) -> BenchResult<ProtocolProgram> {
     let name = command.get_program().to_string_lossy().into_owned();
     prepare_for_background(&mut command);
-    let cores = ClientServerCores::divided();
-    if let Some(cores) = cores {
-        cores.restrict_server_command(&mut command);
-        cores.client.restrict_command(&mut client);
-    }
+    restrict_server_command(&mut command);
+    restrict_client_command(&mut client);
     let mut process = RunningProcess::start(&mut command, launch::end_signal(Signal::SIGKILL))?;
     let socket = folder.path().join("socket");
     process.wait_until_listening(&name, START, || UnixStream::connect(&socket).is_ok())?;
-    if let Some(cores) = cores {
-        cores.restrict_launched_server(process.child.id())?;
-    }
+    restrict_launched_server(process.child.id())?;
     client.arg("--socket").arg(&socket);
-    ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)
-}
-
-pub(in crate::live) fn prepare_for_background(command: &mut Command) {
-    without_streams(command);
-    hawkeye_linux::stop::unblock_signals(command);
-    end_with_parent_thread(command);
-}
-
-/// Even if that thread is killed: the server holds gigabytes.
-pub(super) fn end_with_parent_thread(command: &mut Command) {
-    // SAFETY: the closure makes only one system call between fork and exec.
-    unsafe {
-        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
-    }
+    ProtocolProgram::client_of_server(process, folder, WorkloadProcess::spawn_command(client)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{TENTH, skip_without, works};
+    use crate::live::programs::testing::{TENTH, assert_works, skip_without};
     use hawkeye_test_support::this_test;
     use hawkeye_workload::RequestSchedule;
 
@@ -130,7 +111,7 @@ mod tests {
     }
 
     fn try_out(mut server: ProtocolProgram) {
-        works(&mut server);
+        assert_works(&mut server);
         let pace = RequestSchedule {
             length: Duration::from_millis(200),
             questions_per_s: 200,
@@ -141,12 +122,12 @@ mod tests {
             assert_eq!(answers.questions, 40);
             assert!((1..40).contains(&answers.inserted), "{answers:?}");
         }
-        works(&mut server);
+        assert_works(&mut server);
     }
 
     #[test]
     fn redis_answers() {
-        if !packages::is_there("redis-server") {
+        if !packages::is_installed("redis-server") {
             return skip_without(this_test!(), "Redis");
         }
         try_out(start_redis(client(), 4, TENTH, Duration::ZERO).expect("starts"));
@@ -154,7 +135,7 @@ mod tests {
 
     #[test]
     fn memcached_answers() {
-        if !packages::is_there("memcached") {
+        if !packages::is_installed("memcached") {
             return skip_without(this_test!(), "memcached");
         }
         try_out(start_memcached(client(), 4, TENTH).expect("starts"));

@@ -1,13 +1,12 @@
 //! MariaDB under sysbench: look-ups of random rows by their key, one connection, all data in the
 //! buffer pool of InnoDB.
 
-use super::child_process::{RunningProcess, successful_output};
-use super::client_server_cores::ClientServerCores;
-use super::kv_servers::prepare_for_background;
+use super::client_server_cores::{restrict_launched_server, restrict_server_command};
 use super::launch::{self, program_command};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, parsed_lines, start_load_generator,
 };
+use super::running_process::{RunningProcess, prepare_for_background, successful_output};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;
@@ -42,31 +41,29 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
     let folder = temporary_folder()?;
     let rows = ((mib << 20) / 10 * 9 / ROW_BYTES).max(1);
     let mut install = Command::new("mariadb-install-db");
-    describe_data(&mut install, folder.path())?;
+    add_data_options(&mut install, folder.path())?;
     install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
     successful_output(install)?;
     let writer = start_server(Command::new(SERVER), folder.path(), mib)?;
-    query(folder.path(), &format!("{TABLE}{rows}"))?;
+    run_query(folder.path(), &format!("{TABLE}{rows}"))?;
     drop(writer);
     let server = start_server(program_command(SERVER), folder.path(), mib)?;
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.restrict_launched_server(server.child.id())?;
-    }
+    restrict_launched_server(server.child.id())?;
     // A look at every row.
-    query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
+    run_query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
     let pid = launch::managed_program(server.child.id());
     let mut client = start_sysbench(folder.path(), rows)?;
-    let reports = parsed_lines(client.child.stdout.take(), parse_report);
+    let reports = parsed_lines(client.child.stdout.take(), parse_sysbench_report);
     let generator = client.child.id();
     let server = MariaDb {
         _server: server,
         _folder: folder,
     };
-    ReportingProgram::paused(client, generator, reports, pid, server)
+    ReportingProgram::new_paused(client, generator, reports, pid, server)
 }
 
 /// `--no-defaults` comes first, or the programs refuse it.
-fn describe_data(command: &mut Command, folder: &Path) -> BenchResult<()> {
+fn add_data_options(command: &mut Command, folder: &Path) -> BenchResult<()> {
     let user = User::from_uid(geteuid()).ok().flatten();
     let user = user.ok_or_else(|| impossible!("the user of this process has no name"))?;
     command
@@ -80,7 +77,7 @@ fn describe_data(command: &mut Command, folder: &Path) -> BenchResult<()> {
 /// A server on a socket in `folder` that answers. SIGTERM ends it after it has written everything.
 fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResult<RunningProcess> {
     let socket = folder.join("socket");
-    describe_data(&mut command, folder)?;
+    add_data_options(&mut command, folder)?;
     command
         .arg(format!("--socket={}", socket.display()))
         .arg(format!("--pid-file={}", folder.join("pid").display()))
@@ -93,30 +90,25 @@ fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResu
             "--innodb-doublewrite=0",
         ]);
     prepare_for_background(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.restrict_server_command(&mut command);
-    }
+    restrict_server_command(&mut command);
     let mut server = RunningProcess::start(&mut command, Signal::SIGTERM)?;
     server.wait_until_listening(SERVER, START, || UnixStream::connect(&socket).is_ok())?;
     Ok(server)
 }
 
-fn query(folder: &Path, query: &str) -> BenchResult<String> {
+fn run_query(folder: &Path, query: &str) -> BenchResult<String> {
     let mut client = Command::new("mariadb");
     client
-        .args([
-            "--no-defaults",
-            "--user=root",
-            "--batch",
-            "--execute",
-            query,
-        ])
+        .args(["--no-defaults", "--user=root", "--batch"])
+        .args(["--execute", query])
         .arg(format!("--socket={}", folder.join("socket").display()))
         .stdin(Stdio::null());
     successful_output(client)
 }
 
 fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
+    let socket = folder.join("socket");
+    let socket = socket.display();
     let mut command = Command::new("sysbench");
     command
         .args([
@@ -124,10 +116,7 @@ fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
             "--db-driver=mysql",
             "--mysql-user=root",
         ])
-        .arg(format!(
-            "--mysql-socket={}",
-            folder.join("socket").display()
-        ))
+        .arg(format!("--mysql-socket={socket}"))
         .args(["--tables=1", &format!("--table-size={rows}")])
         .args(["--rand-type=uniform", "--threads=1", "--time=0"])
         .args([&format!("--report-interval={REPORT_S}"), "run"])
@@ -137,7 +126,7 @@ fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
     start_load_generator(command)
 }
 
-fn parse_report(line: &str) -> Option<RateReport> {
+fn parse_sysbench_report(line: &str) -> Option<RateReport> {
     let (at_s, rest) = line.strip_prefix("[ ")?.split_once("s ] ")?;
     let (_, rest) = rest.split_once(" tps: ")?;
     let (per_s, _) = rest.split_once(' ')?;
@@ -147,22 +136,22 @@ fn parse_report(line: &str) -> Option<RateReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{skip_without, works};
+    use crate::live::programs::testing::{assert_works, skip_without};
     use hawkeye_test_support::this_test;
 
     #[test]
     fn reports_are_read() {
         let line = "[ 2s ] thds: 1 tps: 45500.13 qps: 45500.13 (r/w/o: 45500.13/0.00/0.00) \
                     lat (ms,95%): 0.03 err/s: 0.00 reconn/s: 0.00";
-        assert_eq!(parse_report(line), Some((45_500.13, 2.0)));
-        assert_eq!(parse_report("Threads started!"), None);
+        assert_eq!(parse_sysbench_report(line), Some((45_500.13, 2.0)));
+        assert_eq!(parse_sysbench_report("Threads started!"), None);
     }
 
     #[test]
     fn rows_are_looked_up() {
-        if !packages::is_there(SERVER) || !packages::is_there("sysbench") {
+        if !packages::is_installed(SERVER) || !packages::is_installed("sysbench") {
             return skip_without(this_test!(), "MariaDB with sysbench");
         }
-        works(&mut start(16).expect("starts"));
+        assert_works(&mut start(16).expect("starts"));
     }
 }

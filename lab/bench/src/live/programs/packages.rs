@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// Ensures that `program` can be started: installs `package` if it is missing, and reports that.
 pub fn need_program(program: &str, package: &str) -> BenchResult<()> {
-    install_if_missing(program, package, || is_there(program))
+    install_if_missing(program, package, || is_installed(program))
 }
 
 /// The same for a file, such as a library's header.
@@ -41,7 +41,7 @@ fn apt_get(words: &[&str]) -> std::io::Result<()> {
         .map(drop)
 }
 
-pub(super) fn is_there(program: &str) -> bool {
+pub(super) fn is_installed(program: &str) -> bool {
     find_program(program).is_some()
 }
 
@@ -69,6 +69,6 @@ mod tests {
     #[test]
     fn a_present_program_is_not_installed() {
         assert!(super::need_program("sh", "no-such-package").is_ok());
-        assert!(!super::is_there("hawkeye-no-such-program"));
+        assert!(!super::is_installed("hawkeye-no-such-program"));
     }
 }

@@ -12,10 +12,10 @@
 
 mod cluster;
 
-use super::child_process::{RunningProcess, poll_for_answer, successful_output};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, SILENCE, parsed_lines, start_load_generator,
 };
+use super::running_process::{RunningProcess, poll_for_answer, successful_output};
 use crate::live::prelude::*;
 use cluster::PostgresCluster;
 use hawkeye_linux::fields::field_value;
@@ -54,13 +54,13 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> 
     cluster.query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
-    let bytes = number(&cluster.query(size)?)?;
+    let bytes = parse_number_answer(&cluster.query(size)?)?;
     let mut client = start_pgbench(&cluster)?;
     let reports = parsed_lines(client.child.stderr.take(), parse_pgbench_progress);
     let backend = backend_pid(&cluster)?;
     wait_until_mapped(backend, bytes)?;
     let generator = client.child.id();
-    ReportingProgram::paused(client, generator, reports, backend, cluster)
+    ReportingProgram::new_paused(client, generator, reports, backend, cluster)
 }
 
 fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
@@ -80,7 +80,7 @@ fn parse_pgbench_progress(line: &str) -> Option<RateReport> {
     Some((per_s.parse().ok()?, seconds.parse().ok()?))
 }
 
-fn number(text: &str) -> BenchResult<u64> {
+fn parse_number_answer(text: &str) -> BenchResult<u64> {
     let wrong = |_| impossible!("PostgreSQL answered {text:?} instead of a number");
     text.parse().map_err(wrong)
 }
@@ -90,7 +90,7 @@ fn backend_pid(cluster: &PostgresCluster) -> BenchResult<u32> {
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
     let asking = || Ok(Some(cluster.query(query)?).filter(|answer| !answer.is_empty()));
     let answer = poll_for_answer(SILENCE, asking)?;
-    Ok(number(&answer.unwrap_or_default())? as u32)
+    Ok(parse_number_answer(&answer.unwrap_or_default())? as u32)
 }
 
 /// Waits until a process has mapped nearly `bytes` of shared memory: it maps what it reads.
@@ -118,7 +118,7 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> BenchResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{skip_without, works};
+    use crate::live::programs::testing::{assert_works, skip_without};
     use hawkeye_test_support::this_test;
 
     #[test]
@@ -138,6 +138,6 @@ mod tests {
             skip_without(this_test!(), "PostgreSQL");
             return;
         }
-        works(&mut start(16).expect("starts"));
+        assert_works(&mut start(16).expect("starts"));
     }
 }

@@ -1,6 +1,6 @@
 //! How fast programs work, alone and side by side.
 
-use super::cpu_time::CpuClock;
+use super::cpu_clock::CpuClock;
 use crate::live::prelude::*;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,14 +18,14 @@ pub fn measure_turn(
     length: Duration,
 ) -> BenchResult<ProgramSpeed> {
     program.go()?;
-    let speed = measure(program, length);
+    let speed = measure_running(program, length);
     program.stop()?;
     speed
 }
 
 /// Runs programs in turn, one round after the other, while `goes_on` returns true; it gets the
 /// number of rounds so far. Returns the speeds of each round.
-pub fn measure_in_turn<const N: usize>(
+pub fn measure_rounds<const N: usize>(
     mut programs: [&mut Box<dyn MeasuredProgram>; N],
     length: Duration,
     goes_on: impl Fn(usize) -> bool,
@@ -57,10 +57,10 @@ impl BaseAndHugeRounds {
         require_available_bytes(2 * kind.resident_bytes(sizes.mib))?;
         let mut base = kind.start(host, sizes.mib)?;
         let mut huge = kind.start(host, sizes.mib)?;
-        measure_in_turn([&mut base, &mut huge], sizes.turn, |n| n < 1)?;
+        measure_rounds([&mut base, &mut huge], sizes.turn, |n| n < 1)?;
         let promoted_percent = promote_whole_process(huge.pid())?;
         let both = [&mut base, &mut huge];
-        let rounds = measure_in_turn(both, sizes.turn, |n| n < sizes.turns)?;
+        let rounds = measure_rounds(both, sizes.turn, |n| n < sizes.turns)?;
         let huge_now = huge_percent(huge.pid())?.min(promoted_percent);
         let huge_percent = [huge_percent(base.pid())?, huge_now];
         Ok(Self {
@@ -80,9 +80,9 @@ pub fn measure_together(
     let speeds = std::thread::scope(|scope| {
         let measuring: Vec<_> = programs
             .iter_mut()
-            .map(|program| scope.spawn(move || measure(program.as_mut(), length)))
+            .map(|program| scope.spawn(move || measure_running(program.as_mut(), length)))
             .collect();
-        measuring.into_iter().map(joined).collect()
+        measuring.into_iter().map(join_or_resume_panic).collect()
     });
     pause_all_work(programs)?;
     speeds
@@ -93,13 +93,12 @@ pub fn measure_together(
 pub fn relative_speeds<const N: usize>(
     programs: &mut [Box<dyn MeasuredProgram>],
     others: &mut [Box<dyn MeasuredProgram>],
-    turns: usize,
-    length: Duration,
+    sizes: TurnSizes,
 ) -> BenchResult<[f64; N]> {
     let mut relative = [const { Vec::new() }; N];
-    for _ in 0..turns {
-        let ours = measure_together(programs, length)?;
-        let theirs = measure_together(others, length)?;
+    for _ in 0..sizes.turns {
+        let ours = measure_together(programs, sizes.turn)?;
+        let theirs = measure_together(others, sizes.turn)?;
         for ((shares, ours), theirs) in relative.iter_mut().zip(ours).zip(theirs) {
             shares.push(ours.per_cpu_s / theirs.per_cpu_s);
         }
@@ -116,8 +115,11 @@ pub fn pause_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<
 }
 
 /// Measures a working program for `length`.
-pub fn measure(program: &mut dyn MeasuredProgram, length: Duration) -> BenchResult<ProgramSpeed> {
-    let clock = CpuClock::of(program)?;
+pub fn measure_running(
+    program: &mut dyn MeasuredProgram,
+    length: Duration,
+) -> BenchResult<ProgramSpeed> {
+    let clock = CpuClock::for_program(program)?;
     let mut marks = Vec::new();
     let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.read())))?;
     let Ok([(begun, before), (ended, after)]) = <[_; 2]>::try_from(marks) else {

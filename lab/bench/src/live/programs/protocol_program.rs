@@ -1,8 +1,8 @@
 //! Programs that use the workloads' line protocol: our workloads, scripts, and the clients of
 //! servers.
 
-use super::child_process::RunningProcess;
 use super::launch::program_command;
+use super::running_process::RunningProcess;
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
 use std::ffi::OsStr;
@@ -26,12 +26,16 @@ pub(super) struct ProtocolProgram {
 /// works.
 pub(super) const COUNTING: &str = "--report-ms 20 --wait";
 
-pub(super) fn start(host: &BenchHost, words: &str, mib: u64) -> BenchResult<ProtocolProgram> {
+pub(super) fn start_workload_program(
+    host: &BenchHost,
+    words: &str,
+    mib: u64,
+) -> BenchResult<ProtocolProgram> {
     let words = format!("{words} --mib {mib} --pages base {COUNTING}");
-    ProtocolProgram::ready(host.start_workload(&words)?)
+    ProtocolProgram::wait_until_ready(host.start_workload(&words)?)
 }
 
-pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+pub(super) fn command_with_signals(program: impl AsRef<OsStr>) -> Command {
     let mut command = program_command(program);
     hawkeye_linux::stop::unblock_signals(&mut command);
     command
@@ -39,13 +43,13 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
 
 impl ProtocolProgram {
     /// Waits until the program has its data; it must not start to work by itself.
-    pub(super) fn ready(mut workload: WorkloadProcess) -> BenchResult<Self> {
+    pub(super) fn wait_until_ready(mut workload: WorkloadProcess) -> BenchResult<Self> {
         let pid = workload.wait_ready()?.pid;
-        Ok(Self::started(workload, pid))
+        Ok(Self::already_ready(workload, pid))
     }
 
     /// Wraps a program that is known to have its data.
-    pub(super) fn started(workload: WorkloadProcess, pid: u32) -> Self {
+    pub(super) fn already_ready(workload: WorkloadProcess, pid: u32) -> Self {
         Self {
             workload,
             pid,
@@ -54,7 +58,7 @@ impl ProtocolProgram {
         }
     }
 
-    pub(super) fn client_of(
+    pub(super) fn client_of_server(
         server: RunningProcess,
         folder: TempDir,
         client: WorkloadProcess,
@@ -62,7 +66,7 @@ impl ProtocolProgram {
         Ok(Self {
             pid: server.child.id(),
             server: Some((server, folder)),
-            ..Self::ready(client)?
+            ..Self::wait_until_ready(client)?
         })
     }
 }
@@ -99,7 +103,7 @@ impl MeasuredProgram for ProtocolProgram {
             return Ok(false);
         }
         self.workload
-            .request_answer(WorkloadRequest::Delete(percent), DELETION, |event| {
+            .request_value(WorkloadRequest::Delete(percent), DELETION, |event| {
                 matches!(event, WorkloadEvent::Deleted { .. }).then_some(true)
             })
             .map_err(Into::into)

@@ -1,8 +1,8 @@
 //! Programs in Python: our scripts around the work of a library. They use the workloads' line
 //! protocol.
 
-use super::protocol_program::{ProtocolProgram, command};
-use super::{launch, packages, temporary_folder, write};
+use super::protocol_program::{ProtocolProgram, command_with_signals};
+use super::{launch, packages, temporary_folder, write_file};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 
@@ -54,7 +54,7 @@ impl PythonScript {
     }
 
     #[cfg(test)]
-    fn is_there(self) -> bool {
+    fn is_installed(self) -> bool {
         let here = |(module, _): &(&str, &str)| Path::new(PACKAGES).join(module).exists();
         self.needs().iter().all(here)
             && (self != Self::Analytics || Path::new(FROM_PYPI).join("duckdb").exists())
@@ -64,9 +64,9 @@ impl PythonScript {
 pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgram> {
     script.install()?;
     let folder = temporary_folder()?;
-    write(&folder, "console.py", CONSOLE)?;
-    let program = write(&folder, "program.py", script.source())?;
-    let mut command = command(INTERPRETER);
+    write_file(&folder, "console.py", CONSOLE)?;
+    let program = write_file(&folder, "program.py", script.source())?;
+    let mut command = command_with_signals(INTERPRETER);
     command
         .args(["-B".as_ref(), program.as_os_str()])
         .arg(mib.to_string());
@@ -83,7 +83,7 @@ pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgr
         command.env("NUMPY_MADVISE_HUGEPAGE", "0");
     }
     // A ready program has read its source, so the file may go.
-    let mut program = ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)?;
+    let mut program = ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)?;
     program.last_piece = Some(LAST_PIECE);
     Ok(program)
 }
@@ -112,14 +112,14 @@ fn need_duckdb() -> BenchResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{skip_without, works};
+    use crate::live::programs::testing::{assert_works, skip_without};
     use hawkeye_test_support::this_test;
 
     #[test]
     fn scripts_work() {
         for script in [PythonScript::Cg, PythonScript::Mg, PythonScript::Graph] {
-            if script.is_there() {
-                works(&mut start(script, 4).expect("starts"));
+            if script.is_installed() {
+                assert_works(&mut start(script, 4).expect("starts"));
             } else {
                 skip_without(this_test!(), &format!("what {script:?} uses"));
             }
@@ -129,6 +129,6 @@ mod tests {
     #[test]
     #[ignore = "installs DuckDB from PyPI where it is missing"]
     fn duckdb_joins() {
-        works(&mut start(PythonScript::Analytics, 4).expect("starts"));
+        assert_works(&mut start(PythonScript::Analytics, 4).expect("starts"));
     }
 }

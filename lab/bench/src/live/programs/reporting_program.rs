@@ -1,14 +1,13 @@
 //! Servers and their load generators, which print the rate at intervals. A load generator may be
 //! the measured program itself.
 
-use super::child_process::RunningProcess;
-use super::client_server_cores::ClientServerCores;
-use super::kv_servers::end_with_parent_thread;
+use super::client_server_cores::restrict_client_command;
+use super::running_process::{RunningProcess, end_with_parent_thread};
 use crate::live::prelude::*;
-use hawkeye_linux::stop::unblock_signals;
+use hawkeye_workload::line_receiver::receive_lines;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 /// Interval of the reports, in seconds: the programs' minimum.
@@ -21,11 +20,8 @@ pub(super) type RateReport = (f64, f64);
 
 /// Starts a load generator of its own on the client's cores.
 pub(super) fn start_load_generator(mut command: Command) -> BenchResult<RunningProcess> {
-    unblock_signals(&mut command);
-    end_with_parent_thread(&mut command);
-    if let Some(cores) = ClientServerCores::divided() {
-        cores.client.restrict_command(&mut command);
-    }
+    end_with_parent_thread(&mut command, Signal::SIGKILL);
+    restrict_client_command(&mut command);
     RunningProcess::start(&mut command, Signal::SIGKILL)
 }
 
@@ -43,7 +39,7 @@ pub(super) struct ReportingProgram<S> {
 
 impl<S> ReportingProgram<S> {
     /// `pid`: that of the measured program. The generator works already, and is paused here.
-    pub(super) fn paused(
+    pub(super) fn new_paused(
         generator: RunningProcess,
         generator_pid: u32,
         reports: Receiver<RateReport>,
@@ -67,7 +63,7 @@ impl<S> ReportingProgram<S> {
     }
 
     fn next_report(&self) -> BenchResult<RateReport> {
-        next_line(&self.reports, SILENCE)
+        next_parsed_line(&self.reports, SILENCE)
     }
 }
 
@@ -121,22 +117,10 @@ pub(super) fn parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
-    let (sender, receiver) = mpsc::channel();
-    if let Some(output) = output {
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if let Some(parsed) = parse(&line) {
-                    if sender.send(parsed).is_err() {
-                        break;
-                    }
-                }
-            }
-        });
-    }
-    receiver
+    output.map_or_else(|| mpsc::channel().1, |output| receive_lines(output, parse))
 }
 
-pub(super) fn next_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
+pub(super) fn next_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
     lines.recv_timeout(at_most).map_err(|error| match error {
         RecvTimeoutError::Timeout => {
             impossible!(

@@ -15,7 +15,7 @@ pub(super) fn skip_without(test: TestName, what: &str) {
     test.skip(&format!("{what} is not installed"));
 }
 
-pub(super) fn works(program: &mut dyn MeasuredProgram) {
+pub(super) fn assert_works(program: &mut dyn MeasuredProgram) {
     for _ in 0..2 {
         program.go().expect("goes");
         let rate = program
@@ -27,6 +27,6 @@ pub(super) fn works(program: &mut dyn MeasuredProgram) {
 }
 
 #[ctor::ctor]
-fn workloads() {
-    hawkeye_workload::test_program::run_if_asked();
+fn run_workload_if_asked() {
+    hawkeye_workload::test_program::run_workload_if_asked();
 }

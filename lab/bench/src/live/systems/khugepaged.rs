@@ -15,7 +15,6 @@ pub enum KhugepagedPace {
 }
 
 impl KhugepagedPace {
-    /// Applies this pace from now on.
     pub fn apply_pace(self, host: &mut BenchHost) -> BenchResult<()> {
         let scanned = |regions: f64| (regions * f64::from(PAGES_PER_REGION)).round().max(1.0);
         // Pages per pass, the pause after a pass, and the pause after a failed allocation of a huge

@@ -27,7 +27,7 @@ fn readings(name: &str, user_share: f64) -> CounterReadings {
         };
         Ok((counts.next().expect("two readings"), cpu))
     };
-    CounterReadings::take(reader, || {}).expect("both are there")
+    CounterReadings::read_before_and_after(reader, || {}).expect("both are there")
 }
 
 fn estimate(percent: f64, at_least: bool) -> Overhead {
@@ -114,11 +114,11 @@ fn the_file_names_processor_and_events_but_not_the_machine() {
 
 #[test]
 fn without_counters_the_error_says_what_to_do() {
-    let unknown = advice(&CountersUnavailable::UnknownProcessor("new".into()));
+    let unknown = missing_counters_advice(&CountersUnavailable::UnknownProcessor("new".into()));
     assert!(
         unknown.contains("(new)") && unknown.contains("events.rs"),
         "{unknown}"
     );
-    let none = advice(&CountersUnavailable::NotCounted("ENOENT".into()));
+    let none = missing_counters_advice(&CountersUnavailable::NotCounted("ENOENT".into()));
     assert!(none.contains("ENOENT") && none.contains("pmu=on"), "{none}");
 }

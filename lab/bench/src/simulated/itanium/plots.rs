@@ -1,21 +1,21 @@
 //! Measured and simulated values as plots.
 
 use super::{ItaniumReport, SideBySide};
-use crate::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct};
+use crate::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct_in_order};
 use crate::simulated::paper::PublishedValue;
 
 /// A panel for each measure of each table, with a pair of lines for each kernel.
-pub fn figure(reports: &[ItaniumReport]) -> PlotFigure {
+pub fn plot_reports(reports: &[ItaniumReport]) -> PlotFigure {
     let mut panels = Vec::new();
     for report in reports {
-        let measures = distinct(report.rows.iter().map(|row| row.measure.as_str()));
+        let measures = distinct_in_order(report.rows.iter().map(|row| row.measure.as_str()));
         for measure in measures {
             let rows = report.rows.iter().filter(|row| row.measure == measure);
             let rows: Vec<_> = rows.collect();
             panels.push(PlotPanel {
                 title: report.name.to_owned(),
                 y_label: measure.to_owned(),
-                content: content(&rows),
+                content: panel_content(&rows),
             });
         }
     }
@@ -25,8 +25,8 @@ pub fn figure(reports: &[ItaniumReport]) -> PlotFigure {
     }
 }
 
-fn content(rows: &[&SideBySide]) -> PlotContent {
-    let names = distinct(rows.iter().map(|row| row.of.clone()));
+fn panel_content(rows: &[&SideBySide]) -> PlotContent {
+    let names = distinct_in_order(rows.iter().map(|row| row.of.clone()));
     if names.len() == 1 {
         let bars = rows.iter().flat_map(|row| {
             let bar = |source: &str, value: Option<f64>| {
@@ -36,7 +36,7 @@ fn content(rows: &[&SideBySide]) -> PlotContent {
         });
         return PlotContent::Bars(bars.flatten().collect());
     }
-    let kernels = distinct(rows.iter().map(|row| row.kernel.as_str()));
+    let kernels = distinct_in_order(rows.iter().map(|row| row.kernel.as_str()));
     let line = |kernel: &str, source: &str, value: fn(&SideBySide) -> Option<f64>| {
         let own = rows.iter().filter(|row| row.kernel == kernel);
         let points = own.filter_map(|row| {

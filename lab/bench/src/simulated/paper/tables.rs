@@ -7,7 +7,7 @@ mod memory;
 mod translation;
 
 use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
-use crate::name::ExperimentName;
+use crate::experiment_name::ExperimentName;
 use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::SimulationSetup;
 
@@ -55,7 +55,7 @@ fn row(
 }
 
 /// Values by system; both lists have the same order.
-fn of_systems<const N: usize>(
+fn values_by_system<const N: usize>(
     systems: [&'static str; N],
     values: [f64; N],
 ) -> Vec<(&'static str, f64)> {
@@ -81,7 +81,7 @@ fn row_and_speed_ups(
     rows
 }
 
-fn at_least(figures: Vec<PaperValue>) -> Vec<PaperValue> {
+fn as_lower_bounds(figures: Vec<PaperValue>) -> Vec<PaperValue> {
     let bounded = |figure: PaperValue| PaperValue {
         paper: match figure.paper {
             PublishedValue::Value(value) => PublishedValue::AtLeast(value),

@@ -21,23 +21,18 @@ fn value(report: &LiveReport, what: &str) -> (f64, String) {
 fn a_kernel_like_the_model_differs_nowhere() {
     let report = compare_with_recording(LIKE_THE_MODEL).expect("is a recording");
     let same = |percent: &str| format!("model {percent} %: +0.0 points");
-    assert_eq!(
-        value(&report, "1.0 s idle: zeroed"),
-        (2048.0, "model 2048; 2048 by the rate".into())
-    );
-    assert_eq!(
-        value(&report, "3 huge pages: served zeroed"),
-        (100.0, same("100.0"))
-    );
-    assert_eq!(
-        value(&report, "700 pages of a file: took zeroed"),
-        (0.0, same("0.0"))
-    );
     // One of four zeroed huge pages was left for twice as many base pages.
-    assert_eq!(
-        value(&report, "1024 base pages: served zeroed"),
-        (50.0, same("50.0"))
-    );
+    for (what, expected) in [
+        (
+            "1.0 s idle: zeroed",
+            (2048.0, "model 2048; 2048 by the rate".into()),
+        ),
+        ("3 huge pages: served zeroed", (100.0, same("100.0"))),
+        ("700 pages of a file: took zeroed", (0.0, same("0.0"))),
+        ("1024 base pages: served zeroed", (50.0, same("50.0"))),
+    ] {
+        assert_eq!(value(&report, what), expected);
+    }
     let lost = value(&report, "zeroed pages that lost their mark").0;
     assert!((lost - 300.0 / 2048.0).abs() < 1e-9, "{lost}");
 }

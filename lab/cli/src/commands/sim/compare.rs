@@ -1,10 +1,10 @@
 //! `hawkeye-lab sim compare`.
 
-use super::machine::{MachineOptions, systems_by_name, workload_from_argument};
-use super::output::OutputOptions;
+use super::machine_options::{MachineOptions, systems_by_name, workload_from_argument};
+use super::output_options::OutputOptions;
 use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
-use super::trace::TraceOptions;
+use super::trace_options::TraceOptions;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_sim::workloads::WorkloadSpec;
@@ -15,7 +15,7 @@ use hawkeye_sim::workloads::WorkloadSpec;
 Example:
   hawkeye-lab sim compare --systems linux-4k,linux,hawkeye --workloads random
 `hawkeye-lab help sim compare` shows all options in full.")]
-pub struct Compare {
+pub struct CompareCommand {
     /// Systems [default: all].
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Compare {
     output: OutputOptions,
 }
 
-impl Compare {
+impl CompareCommand {
     pub fn execute(self) -> Result<()> {
         let systems = systems_by_name(&self.systems)?;
         let place = |name: &String| {

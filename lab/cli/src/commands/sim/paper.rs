@@ -1,6 +1,6 @@
 //! `hawkeye-lab sim paper`.
 
-use super::machine::threads;
+use super::machine_options::available_cores;
 use super::published_tables;
 use anyhow::{Result, anyhow};
 use clap::Args;
@@ -14,7 +14,7 @@ use hawkeye_bench::simulated::paper;
 Examples:
   hawkeye-lab sim paper
   hawkeye-lab sim paper first-touch-costs --json")]
-pub struct Paper {
+pub struct PaperCommand {
     /// Names, or aliases such as table-1 [default: all].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -24,14 +24,14 @@ pub struct Paper {
     json: bool,
 }
 
-impl Paper {
+impl PaperCommand {
     pub fn execute(self) -> Result<()> {
-        published_tables::simulate(
+        published_tables::simulate_named_tables(
             paper::TABLES,
             |table| table.name,
             &self.names,
             self.json,
-            |table| paper::simulate(table, threads()).map_err(|message| anyhow!(message)),
+            |table| paper::simulate(table, available_cores()).map_err(|message| anyhow!(message)),
         )?;
         Ok(())
     }

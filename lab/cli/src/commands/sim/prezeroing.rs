@@ -1,6 +1,6 @@
 //! `hawkeye-lab sim prezeroing`.
 
-use super::output::print_json;
+use super::output_options::print_json;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::live::LiveReport;

@@ -1,6 +1,6 @@
 //! Published tables, by name.
 
-use super::output::print_json;
+use super::output_options::print_json;
 use anyhow::{Result, bail};
 use hawkeye_bench::experiments::ExperimentName;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 /// Simulates the named tables (without names, all of them). Prints each when it is done, or, for
 /// JSON, all at the end.
-pub fn simulate<T, R: Display + Serialize>(
+pub fn simulate_named_tables<T, R: Display + Serialize>(
     tables: &[T],
     name_of: impl Fn(&T) -> ExperimentName,
     wanted: &[String],

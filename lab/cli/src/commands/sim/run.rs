@@ -1,10 +1,10 @@
 //! `hawkeye-lab sim run`.
 
-use super::machine::{MachineOptions, workload_from_argument};
-use super::output::OutputOptions;
+use super::machine_options::{MachineOptions, workload_from_argument};
+use super::output_options::OutputOptions;
 use super::run_plots;
 use super::run_result::{RunResult, progress_bar};
-use super::trace::TraceOptions;
+use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_recording::{Recorder, RecordingOrigin, RowExtractor};

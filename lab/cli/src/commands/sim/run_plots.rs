@@ -1,7 +1,7 @@
 //! Figures of results.
 
 use super::run_result::RunResult;
-use hawkeye_bench::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct};
+use hawkeye_bench::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct_in_order};
 use hawkeye_sim::engine::{ProgramFigures, ProgramMoment};
 use hawkeye_sim::simulate::SimulationResult;
 
@@ -33,7 +33,7 @@ pub fn plot_run(run: &SimulationResult) -> PlotFigure {
 }
 
 /// Each program of each workload: the workload, the program's index there, and its title.
-fn programs(entries: &[RunResult]) -> Vec<(&str, usize, String)> {
+fn titled_programs(entries: &[RunResult]) -> Vec<(&str, usize, String)> {
     let mut found: Vec<(&str, usize, String)> = Vec::new();
     for entry in entries {
         let workload = entry.run.workload.as_str();
@@ -53,7 +53,11 @@ fn programs(entries: &[RunResult]) -> Vec<(&str, usize, String)> {
     found
 }
 
-fn program<'a>(entry: &'a RunResult, workload: &str, number: usize) -> Option<&'a ProgramFigures> {
+fn program_of_workload<'a>(
+    entry: &'a RunResult,
+    workload: &str,
+    number: usize,
+) -> Option<&'a ProgramFigures> {
     let same = entry.run.workload == workload;
     entry
         .run
@@ -65,11 +69,11 @@ fn program<'a>(entry: &'a RunResult, workload: &str, number: usize) -> Option<&'
 
 /// Systems side by side: the time of each program, in a panel of its own.
 pub fn comparison_figure(entries: &[RunResult]) -> PlotFigure {
-    let panels = programs(entries)
+    let panels = titled_programs(entries)
         .into_iter()
         .map(|(workload, number, name)| {
             let bars = entries.iter().filter_map(|entry| {
-                let program = program(entry, workload, number)?;
+                let program = program_of_workload(entry, workload, number)?;
                 Some((entry.run.system.clone(), program.wall_s))
             });
             PlotPanel {
@@ -86,15 +90,18 @@ pub fn comparison_figure(entries: &[RunResult]) -> PlotFigure {
 
 /// Effect of a parameter: the time and the overhead of each program, a line for each system.
 pub fn plot_sweep(entries: &[RunResult], parameter: &str, values: &[String]) -> PlotFigure {
-    let systems = distinct(entries.iter().map(|entry| entry.run.system.as_str()));
+    let systems = distinct_in_order(entries.iter().map(|entry| entry.run.system.as_str()));
     let mut panels = Vec::new();
-    for (workload, number, name) in programs(entries) {
+    for (workload, number, name) in titled_programs(entries) {
         let content = |value: fn(&ProgramFigures) -> f64| {
             let line = |system: &&str| {
                 let own = entries.iter().filter(|entry| entry.run.system == *system);
                 let points = own.filter_map(|entry| {
                     let place = values.iter().position(|value| *value == entry.value)?;
-                    Some((place as f64, value(program(entry, workload, number)?)))
+                    Some((
+                        place as f64,
+                        value(program_of_workload(entry, workload, number)?),
+                    ))
                 });
                 PlotLine {
                     name: (*system).to_owned(),

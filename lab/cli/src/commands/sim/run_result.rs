@@ -1,6 +1,6 @@
 //! One run of many.
 
-use super::machine::threads;
+use super::machine_options::available_cores;
 use anyhow::Result;
 use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_all};
 use hawkeye_sim::systems::SimulatedSystem;
@@ -52,7 +52,9 @@ pub fn simulate_on_systems<'a>(
     });
     let jobs: Vec<SimulationJob> = jobs.collect();
     let bar = progress_bar(jobs.len());
-    let done = simulate_all(&jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
+    let done = simulate_all(&jobs, at_a_time.unwrap_or_else(available_cores), &|_| {
+        bar.inc(1)
+    });
     bar.finish_and_clear();
     Ok(done?)
 }

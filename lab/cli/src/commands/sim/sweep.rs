@@ -1,7 +1,7 @@
 //! `hawkeye-lab sim sweep`.
 
-use super::machine::{MachineOptions, systems_by_name, workload_text};
-use super::output::OutputOptions;
+use super::machine_options::{MachineOptions, systems_by_name, workload_text};
+use super::output_options::OutputOptions;
 use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
 use anyhow::{Result, anyhow};

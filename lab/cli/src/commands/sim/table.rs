@@ -8,36 +8,36 @@ use hawkeye_sim::engine::ProgramOutcome;
 
 const LEAST: usize = 12;
 
-fn width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize {
+fn column_width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize {
     let widths = texts.map(|text| text.chars().count());
     widths.fold(least, usize::max)
 }
 
 /// Rounded to a tenth; short times to a millisecond.
-fn seconds(time_s: f64) -> String {
+fn rounded_seconds(time_s: f64) -> String {
     let digits = if time_s < 10.0 { 3 } else { 1 };
     format!("{time_s:.digits$}")
 }
 
-fn memory(bytes: u64) -> String {
+fn bytes_with_unit(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec_short().to_string()
 }
 
 /// Prints a line for each program of each run, and its pages if it had other pages than base and
 /// huge ones.
-pub fn print(entries: &[RunResult]) {
+pub fn print_table(entries: &[RunResult]) {
     print_programs(entries);
-    sizes::print(entries);
+    sizes::print_table(entries);
 }
 
 fn print_programs(entries: &[RunResult]) {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
     let values = entries.iter().map(|entry| entry.value.as_str());
-    let varied = width(parameter.chars().count(), values);
-    let workload = width(LEAST - 1, entries.iter().map(|e| e.run.workload.as_str()));
-    let system = width(LEAST, entries.iter().map(|e| e.run.system.as_str()));
+    let varied = column_width(parameter.chars().count(), values);
+    let workload = column_width(LEAST - 1, entries.iter().map(|e| e.run.workload.as_str()));
+    let system = column_width(LEAST, entries.iter().map(|e| e.run.system.as_str()));
     let programs = entries.iter().flat_map(|e| e.run.figures.all_programs());
-    let program = width(LEAST, programs.map(|program| program.name.as_str()));
+    let program = column_width(LEAST, programs.map(|program| program.name.as_str()));
     // The varied parameter, if there is one, has a column of its own.
     let before = |text: &str| match varied {
         0 => String::new(),
@@ -78,10 +78,10 @@ fn print_programs(entries: &[RunResult]) {
                 run.workload,
                 run.system,
                 figures.name,
-                seconds(figures.wall_s),
+                rounded_seconds(figures.wall_s),
                 figures.overhead_percent,
-                memory(figures.rss_peak_bytes),
-                memory(figures.huge_peak_bytes),
+                bytes_with_unit(figures.rss_peak_bytes),
+                bytes_with_unit(figures.huge_peak_bytes),
                 figures.faults,
                 run.promoted,
                 run.figures.manager_cpu_s,

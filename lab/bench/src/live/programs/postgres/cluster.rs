@@ -1,10 +1,13 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::child_process::{RunningProcess, successful_output, without_streams};
-use crate::live::programs::client_server_cores::ClientServerCores;
+use crate::live::programs::client_server_cores::{
+    restrict_launched_server, restrict_server_command,
+};
+use crate::live::programs::running_process::{
+    RunningProcess, end_with_parent_thread, successful_output, without_streams,
+};
 use crate::live::programs::{launch, packages, temporary_folder};
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 use std::os::unix::process::CommandExt;
@@ -82,8 +85,8 @@ impl PostgresCluster {
         };
         let command = with_environment(command, self.folder.path());
         self.start_server_process(command, launch::end_signal(Signal::SIGQUIT), buffers_mib)?;
-        if let (Some(server), Some(cores)) = (&self.server, ClientServerCores::divided()) {
-            cores.restrict_launched_server(server.child.id())?;
+        if let Some(server) = &self.server {
+            restrict_launched_server(server.child.id())?;
         }
         Ok(())
     }
@@ -91,10 +94,9 @@ impl PostgresCluster {
     fn initialize_cluster(&self) -> BenchResult<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
-            chown(folder, Some(user.uid), Some(user.gid)).map_err(|errno| LinuxError::Call {
-                call: "changing the owner of PostgreSQL's folder",
-                errno,
-            })?;
+            chown(folder, Some(user.uid), Some(user.gid)).map_err(LinuxError::call(
+                "changing the owner of PostgreSQL's folder",
+            ))?;
         }
         let mut initdb = self.command("initdb");
         // No other user can reach its socket.
@@ -133,15 +135,9 @@ impl PostgresCluster {
         ] {
             command.args(["-c", setting]);
         }
-        hawkeye_linux::stop::unblock_signals(&mut command);
         // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel.
-        // SAFETY: the closure makes only one system call between fork and exec.
-        unsafe {
-            command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGQUIT)?));
-        }
-        if let Some(cores) = ClientServerCores::divided() {
-            cores.restrict_server_command(&mut command);
-        }
+        end_with_parent_thread(&mut command, Signal::SIGQUIT);
+        restrict_server_command(&mut command);
         let server = self
             .server
             .insert(RunningProcess::start(&mut command, ended_by)?);

@@ -6,7 +6,7 @@ use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
 use hawkeye_itanium::mmu::HashTableFill;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, VortexWorkload};
 
-fn rows() -> Vec<ThesisValue> {
+fn fill_rows() -> Vec<ThesisValue> {
     let fills = [
         HashTableFill::First,
         HashTableFill::Missed,
@@ -40,7 +40,7 @@ pub(super) const FILL: ThesisTable = ThesisTable {
     name: "fill",
     shows: "entries of a large page that the kernel adds to the hash table: its first base page (as in the thesis), the missed one, all, or none",
     layout: TableLayout::Values,
-    rows,
+    rows: fill_rows,
     notes: &[
         "Churning: 250 times as many blocks are freed and allocated as in the thesis' vortex. Large pages then also save page faults.",
         "The thesis rejects adding all entries because of cache pollution, collisions and slower faults. It does not consider adding the missed entry. With either, the walker fills nearly every miss, and large pages cost almost nothing even on its slowest program. The verdict on the long format depends on that choice. Each further entry costs 3.5 cycles here; the model has no caches to pollute.",

@@ -2,7 +2,7 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue, row};
-use crate::simulated::itanium::systems::{ThesisAdvice, ThesisSystem};
+use crate::simulated::itanium::thesis_system::{ThesisAdvice, ThesisSystem};
 use hawkeye_itanium::PageSizeAdvice;
 use hawkeye_itanium::workloads::{
     McfWorkload, SparseWorkload, ThesisWorkload, TlbcoverWorkload, VortexWorkload,
@@ -29,7 +29,7 @@ const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload {
 const MCF: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
 const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::thesis_run(8));
 
-const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
+const fn page_size_advice(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
     ThesisAdvice {
         advice: PageSizeAdvice {
             from_bytes,
@@ -40,17 +40,17 @@ const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
 }
 
 /// For all of vortex' blocks.
-const BLOCKS: ThesisAdvice = told(64 * KIB, 64 * KIB, 640);
+const BLOCKS: ThesisAdvice = page_size_advice(64 * KIB, 64 * KIB, 640);
 /// For mcf's arrays and Tlbcover's table.
-const ARRAYS: ThesisAdvice = told(2 * MIB, 4 * MIB, 16);
+const ARRAYS: ThesisAdvice = page_size_advice(2 * MIB, 4 * MIB, 16);
 
-fn line(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
+fn rows_of_kernel(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
     let rows = MEASURES.map(|measure| row(of, workload, measure, &[(kernel, None)]));
     rows.concat()
 }
 
 /// Romer's miss-counting systems see all misses, because no walker fills any.
-fn lines(
+fn rows_of_all_systems(
     of: &str,
     workload: ThesisWorkload,
     told: ThesisAdvice,
@@ -66,7 +66,7 @@ fn lines(
         .chain(std::iter::once(ThesisKernel::NONE))
         .chain(counting.map(|system| ThesisKernel::NONE.with_policy_system(system)));
     kernels
-        .flat_map(|kernel| line(of, workload, on(kernel)))
+        .flat_map(|kernel| rows_of_kernel(of, workload, on(kernel)))
         .collect()
 }
 
@@ -81,11 +81,11 @@ pub(super) const POLICIES: ThesisTable = ThesisTable {
             ..SparseWorkload::THESIS
         });
         [
-            lines("vortex", VORTEX, BLOCKS, same),
-            lines("churning", CHURNING, BLOCKS, same),
-            lines("mcf", MCF, ARRAYS, same),
-            lines("Tlbcover 64 MiB", TLBCOVER, ARRAYS, same),
-            lines("sparse", sparse, ARRAYS, same),
+            rows_of_all_systems("vortex", VORTEX, BLOCKS, same),
+            rows_of_all_systems("churning", CHURNING, BLOCKS, same),
+            rows_of_all_systems("mcf", MCF, ARRAYS, same),
+            rows_of_all_systems("Tlbcover 64 MiB", TLBCOVER, ARRAYS, same),
+            rows_of_all_systems("sparse", sparse, ARRAYS, same),
         ]
         .concat()
     },
@@ -104,16 +104,11 @@ pub(super) const FRAGMENTED: ThesisTable = ThesisTable {
     shows: "the same systems where another program holds a page of every 64 or 256 KiB",
     layout: TableLayout::Kernels,
     rows: || {
+        let on = ThesisKernel::on_fragmented_machine;
         [
-            lines("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
-                kernel.on_fragmented_machine(2)
-            }),
-            lines("mcf, 64 KiB", MCF, ARRAYS, |kernel| {
-                kernel.on_fragmented_machine(2)
-            }),
-            lines("mcf, 256 KiB", MCF, ARRAYS, |kernel| {
-                kernel.on_fragmented_machine(4)
-            }),
+            rows_of_all_systems("churning, 64 KiB", CHURNING, BLOCKS, |kernel| on(kernel, 2)),
+            rows_of_all_systems("mcf, 64 KiB", MCF, ARRAYS, |kernel| on(kernel, 2)),
+            rows_of_all_systems("mcf, 256 KiB", MCF, ARRAYS, |kernel| on(kernel, 4)),
         ]
         .concat()
     },
@@ -128,55 +123,44 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
     shows: "the same systems beside values published for other machines (tables 6.10 to 6.12)",
     layout: TableLayout::Values,
     rows: || {
-        let navarro = ThesisKernel::SF.with_policy_system(ThesisSystem::navarro("Navarro", None));
-        let winwood = |told| ThesisKernel::SF.with_policy_system(ThesisSystem::winwood(told));
-        let limited = [
+        let navarro_to =
+            |name, order| ThesisKernel::SF.with_policy_system(ThesisSystem::navarro(name, order));
+        let navarro = navarro_to("Navarro", None);
+        let winwood = |advice| ThesisKernel::SF.with_policy_system(ThesisSystem::winwood(advice));
+        let limits = [
             ("to 64 KiB", 2),
             ("to 256 KiB", 4),
             ("to 1 MiB", 6),
             ("to 4 MiB", 8),
-        ]
-        .map(|(name, order)| {
-            (
-                ThesisKernel::SF.with_policy_system(ThesisSystem::navarro(name, Some(order))),
-                None,
-            )
-        });
-        let rented = [
+        ];
+        let limited = limits.map(|(name, order)| (navarro_to(name, Some(order)), None));
+        let rents = [
             ("rent 100 %", 100),
             ("rent 30 %", 30),
             ("rent 10 %", 10),
             ("rent 3 %", 3),
-        ]
-        .map(|(name, percent)| {
-            (
-                ThesisKernel::NONE.with_policy_system(ThesisSystem::approx_online(name, percent)),
-                None,
-            )
+        ];
+        let rented = rents.map(|(name, percent)| {
+            let system = ThesisSystem::approx_online(name, percent);
+            (ThesisKernel::NONE.with_policy_system(system), None)
         });
         let over = SpeedUpOver(navarro);
         let longer = ThesisWorkload::Tlbcover(TlbcoverWorkload {
             accesses: 10_000_000,
             ..TlbcoverWorkload::thesis_run(8)
         });
-        let speed_up = |of, workload, values: &[_]| row(of, workload, SpeedUp, values);
+        let both = |of, workload, navarro_gain, winwood_gain, advice| {
+            let values = [
+                (navarro, Some(navarro_gain)),
+                (winwood(advice), Some(winwood_gain)),
+            ];
+            row(of, workload, SpeedUp, &values)
+        };
+        let over_sf = MissesOver(ThesisKernel::SF);
         [
-            speed_up(
-                "vortex",
-                VORTEX,
-                &[(navarro, Some(1.125)), (winwood(BLOCKS), Some(1.222))],
-            ),
-            speed_up(
-                "mcf",
-                MCF,
-                &[(navarro, Some(1.707)), (winwood(ARRAYS), Some(1.094))],
-            ),
-            row(
-                "64 MiB",
-                TLBCOVER,
-                MissesOver(ThesisKernel::SF),
-                &[(navarro, Some(0.0435))],
-            ),
+            both("vortex", VORTEX, 1.125, 1.222, BLOCKS),
+            both("mcf", MCF, 1.707, 1.094, ARRAYS),
+            row("64 MiB", TLBCOVER, over_sf, &[(navarro, Some(0.0435))]),
             row("64 MiB", TLBCOVER, over, &limited),
             row("64 MiB longer", longer, SpeedUpFromStart, &rented),
         ]

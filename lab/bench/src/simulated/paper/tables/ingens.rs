@@ -7,7 +7,7 @@ use hawkeye_sim::workloads::ByteSize;
 const NATIVE: &str = "In the paper these programs run in a virtual machine: the guest's system varies, and the host has huge pages (Table 3 there: the column for both over that for the host alone). Here they run natively. Each program's own work was chosen for the column of Linux.";
 
 pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::of("virtual-speedup", "ingens-3"),
+    name: ExperimentName::with_alias("virtual-speedup", "ingens-3"),
     shows: "speed-up by huge pages in a virtual machine: in the guest, in the host, in both",
     guest: Some(ByteSize(64 << 30)),
     figures: || {
@@ -32,6 +32,7 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         "Chosen in each workload for the column with huge pages in both: the footprint, and the cycles of own work. The other two columns follow. All programs access their memory at random: the paper's excerpt does not describe their accesses. Nor does it explain MongoDB's large gain from huge pages in the host alone.",
         "Huge pages in the guest also save page faults there; huge pages in the host do not. Chosen for all three columns of Olio, which gains from the guest alone: it allocates 1 GiB anew for every 2 s of work.",
@@ -40,7 +41,7 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
-    name: ExperimentName::of("async-promotion", "ingens-4"),
+    name: ExperimentName::with_alias("async-promotion", "ingens-4"),
     shows: "SVM: huge pages at page faults, and by khugepaged alone at Ubuntu's pace",
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
@@ -62,22 +63,14 @@ pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
 };
 
 pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
-    name: ExperimentName::of("redis-mongodb-memory", "ingens-5"),
+    name: ExperimentName::with_alias("redis-mongodb-memory", "ingens-5"),
     shows: "memory of Redis after 70 % of its keys were deleted, and memory of MongoDB",
     figures: || {
+        let redis = [("linux", 20.7), ("linux-4k", 12.2)];
+        let mongodb = [("linux", 12.4), ("linux-4k", 10.1)];
         [
-            row(
-                "redis-8kb",
-                "redis",
-                ResidentGib(2),
-                &[("linux", 20.7), ("linux-4k", 12.2)],
-            ),
-            row(
-                "mongodb",
-                "mongodb",
-                ResidentGib(0),
-                &[("linux", 12.4), ("linux-4k", 10.1)],
-            ),
+            row("redis-8kb", "redis", ResidentGib(2), &redis),
+            row("mongodb", "mongodb", ResidentGib(0), &mongodb),
         ]
         .concat()
     },
@@ -88,7 +81,7 @@ pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
 };
 
 pub(super) const FREEBSD_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::of("freebsd-speedup", "ingens-6"),
+    name: ExperimentName::with_alias("freebsd-speedup", "ingens-6"),
     shows: "speed-up by huge pages under FreeBSD and Linux",
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {

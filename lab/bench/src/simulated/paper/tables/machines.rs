@@ -67,7 +67,7 @@ const VIRTUAL: &str = "The paper gives a range over several programs; their name
 const A_MINUTE: &str = "Chosen: the program starts a minute after Redis.";
 
 pub(super) const NPB_VIRTUAL_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::of("npb-virtual-speedup", "table-3-virtual"),
+    name: ExperimentName::with_alias("npb-virtual-speedup", "table-3-virtual"),
     shows: "NPB in a virtual machine: speed-up by huge pages in host and guest over base pages in both",
     guest: Some(ByteSize(90 << 30)),
     figures: || {
@@ -94,7 +94,7 @@ pub(super) const NPB_VIRTUAL_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const START_ORDER: PaperTable = PaperTable {
-    name: ExperimentName::of("start-order", "figure-8"),
+    name: ExperimentName::with_alias("start-order", "figure-8"),
     shows: "a program beside a lightly loaded Redis, started before and after it: speed-up over base pages",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || {
@@ -109,6 +109,7 @@ pub(super) const START_ORDER: PaperTable = PaperTable {
         let systems = ["hawkeye-pmu", "hawkeye-g"];
         published_range_values(&programs, &systems, SpeedUp, 1.15, 1.6)
     },
+    long: true,
     notes: &[MIX],
     ..PaperTable::PLAIN
 };
@@ -127,10 +128,11 @@ macro_rules! figure_9 {
 }
 
 pub(super) const HAWKEYE_IN_HOST: PaperTable = PaperTable {
-    name: ExperimentName::of("hawkeye-in-host", "figure-9-host"),
+    name: ExperimentName::with_alias("hawkeye-in-host", "figure-9-host"),
     shows: "two virtual machines, Redis in one, HawkEye in the host: speed-up over Linux",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || figure_9!("host", ["hawkeye-pmu/linux", "hawkeye-g/linux"]),
+    long: true,
     notes: &[
         VIRTUAL,
         A_MINUTE,
@@ -140,7 +142,7 @@ pub(super) const HAWKEYE_IN_HOST: PaperTable = PaperTable {
 };
 
 pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
-    name: ExperimentName::of("hawkeye-in-guest", "figure-9-guest"),
+    name: ExperimentName::with_alias("hawkeye-in-guest", "figure-9-guest"),
     shows: "one virtual machine with Redis and another program, HawkEye in the guest: speed-up over Linux",
     // Only the guests' memory counts.
     setup: || SimulationSetup {
@@ -148,6 +150,7 @@ pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
         ..both_fragmented()
     },
     figures: || figure_9!("guest", ["linux/hawkeye-pmu", "linux/hawkeye-g"]),
+    long: true,
     notes: &[
         VIRTUAL,
         A_MINUTE,
@@ -157,10 +160,11 @@ pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
 };
 
 pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
-    name: ExperimentName::of("hawkeye-in-host-and-guest", "figure-9-both"),
+    name: ExperimentName::with_alias("hawkeye-in-host-and-guest", "figure-9-both"),
     shows: "Redis in one virtual machine, Redis and another program in the other, HawkEye in host and guests: speed-up over Linux",
     setup: both_fragmented,
     figures: || figure_9!("both", ["hawkeye-pmu/hawkeye-pmu", "hawkeye-g/hawkeye-g"]),
+    long: true,
     notes: &[
         VIRTUAL,
         "Chosen: 24 GiB of Redis in the machine of 30 GB, and 24 GiB beside the program in the machine of 60 GB. Chosen for cg.D: the program starts a quarter of an hour after Redis. If it starts a minute after Redis, as in the other parts, cg.D is at 2.07; after ten minutes it is at 1.93 and 1.94.",
@@ -168,21 +172,16 @@ pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
     ..PaperTable::PLAIN
 };
 
-fn beside_zeroing(slower_percent: f64) -> Vec<PaperValue> {
-    let slower = SlowerPercent("linux-4k", 1);
-    row(
-        "omnetpp",
-        "omnetpp",
-        slower,
-        &[("hawkeye-4k", slower_percent)],
-    )
+fn omnetpp_beside_zeroing(slower_percent: f64) -> Vec<PaperValue> {
+    let values = [("hawkeye-4k", slower_percent)];
+    row("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
 }
 
 pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
-    name: ExperimentName::of("zeroing-neighbour", "figure-10"),
+    name: ExperimentName::with_alias("zeroing-neighbour", "figure-10"),
     shows: "1 GB/s zeroed beside omnetpp, through the caches",
     setup: || setup_with_zeroing(false),
-    figures: || beside_zeroing(27.0),
+    figures: || omnetpp_beside_zeroing(27.0),
     notes: &[
         "Chosen for this value: how much omnetpp waits for data that it finds in the last-level cache (32 %).",
     ],
@@ -190,10 +189,10 @@ pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
 };
 
 pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
-    name: ExperimentName::of("zeroing-neighbour-non-temporal", "figure-10-non-temporal"),
+    name: ExperimentName::with_alias("zeroing-neighbour-non-temporal", "figure-10-non-temporal"),
     shows: "1 GB/s zeroed beside omnetpp, past the caches",
     setup: || setup_with_zeroing(true),
-    figures: || beside_zeroing(6.0),
+    figures: || omnetpp_beside_zeroing(6.0),
     notes: &[
         "Nothing was chosen for this value. 1 GB/s is 1.5 % of the memory bandwidth of the paper's processor. Reads seldom wait for that, even with batches of writes and the channels' turns between reads and writes counted. The paper attributes its 6 % to memory traffic. It says neither how much traffic there was nor what else the thread does.",
     ],
@@ -201,7 +200,7 @@ pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
 };
 
 pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
-    name: ExperimentName::of("overcommitted-guests", "figure-11"),
+    name: ExperimentName::with_alias("overcommitted-guests", "figure-11"),
     shows: "150 GB of virtual machines on 96 GB with swap, HawkEye in the guests: throughput over that with Linux in the guests",
     setup: setup_with_swap_and_merging,
     figures: || {
@@ -213,6 +212,7 @@ pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
         };
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },
+    long: true,
     notes: &[
         "Requests are the insertions that fill the stores: only during these does a program wait for swap. Linux swaps the oldest memory first. That is the memory that PageRank left, before any memory of the stores. The reads that follow are 1.04 and 1.03 times as fast with HawkEye, both phases together 1.73 and 1.23 times.",
         "Chosen for the two values: PageRank has 80 GiB, Redis 36 and MongoDB 34 (a smaller PageRank leaves more free memory when the stores start); MongoDB needs 30 us for a page of its own; all writers together write 205 MB/s to the drive. Intel specifies the DC S4500 with 490 MB/s for a stream and 135 MB/s for scattered writes; swapping is neither. With 74, 40 and 36 GiB, 20 us and 256 MB/s the values are 1.97 and 1.53. Also chosen: times and accesses of all programs; same-page merging of 50,000 pages/s.",

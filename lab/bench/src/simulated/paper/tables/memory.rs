@@ -3,7 +3,7 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperTable, SimulationSetup, of_systems, row, setup_at_promotion_rate,
+    ExperimentName, PaperTable, SimulationSetup, row, setup_at_promotion_rate, values_by_system,
 };
 
 /// Table 7: regions promoted per second, by every system alike. Chosen with the time between
@@ -11,13 +11,14 @@ use super::{
 const TABLE_7_PER_S: f64 = 200.0;
 
 pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
-    name: ExperimentName::of("redis-bloat", "table-7"),
+    name: ExperimentName::with_alias("redis-bloat", "table-7"),
     shows: "Redis after 60 % of its keys were deleted, without and with memory pressure: memory, and thousand requests per second",
     setup: || setup_at_promotion_rate(TABLE_7_PER_S),
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
-            row("redis", "redis", measure, &of_systems(SYSTEMS, values))
+            let values = values_by_system(SYSTEMS, values);
+            row("redis", "redis", measure, &values)
         };
         let pressed = |measure, value| {
             let values = [("hawkeye-pmu", value)];
@@ -31,6 +32,7 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         "Chosen for the memory of Ingens-50 and Ingens-90 together: every system promotes 200 regions/s, and there are 127 us from one deletion to the next. The paper has neither value. `hawkeye-lab sim list` lists the choices of each workload.",
         "Ingens-50: at the end, 48.8 % of each region's pages are in use. It still holds 33.1 GB, which only promotions during the deletions can explain.",
@@ -40,7 +42,7 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
 };
 
 pub(super) const REDIS_REFILL: PaperTable = PaperTable {
-    name: ExperimentName::of("redis-refill", "figure-1"),
+    name: ExperimentName::with_alias("redis-refill", "figure-1"),
     shows: "Redis on 48 GB, filled, 80 % deleted, filled again: memory in use when memory runs out, or at the end",
     // At Table 9's pace.
     setup: || SimulationSetup {
@@ -48,23 +50,20 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
         ..setup_at_promotion_rate(TABLE_9_PER_S)
     },
     figures: || {
-        let systems = [
+        let full = [("linux", 11.0), ("ingens", 11.0), ("hawkeye-pmu", 11.0)];
+        let useful = [
             ("linux", 20.0),
             ("ingens", 28.0),
             ("hawkeye-pmu", 45.0),
             ("hawkeye-g", 45.0),
         ];
         [
-            row(
-                "redis-full",
-                "redis",
-                ResidentGib(1),
-                &[("linux", 11.0), ("ingens", 11.0), ("hawkeye-pmu", 11.0)],
-            ),
-            row("redis-full", "redis", UsefulGib, &systems),
+            row("redis-full", "redis", ResidentGib(1), &full),
+            row("redis-full", "redis", UsefulGib, &useful),
         ]
         .concat()
     },
+    long: true,
     notes: &[
         "Chosen for Linux's 20 GB: Table 9's pace of 8.4 regions/s, and the time between deletion and refill (2250 s).",
         "Ingens: after the deletions, hardly any free huge page is left. From then on its fragmentation index is far over 0.5, and it promotes almost nothing. In the paper the index stays under 0.5 until 32 GB are in use; the paper does not say why. Only that is missing: promotions up to 32 GB would add 21 GB of bloat to 11 GB of data, which leaves 27 of 48 GB for data.",

@@ -2,8 +2,8 @@
 
 use super::PaperMeasure::*;
 use super::{
-    ExperimentName, PaperTable, PaperValue, at_least, fragmented, of_systems, row,
-    row_and_speed_ups,
+    ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented, row, row_and_speed_ups,
+    values_by_system,
 };
 
 /// Table 9: regions promoted per second, by every system alike.
@@ -22,17 +22,17 @@ const FIGURE_5_PER_S: f64 = 4.0;
 const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBench's 300 s in Figure 6; Table 9 needs 8.4/s); there is no free huge page at the start. `hawkeye-lab sim list` lists the choices of each workload.";
 
 pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
-    name: ExperimentName::of("mixed-sensitivity", "table-9"),
+    name: ExperimentName::with_alias("mixed-sensitivity", "table-9"),
     shows: "HawkEye-PMU and HawkEye-G: a program that loses time to translation beside one that does not",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || {
         let systems = ["linux-4k", "hawkeye-pmu", "hawkeye-g"];
         let times = |workload, program, values: [f64; 3]| {
-            let values = of_systems(systems, values);
+            let values = values_by_system(systems, values);
             row(workload, program, Seconds, &values)
         };
         let sensitive = |workload, program, values: [f64; 3]| {
-            let values = of_systems(systems, values);
+            let values = values_by_system(systems, values);
             row_and_speed_ups(workload, program, Seconds, &values)
         };
         let overhead = |workload, program, percent| {
@@ -55,22 +55,26 @@ pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
     ..PaperTable::PLAIN
 };
 
-fn times(workload: &'static str, program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
+fn times_by_system(
+    workload: &'static str,
+    program: &'static str,
+    seconds: [f64; 5],
+) -> Vec<PaperValue> {
     const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
-    let values = of_systems(SYSTEMS, seconds);
+    let values = values_by_system(SYSTEMS, seconds);
     row_and_speed_ups(workload, program, Seconds, &values)
 }
 
 fn graph500(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
-    times("graph500", program, seconds)
+    times_by_system("graph500", program, seconds)
 }
 
 fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
-    times("xsbench", program, seconds)
+    times_by_system("xsbench", program, seconds)
 }
 
 pub(super) const FAIRNESS: PaperTable = PaperTable {
-    name: ExperimentName::of("fairness", "table-5"),
+    name: ExperimentName::with_alias("fairness", "table-5"),
     shows: "three instances of Graph500 and of XSBench at the same time: mean time",
     setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
@@ -81,6 +85,7 @@ pub(super) const FAIRNESS: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "HawkEye-PMU ignores overheads under 2 %, so it is a little behind HawkEye-G. In the paper it is a little ahead.",
@@ -90,7 +95,7 @@ pub(super) const FAIRNESS: PaperTable = PaperTable {
 };
 
 pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::of("fragmented-speedup", "figure-5"),
+    name: ExperimentName::with_alias("fragmented-speedup", "figure-5"),
     shows: "one program in fragmented memory: speed-up, and the time that a promotion saves as a multiple of Linux's",
     setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
@@ -102,25 +107,18 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
                 })
                 .concat()
         };
+        let speed_ups = [("hawkeye-pmu", 1.22), ("hawkeye-g", 1.22)];
+        let saved = [("hawkeye-g", 6.7), ("hawkeye-pmu", 44.0)];
         [
             over("graph500", "graph500", 1.13),
             over("xsbench", "xsbench", 1.12),
             over("cg", "cg.D", 1.06),
-            row(
-                "cg",
-                "cg.D",
-                SpeedUp,
-                &[("hawkeye-pmu", 1.22), ("hawkeye-g", 1.22)],
-            ),
-            row(
-                "xsbench",
-                "xsbench",
-                SavedOver("linux"),
-                &[("hawkeye-g", 6.7), ("hawkeye-pmu", 44.0)],
-            ),
+            row("cg", "cg.D", SpeedUp, &speed_ups),
+            row("xsbench", "xsbench", SavedOver("linux"), &saved),
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "The bars are lost. The text says that speed-ups over base pages are up to 22 % (it does not say for which program). It says that HawkEye is 13, 12 and 6 % faster than Linux and Ingens, for Graph500, XSBench and cg.D in this order.",
@@ -130,7 +128,7 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
-    name: ExperimentName::of("time-to-low-overhead", "figure-6"),
+    name: ExperimentName::with_alias("time-to-low-overhead", "figure-6"),
     shows: "XSBench alone in fragmented memory: time until its overhead is under 3 %",
     setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
@@ -139,10 +137,11 @@ pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
         };
         [
             until(&[("hawkeye-pmu", 300.0), ("hawkeye-g", 300.0)]),
-            at_least(until(&[("linux", 1000.0), ("ingens-90", 1000.0)])),
+            as_lower_bounds(until(&[("linux", 1000.0), ("ingens-90", 1000.0)])),
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "The pace was chosen for the 300 s. That Linux and Ingens need longer follows. A dash means never.",
@@ -151,7 +150,7 @@ pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
 };
 
 pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
-    name: ExperimentName::of("huge-page-shares", "figure-7"),
+    name: ExperimentName::with_alias("huge-page-shares", "figure-7"),
     shows: "three instances at the same time: the share of the huge pages that each has after 600 s, and the gain of each (Table 5)",
     setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
@@ -177,6 +176,7 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
         ]
         .concat()
     },
+    long: true,
     notes: &[
         FIGURE_5_NOTE,
         "The curves are lost. By the text, Linux promotes one process at a time, and Ingens and HawkEye promote all three alike.",
@@ -186,7 +186,7 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
 };
 
 pub(super) const NPB_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::of("npb-speedup", "table-3"),
+    name: ExperimentName::with_alias("npb-speedup", "table-3"),
     shows: "NPB, native: overhead under base pages, and speed-up by huge pages",
     figures: || {
         let program = |workload, program, percent, speed_up| {

@@ -1,6 +1,6 @@
 //! Pages by size, as a table.
 
-use super::{LEAST, memory, width};
+use super::{LEAST, bytes_with_unit, column_width};
 use crate::commands::sim::run_result::RunResult;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
@@ -13,7 +13,7 @@ fn only_base_and_huge(program: &ProgramFigures) -> bool {
 }
 
 /// Prints a line for each size of each program that had other pages than base and huge ones.
-pub fn print(entries: &[RunResult]) {
+pub fn print_table(entries: &[RunResult]) {
     let rows = || {
         entries.iter().flat_map(|entry| {
             let programs = entry.run.figures.all_programs();
@@ -25,19 +25,13 @@ pub fn print(entries: &[RunResult]) {
     if rows().next().is_none() {
         return;
     }
-    let (first, value) = match entries.first() {
-        Some(entry) => (entry.parameter.as_str(), entry.value.as_str()),
-        None => ("", ""),
-    };
-    let varied = width(first.chars().count(), rows().map(|(e, _)| e.value.as_str()));
-    let varied = if first.is_empty() && value.is_empty() {
-        0
-    } else {
-        varied + 1
-    };
-    let workload = width(LEAST - 1, rows().map(|(e, _)| e.run.workload.as_str()));
-    let system = width(LEAST, rows().map(|(e, _)| e.run.system.as_str()));
-    let program = width(LEAST, rows().map(|(_, p)| p.name.as_str()));
+    let first = entries.first().map_or("", |entry| &entry.parameter);
+    let varied = column_width(first.chars().count(), rows().map(|(e, _)| e.value.as_str()));
+    // The varied parameter, if there is one, has a column of its own.
+    let varied = varied + usize::from(varied > 0);
+    let workload = column_width(LEAST - 1, rows().map(|(e, _)| e.run.workload.as_str()));
+    let system = column_width(LEAST, rows().map(|(e, _)| e.run.system.as_str()));
+    let program = column_width(LEAST, rows().map(|(_, p)| p.name.as_str()));
     println!();
     println!(
         "{first:<varied$}{:<workload$} {:<system$} {:<program$} {:>8} {:>10} {:>10} {:>10} {:>10}",
@@ -55,8 +49,8 @@ pub fn print(entries: &[RunResult]) {
                 order.unwrap_or_default().to_string(),
                 size.faults,
                 size.fallbacks,
-                memory(size.mapped_end_bytes),
-                memory(size.mapped_mean_bytes),
+                bytes_with_unit(size.mapped_end_bytes),
+                bytes_with_unit(size.mapped_mean_bytes),
             );
         }
     }

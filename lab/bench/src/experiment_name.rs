@@ -15,7 +15,7 @@ pub struct ExperimentName {
 
 impl ExperimentName {
     /// A name with an alias.
-    pub const fn of(name: &'static str, alias: &'static str) -> Self {
+    pub const fn with_alias(name: &'static str, alias: &'static str) -> Self {
         Self { name, alias }
     }
 
@@ -28,7 +28,7 @@ impl ExperimentName {
 
 impl From<&'static str> for ExperimentName {
     fn from(name: &'static str) -> Self {
-        Self::of(name, "")
+        Self::with_alias(name, "")
     }
 }
 

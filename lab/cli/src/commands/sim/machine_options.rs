@@ -1,6 +1,6 @@
 //! The machine and the workloads, as options.
 
-use super::trace::TraceOptions;
+use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use hawkeye_policy::Rate;
@@ -119,7 +119,7 @@ impl MachineOptions {
         };
         if let Some(path) = &self.costs {
             let name = path.display().to_string();
-            let file = MachineFile::parse(&name, &read(path)?)?;
+            let file = MachineFile::parse(&name, &read_text_file(path)?)?;
             (setup.costs, setup.processor) = (file.costs, file.processor);
         }
         if let Some(name) = &self.processor {
@@ -137,7 +137,7 @@ impl MachineOptions {
     }
 }
 
-fn read(path: &Path) -> Result<String> {
+fn read_text_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
@@ -152,7 +152,7 @@ fn processor_by_name(name: &str) -> Result<ProcessorSpec> {
 /// The text of a workload, by name or as a file.
 pub fn workload_text(name: &str) -> Result<String> {
     if Path::new(name).extension().is_some_and(|e| e == "toml") {
-        return read(Path::new(name));
+        return read_text_file(Path::new(name));
     }
     workloads::by_name(name)?;
     let mut known = workloads::BUILT_IN.iter();
@@ -180,6 +180,6 @@ pub fn systems_by_name(names: &[String]) -> Result<Vec<SimulatedSystem>> {
 }
 
 /// Number of cores.
-pub fn threads() -> usize {
+pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

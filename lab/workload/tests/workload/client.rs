@@ -1,6 +1,7 @@
 //! Tests the client workload with a server that stores one value. The server loses it after a
 //! while, and delays all connections once.
 
+use super::{SOON, start};
 use hawkeye_workload::{
     AnswerLatencies, RequestSchedule, WorkloadEvent, WorkloadProcess, WorkloadProcessError,
     WorkloadRequest,
@@ -11,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(60);
 const A_MOMENT: Duration = Duration::from_millis(200);
 const STALL: Duration = Duration::from_millis(300);
 const KEYS: usize = 100;
@@ -88,9 +88,10 @@ fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
             std::thread::spawn(move || serve(stream, &server));
         }
     });
-    let words = format!("ask --dialect memcached --keys {KEYS} --value-bytes 3 --socket");
-    let words = words.split(' ').chain([socket.to_str().unwrap()]);
-    let mut client = WorkloadProcess::spawn(env!("CARGO_BIN_EXE_hawkeye-workload"), words).unwrap();
+    let socket_path = socket.display();
+    let mut client = start(&format!(
+        "ask --dialect memcached --keys {KEYS} --value-bytes 3 --socket {socket_path}"
+    ));
     client.wait_ready().unwrap();
     Asking {
         client,
@@ -108,7 +109,7 @@ impl Asking {
         });
         let answered = self
             .client
-            .request_answer(request, SOON, |event| match event {
+            .request_value(request, SOON, |event| match event {
                 WorkloadEvent::Answered(latencies) => Some(latencies),
                 _ => None,
             });
@@ -123,7 +124,7 @@ fn a_part_of_the_keys_is_deleted() {
     client.send_request(WorkloadRequest::Go).unwrap();
     client.measure_rate(A_MOMENT).unwrap();
     client.send_request(WorkloadRequest::Stop).unwrap();
-    let deleted = client.request_answer(WorkloadRequest::Delete(80), SOON, |event| match event {
+    let deleted = client.request_value(WorkloadRequest::Delete(80), SOON, |event| match event {
         WorkloadEvent::Deleted { keys } => Some(keys as usize),
         _ => None,
     });
@@ -166,9 +167,7 @@ fn a_lost_key_ends_it_with_what_was_answered() {
 
 #[test]
 fn a_socket_without_a_listener_is_an_error() {
-    let words = "ask --dialect redis --keys 1 --socket /nonexistent/socket";
-    let program = env!("CARGO_BIN_EXE_hawkeye-workload");
-    let mut client = WorkloadProcess::spawn(program, words.split(' ')).unwrap();
+    let mut client = start("ask --dialect redis --keys 1 --socket /nonexistent/socket");
     let error = client.wait_ready().unwrap_err().to_string();
     assert!(
         error.contains("connecting to /nonexistent/socket"),

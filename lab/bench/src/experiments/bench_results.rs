@@ -1,7 +1,7 @@
 //! Results and their origin, one file each, and an index of them.
 
 use super::ExperimentOutcome;
-use crate::live::report::ManagerCpuUse;
+use crate::live::live_report::ManagerCpuUse;
 use hawkeye_linux::fields::field_value;
 use serde::Serialize;
 use std::fs;
@@ -56,7 +56,7 @@ impl BenchResults {
         if let Some(line) = outcome.manager_cpu_use().cpu_use_sentence() {
             text += &format!("\n{line}\n");
         }
-        if outcome.figure().is_some() {
+        if outcome.to_plot().is_some() {
             text += &format!("\n![{name}]({name}.svg)\n");
         }
         text
@@ -76,7 +76,7 @@ impl BenchResults {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             commit: commit_built(),
-            date: command_output("date", &["-u", "+%F"]).unwrap_or_default(),
+            date: nonempty_output("date", &["-u", "+%F"]).unwrap_or_default(),
             quick,
             outcomes: Vec::new(),
         }
@@ -87,7 +87,7 @@ impl BenchResults {
 fn commit_built() -> Option<String> {
     let git = |args: &[&str]| {
         let all = ["-C", env!("CARGO_MANIFEST_DIR")];
-        command_output("git", &[&all[..], args].concat())
+        nonempty_output("git", &[&all[..], args].concat())
     };
     let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
     let before = format!("--before=@{}", built.mtime());
@@ -100,7 +100,7 @@ fn commit_built() -> Option<String> {
     }
 }
 
-fn command_output(program: &str, args: &[&str]) -> Option<String> {
+fn nonempty_output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
     let said = said.trim();

@@ -1,8 +1,8 @@
 //! The outcome of an experiment.
 
-use crate::live::report::ManagerCpuUse;
+use crate::experiment_name::ExperimentName;
+use crate::live::live_report::ManagerCpuUse;
 use crate::live::{EXPERIMENTS, LiveReport};
-use crate::name::ExperimentName;
 use crate::plot::{PlotContent, PlotFigure, PlotPanel};
 use crate::simulated::paper::{ComparedValue, PaperReport, PublishedValue};
 use serde::Serialize;
@@ -44,7 +44,7 @@ impl ExperimentOutcome {
     /// Its title among the results of all experiments: the experiment's name, and the side if it is
     /// the second one.
     pub fn title(&self) -> String {
-        title(self.name, matches!(self.side, SideReport::Live(_)))
+        result_title(self.name, matches!(self.side, SideReport::Live(_)))
     }
 
     /// CPU time that its managers took.
@@ -56,7 +56,7 @@ impl ExperimentOutcome {
     }
 
     /// The experiment's own drawings, then bars with a panel for each unit; `None` without figures.
-    pub fn figure(&self) -> Option<PlotFigure> {
+    pub fn to_plot(&self) -> Option<PlotFigure> {
         let mut bars = BarPanels::default();
         let mut panels = Vec::new();
         match &self.side {
@@ -80,7 +80,7 @@ impl ExperimentOutcome {
     }
 }
 
-pub(super) fn title(name: ExperimentName, is_live: bool) -> String {
+pub(super) fn result_title(name: ExperimentName, is_live: bool) -> String {
     let is_second = !is_live && EXPERIMENTS.iter().any(|live| live.name == name);
     let side = if is_second { "-simulated" } else { "" };
     format!("{}{side}", name.name)
@@ -134,7 +134,7 @@ impl BarPanels {
 mod tests {
     use super::*;
 
-    const FAIRNESS: ExperimentName = ExperimentName::of("fairness", "table-5");
+    const FAIRNESS: ExperimentName = ExperimentName::with_alias("fairness", "table-5");
 
     fn live() -> ExperimentOutcome {
         let mut live = LiveReport::new(FAIRNESS);
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_panel_for_each_unit() {
         let titles = |outcome: ExperimentOutcome| {
-            let panels = outcome.figure().expect("has figures").panels;
+            let panels = outcome.to_plot().expect("has figures").panels;
             panels
                 .into_iter()
                 .map(|panel| panel.title)
@@ -213,12 +213,12 @@ mod tests {
         };
         assert_eq!(titles(live()), ["measured, s", "measured"]);
         assert_eq!(titles(simulated(FAIRNESS)), ["simulated, s"]);
-        let figure = simulated(FAIRNESS).figure().expect("has figures");
+        let figure = simulated(FAIRNESS).to_plot().expect("has figures");
         assert!(figure.to_svg().expect("drawn").contains("published"));
         let none = ExperimentOutcome {
             side: SideReport::Live(LiveReport::new(FAIRNESS)),
             ..live()
         };
-        assert_eq!(none.figure(), None);
+        assert_eq!(none.to_plot(), None);
     }
 }

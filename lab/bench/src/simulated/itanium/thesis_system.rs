@@ -11,7 +11,6 @@ use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
 pub struct ThesisSystem {
     /// Its name in tables.
     pub name: &'static str,
-    /// Its rules.
     pub policy: PageSizePolicy,
     /// Advice from the program or its administrator.
     pub advice: Option<PageSizeAdvice>,
@@ -29,14 +28,14 @@ pub struct ThesisAdvice {
 }
 
 impl ThesisAdvice {
-    fn order(self) -> u8 {
+    fn page_order(self) -> u8 {
         let base = BasePage::Kib16.shift();
         self.advice.page_bytes.ilog2().saturating_sub(base) as u8
     }
 }
 
 impl ThesisSystem {
-    const fn of(name: &'static str, policy: PageSizePolicy) -> Self {
+    const fn without_advice(name: &'static str, policy: PageSizePolicy) -> Self {
         Self {
             name,
             policy,
@@ -48,35 +47,35 @@ impl ThesisSystem {
     const fn with_advice(name: &'static str, policy: PageSizePolicy, told: ThesisAdvice) -> Self {
         Self {
             advice: Some(told.advice),
-            ..Self::of(name, policy)
+            ..Self::without_advice(name, policy)
         }
     }
 
     /// The thesis' own rule.
-    pub const THESIS: Self = Self::of("thesis", PageSizePolicy::Cover);
+    pub const THESIS: Self = Self::without_advice("thesis", PageSizePolicy::Cover);
 
     /// Reservations up to an order; without a limit, up to all orders.
     pub fn navarro(name: &'static str, limit: Option<u8>) -> Self {
         let daemon = Some(CompactionSettings::IRIX);
-        Self::of(name, PageSizePolicy::Navarro { limit, daemon })
+        Self::without_advice(name, PageSizePolicy::Navarro { limit, daemon })
     }
 
     /// Counts misses, up to `percent` per cent of a page's cost.
     pub fn approx_online(name: &'static str, percent: u32) -> Self {
         let costs = &RX2600_COSTS;
         let policy = PageSizePolicy::ski_rental(costs, WalkerMode::None, BasePage::Kib16, percent);
-        Self::of(name, policy)
+        Self::without_advice(name, policy)
     }
 
     /// A zone of large pages.
     pub fn winwood(told: ThesisAdvice) -> Self {
-        let (order, pages) = (told.order(), told.pages);
+        let (order, pages) = (told.page_order(), told.pages);
         Self::with_advice("Winwood", PageSizePolicy::Winwood { order, pages }, told)
     }
 
     /// A pool of large pages.
     pub fn huge_tlb(told: ThesisAdvice) -> Self {
-        let (order, pages) = (told.order(), told.pages);
+        let (order, pages) = (told.page_order(), told.pages);
         Self::with_advice("HugeTLB", PageSizePolicy::HugeTlb { order, pages }, told)
     }
 
@@ -91,15 +90,15 @@ impl ThesisSystem {
             Self::winwood(told),
             Self::with_advice("Solaris MPSS", PageSizePolicy::Solaris, told),
             Self::THESIS,
-            Self::of("HP-UX", PageSizePolicy::HP_UX),
+            Self::without_advice("HP-UX", PageSizePolicy::HP_UX),
             Self::with_advice("HP-UX, hint", PageSizePolicy::HP_UX, told),
             Self::with_advice("IRIX", PageSizePolicy::Irix(CompactionSettings::IRIX), told),
             Self::navarro("Navarro", None),
-            Self::of("Romer, asap", PageSizePolicy::Asap),
-            Self::of("half-referenced", half),
+            Self::without_advice("Romer, asap", PageSizePolicy::Asap),
+            Self::without_advice("half-referenced", half),
             Self {
                 sub_block_order: 4,
-                ..Self::of(
+                ..Self::without_advice(
                     "Talluri and Hill",
                     PageSizePolicy::PageReservation { order: 4 },
                 )

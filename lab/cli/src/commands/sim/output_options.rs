@@ -5,7 +5,7 @@ use super::table;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::plot::PlotFigure;
-use hawkeye_bench::results::{ResultRow, SizeRow, TableRow, write_table};
+use hawkeye_bench::result_tables::{ResultRow, SizeRow, TableRow, write_table};
 use hawkeye_sim::engine::ProgramOutcome;
 use serde::Serialize;
 use std::fs::File;
@@ -54,15 +54,15 @@ impl OutputOptions {
             write_parquet(path, entries.iter().flat_map(page_size_rows))?;
         }
         if let Some(path) = &self.svg {
-            write(path, &figure().to_svg()?)?;
+            write_text_file(path, &figure().to_svg()?)?;
         }
         match &self.json {
             Some(None) => print_json(json)?,
             Some(Some(path)) => {
-                write(path, &serde_json::to_string_pretty(json)?)?;
-                table::print(entries);
+                write_text_file(path, &serde_json::to_string_pretty(json)?)?;
+                table::print_table(entries);
             }
-            None => table::print(entries),
+            None => table::print_table(entries),
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ pub fn print_json(what: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-pub fn write(path: &Path, text: &str) -> Result<()> {
+pub fn write_text_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 

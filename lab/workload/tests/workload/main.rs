@@ -1,5 +1,7 @@
 //! Workloads as processes of their own, driven over the line protocol.
 
+mod client;
+
 use hawkeye_workload::{
     FaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
 };
@@ -7,15 +9,20 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 
-fn start(line: &str) -> WorkloadProcess {
-    WorkloadProcess::spawn(
-        env!("CARGO_BIN_EXE_hawkeye-workload"),
-        line.split_whitespace(),
-    )
-    .unwrap()
+#[ctor::ctor]
+fn run_workload_if_asked() {
+    hawkeye_workload::test_program::run_workload_if_asked();
 }
 
-fn until(workload: &mut WorkloadProcess, last: impl Fn(&WorkloadEvent) -> bool) -> WorkloadEvent {
+fn start(line: &str) -> WorkloadProcess {
+    let words = std::iter::once("workload").chain(line.split_whitespace());
+    WorkloadProcess::spawn(std::env::current_exe().unwrap(), words).unwrap()
+}
+
+fn wait_for_event(
+    workload: &mut WorkloadProcess,
+    last: impl Fn(&WorkloadEvent) -> bool,
+) -> WorkloadEvent {
     loop {
         let event = workload.next_event(SOON).unwrap();
         if last(&event) {
@@ -34,8 +41,8 @@ fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
 }
 
 /// The final event of `torture` and storms; passes over events of progress.
-fn done(workload: &mut WorkloadProcess) -> WorkloadEvent {
-    until(workload, |event| {
+fn final_event(workload: &mut WorkloadProcess) -> WorkloadEvent {
+    wait_for_event(workload, |event| {
         !matches!(event, WorkloadEvent::Progress { .. })
     })
 }
@@ -69,7 +76,7 @@ fn readers_report_a_rate_pause_and_end() {
         );
         workload.send_request(WorkloadRequest::Stop).unwrap();
         workload.send_request(WorkloadRequest::Quit).unwrap();
-        until(&mut workload, |event| {
+        wait_for_event(&mut workload, |event| {
             matches!(event, WorkloadEvent::Finished { accesses: 1.., .. })
         });
         assert!(workload.finish().unwrap().success(), "{name}");
@@ -133,29 +140,15 @@ fn a_burner_gives_whole_regions_back() {
     let two = WorkloadEvent::Freed {
         freed_bytes: 4 << 20,
     };
-    assert_eq!(
-        workload
-            .request_and_wait(WorkloadRequest::Free(2), SOON)
-            .unwrap(),
-        two
-    );
-    assert_eq!(
-        workload
-            .request_and_wait(WorkloadRequest::Unmap(2), SOON)
-            .unwrap(),
-        two
-    );
+    let mut asked = |request| workload.request_and_wait(request, SOON).unwrap();
+    assert_eq!(asked(WorkloadRequest::Free(2)), two);
+    assert_eq!(asked(WorkloadRequest::Unmap(2)), two);
     let right = WorkloadEvent::Verified {
         checked_bytes: 4 << 20,
         bad_bytes: 0,
         first_bad: None,
     };
-    assert_eq!(
-        workload
-            .request_and_wait(WorkloadRequest::Verify, SOON)
-            .unwrap(),
-        right
-    );
+    assert_eq!(asked(WorkloadRequest::Verify), right);
 }
 
 #[test]
@@ -185,7 +178,7 @@ fn a_huge_address_space_times_its_calls() {
 fn torture_finds_nothing_wrong_on_a_sound_machine() {
     let mut workload = start("torture --mib 64 --threads 2 --seconds 10 --seed 5");
     workload.wait_ready().unwrap();
-    let WorkloadEvent::Done(totals) = done(&mut workload) else {
+    let WorkloadEvent::Done(totals) = final_event(&mut workload) else {
         panic!("it found something")
     };
     let each_kind = [
@@ -207,7 +200,7 @@ fn torture_finds_nothing_wrong_on_a_sound_machine() {
 fn torture_finds_a_wrong_byte() {
     let mut workload = start("torture --mib 16 --threads 2 --seconds 0.1 --corrupt");
     workload.wait_ready().unwrap();
-    let WorkloadEvent::Wrong(wrong) = done(&mut workload) else {
+    let WorkloadEvent::Wrong(wrong) = final_event(&mut workload) else {
         panic!("it found nothing")
     };
     assert_eq!(
@@ -222,7 +215,7 @@ fn storms_go_on_until_their_input_ends() {
     for name in ["thread-storm", "fork-storm"] {
         let mut workload = start(&format!("{name} --mib 4 --seconds 0.3"));
         workload.wait_ready().unwrap();
-        let WorkloadEvent::Done(totals) = done(&mut workload) else {
+        let WorkloadEvent::Done(totals) = final_event(&mut workload) else {
             panic!("{name} is not done")
         };
         assert!(totals.operations > 0, "{name}");

@@ -1,8 +1,11 @@
 //! Running programs that others wrote.
 
 use crate::error::{BenchError, BenchResult, bail};
+use hawkeye_linux::stop::unblock_signals;
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +16,7 @@ pub(in crate::live) struct RunningProcess {
 
 impl RunningProcess {
     pub(in crate::live) fn start(command: &mut Command, ended_by: Signal) -> BenchResult<Self> {
+        unblock_signals(command);
         let failed = BenchError::start_error(command);
         let child = command.spawn().map_err(failed)?;
         Ok(Self { child, ended_by })
@@ -63,6 +67,20 @@ pub(in crate::live) fn without_streams(command: &mut Command) -> &mut Command {
 pub(in crate::live) fn command_output(command: &mut Command) -> BenchResult<Output> {
     let failed = BenchError::start_error(command);
     command.output().map_err(failed)
+}
+
+/// Has the program get a signal when the thread that starts it ends, even if that thread is killed:
+/// servers hold gigabytes.
+pub(super) fn end_with_parent_thread(command: &mut Command, signal: Signal) {
+    // SAFETY: the closure makes only one system call between fork and exec.
+    unsafe {
+        command.pre_exec(move || Ok(set_pdeathsig(signal)?));
+    }
+}
+
+pub(in crate::live) fn prepare_for_background(command: &mut Command) {
+    without_streams(command);
+    end_with_parent_thread(command, Signal::SIGKILL);
 }
 
 /// What a command prints; that it fails is an error.

@@ -1,6 +1,6 @@
 //! A program of the scripted machine.
 
-use super::{bytes, costs};
+use super::{costs, pages_to_bytes};
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, ProcessRules, RegionAddr, RegionSample,
 };
@@ -134,7 +134,7 @@ impl ScriptedProgram {
 
     /// Resident memory, in bytes.
     pub fn rss_bytes(&self) -> u64 {
-        bytes(self.regions().map(|(_, r)| u64::from(r.present)).sum())
+        pages_to_bytes(self.regions().map(|(_, r)| u64::from(r.present)).sum())
     }
 
     /// Memory under huge pages, in bytes.

@@ -1,7 +1,7 @@
 //! A pointer chase: every read yields the address of the next one.
 
 use super::access_patterns::{AccessPattern, HotColdLayout, MemoryPart, PartChooser};
-use super::cycle::RandomCycle;
+use super::random_cycle::RandomCycle;
 use crate::memory::WorkloadMemory;
 
 /// Bytes per node of the cycle: a cache line.
@@ -19,7 +19,7 @@ impl PointerChase {
         for area in [layout.cold, layout.hot] {
             let cycle = RandomCycle::new(area.bytes / NODE, seed);
             for node in 0..area.bytes / NODE {
-                let next = area.offset + cycle.next(node) * NODE;
+                let next = area.offset + cycle.successor(node) * NODE;
                 memory.write(area.offset + node * NODE, next as u64);
             }
         }
@@ -32,7 +32,7 @@ impl PointerChase {
 }
 
 impl AccessPattern for PointerChase {
-    fn read(&mut self, memory: &WorkloadMemory, count: usize) {
+    fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         let at = &mut self.at[self.chooser.choose()];
         for _ in 0..count {
             *at = memory.read(*at) as usize;
@@ -48,22 +48,12 @@ mod tests {
     #[test]
     fn the_chase_stays_in_its_part() {
         let mut memory =
-            WorkloadMemory::private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
         let half = REGION / 2;
-        let layout = HotColdLayout {
-            cold: MemoryPart {
-                offset: 0,
-                bytes: half,
-            },
-            hot: MemoryPart {
-                offset: half,
-                bytes: half,
-            },
-            hot_percent: 50,
-        };
+        let layout = HotColdLayout::new(half, half, 50);
         let mut chase = PointerChase::new(&mut memory, layout, 1);
         for _ in 0..100 {
-            chase.read(&memory, 1000);
+            chase.read_batch(&memory, 1000);
             assert!(chase.at[0] < half && (half..REGION).contains(&chase.at[1]));
         }
     }

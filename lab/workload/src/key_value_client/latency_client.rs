@@ -1,9 +1,9 @@
 //! Latency of a server for single requests at a fixed pace. Requests do not wait for the answers to
 //! earlier ones.
 
-use super::connection::{RequestMix, ServerConnection};
-use super::core_waits::{CoreWaits, overlap};
+use super::core_waits::{CoreWaits, ranges_overlap};
 use super::request_schedule::{AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswers};
+use super::server_connection::{RequestMix, ServerConnection};
 use crate::prelude::*;
 use crate::process::new_time_histogram;
 use hdrhistogram::Histogram;
@@ -46,20 +46,20 @@ impl LatencyClient {
         Ok(Self {
             questions,
             pace,
-            waits: CoreWaits::of_peer(&connections[0]),
+            waits: CoreWaits::watch_peer(&connections[0]),
             connections,
             free: (0..CONNECTIONS).collect(),
             busy: Vec::new(),
             rng: WorkloadRng::new(2, 0),
             inserted: 0,
-            answers: Vec::with_capacity(pace.count() as usize),
+            answers: Vec::with_capacity(pace.request_count() as usize),
         })
     }
 
     pub(super) fn run(mut self) -> WorkloadResult<AnswerLatencies> {
         let questions_per_s = self.pace.questions_per_s;
         let at_most = self.pace.answers_time_limit();
-        let count = self.pace.count();
+        let count = self.pace.request_count();
         let begun = Instant::now();
         let due =
             |question: u64| Duration::from_secs_f64(question as f64 / f64::from(questions_per_s));
@@ -75,29 +75,29 @@ impl LatencyClient {
                 let Some(connection) = self.free.pop() else {
                     break;
                 };
-                self.ask(connection)?;
+                self.send_request(connection)?;
                 self.busy.push((connection, due(asked)));
                 asked += 1;
             }
             let next = (asked < count && !self.free.is_empty()).then(|| due(asked));
-            self.wait(begun, next)?;
+            self.wait_for_answers(begun, next)?;
         }
         let waits = self.waits.map(|waits| waits.seen);
-        latencies_of(&self.answers, self.inserted, waits.as_deref())
+        summarize_latencies(&self.answers, self.inserted, waits.as_deref())
     }
 
-    fn ask(&mut self, connection: usize) -> WorkloadResult<()> {
+    fn send_request(&mut self, connection: usize) -> WorkloadResult<()> {
         let connection = &mut self.connections[connection];
         if self.rng.draw_below(100) < usize::from(self.pace.writes_percent) {
             self.inserted += 1;
-            connection.store(self.questions.keys + self.inserted - 1)
+            connection.send_store(self.questions.keys + self.inserted - 1)
         } else {
             connection.send_requests(1, &mut self.rng)
         }
     }
 
     /// Waits until a request is due or there are answers, and counts these.
-    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> WorkloadResult<()> {
+    fn wait_for_answers(&mut self, begun: Instant, next: Option<Duration>) -> WorkloadResult<()> {
         let most = next.map_or(SILENCE, |due| due.saturating_sub(begun.elapsed()));
         let mut polled: Vec<_> = self
             .busy
@@ -138,7 +138,7 @@ impl LatencyClient {
     }
 }
 
-fn latencies_of(
+fn summarize_latencies(
     answers: &[AnswerTimes],
     inserted: u64,
     waits: Option<&[Range<Duration>]>,
@@ -148,7 +148,7 @@ fn latencies_of(
     let with_cores = match waits {
         None => None,
         Some(waits) => {
-            let met = |answer: &&AnswerTimes| waits.iter().any(|wait| overlap(wait, answer));
+            let met = |answer: &&AnswerTimes| waits.iter().any(|wait| ranges_overlap(wait, answer));
             let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
             Some(UndelayedAnswers {
                 percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,
@@ -173,7 +173,7 @@ fn histogram<'a>(answers: impl Iterator<Item = &'a AnswerTimes>) -> WorkloadResu
         let took = (answer.end - answer.start).as_nanos() as u64;
         nanoseconds
             .record(took)
-            .map_err(WorkloadError::uncountable)?;
+            .map_err(WorkloadError::histogram_error)?;
     }
     Ok(nanoseconds)
 }
@@ -193,14 +193,14 @@ mod tests {
             })
             .collect();
         let waits = ms(195)..ms(299);
-        let latencies = latencies_of(&answers, 0, Some(&[waits])).unwrap();
+        let latencies = summarize_latencies(&answers, 0, Some(&[waits])).unwrap();
         let with_cores = latencies.with_cores.unwrap();
         assert_eq!(with_cores.percent, 90.0);
         assert!(
             latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3,
             "{latencies:?}"
         );
-        let unknown = latencies_of(&answers, 0, None).unwrap();
+        let unknown = summarize_latencies(&answers, 0, None).unwrap();
         assert_eq!(unknown.with_cores, None);
     }
 }

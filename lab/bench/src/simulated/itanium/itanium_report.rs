@@ -1,18 +1,15 @@
 //! Measured and simulated values side by side.
 
 use super::{FinishedRuns, ThesisValue};
-use crate::plot::distinct;
+use crate::plot::distinct_in_order;
 use crate::simulated::paper::PublishedValue;
 use hawkeye_itanium::kernel::policies::PolicyClass;
 use serde::Serialize;
 use std::fmt;
 
-/// A value beside the measured one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideBySide {
-    /// Which workload of the table it is.
     pub of: String,
-    /// The kernel.
     pub kernel: String,
     /// The class that the thesis gives the rules for large pages, if they are another system's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,7 +17,7 @@ pub struct SideBySide {
     /// What is compared, with its unit.
     pub measure: String,
     /// The measured value, if there is one.
-    pub thesis: Option<PublishedValue>,
+    pub(crate) thesis: Option<PublishedValue>,
     /// The simulated value; nothing if it is undefined, such as cycles per miss without misses.
     pub model: Option<f64>,
     /// Simulated minus measured.
@@ -33,9 +30,9 @@ pub struct SideBySide {
 }
 
 impl SideBySide {
-    pub(super) fn of(row: &ThesisValue, runs: &FinishedRuns) -> Self {
-        let model = row.measure.of(row, runs);
-        let (measure, decimals) = row.measure.shown();
+    pub(super) fn compare(row: &ThesisValue, runs: &FinishedRuns) -> Self {
+        let model = row.measure.compute(row, runs);
+        let (measure, decimals) = row.measure.label_and_decimals();
         let measured = match row.thesis {
             Some(PublishedValue::Value(value)) => Some(value),
             _ => None,
@@ -51,7 +48,7 @@ impl SideBySide {
             // Shares are compared in points.
             difference_percent: row
                 .thesis
-                .filter(|_| !row.measure.is_share())
+                .filter(|_| !row.measure.is_percentage())
                 .and_then(|thesis| thesis.error_percent(model)),
             decimals,
         }
@@ -67,19 +64,13 @@ pub enum TableLayout {
     Kernels,
 }
 
-/// A simulated table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ItaniumReport {
-    /// Its name.
     pub name: &'static str,
-    /// What it shows.
     pub shows: &'static str,
-    /// How it is printed.
     #[serde(skip)]
     pub layout: TableLayout,
-    /// Its values.
     pub rows: Vec<SideBySide>,
-    /// What a reader must know.
     pub notes: &'static [&'static str],
 }
 
@@ -87,8 +78,8 @@ impl fmt::Display for ItaniumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         match self.layout {
-            TableLayout::Values => self.values(f)?,
-            TableLayout::Kernels => self.kernels(f)?,
+            TableLayout::Values => self.write_values(f)?,
+            TableLayout::Kernels => self.write_kernels(f)?,
         }
         for note in self.notes {
             writeln!(f, "  {note}")?;
@@ -98,7 +89,7 @@ impl fmt::Display for ItaniumReport {
 }
 
 impl ItaniumReport {
-    fn values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
@@ -130,8 +121,8 @@ impl ItaniumReport {
         Ok(())
     }
 
-    fn kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let measures = distinct(self.rows.iter().map(|row| row.measure.as_str()));
+    fn write_kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measures = distinct_in_order(self.rows.iter().map(|row| row.measure.as_str()));
         write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
         for measure in &measures {
             write!(f, " {measure:>11}")?;

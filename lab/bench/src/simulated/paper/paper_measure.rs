@@ -8,10 +8,8 @@ const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 /// Base pages only: the baseline of speed-ups.
 const BASE: &str = "linux-4k";
 
-/// A compared measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PaperMeasure {
-    /// Seconds from start to end.
     Seconds,
     /// Speed as a multiple of that under base pages (`linux-4k`).
     SpeedUp,
@@ -31,13 +29,10 @@ pub enum PaperMeasure {
     /// This program's share of the huge pages of all programs of the workload, at a time (s), in
     /// per cent.
     HugeShare(f64),
-    /// Number of page faults, in millions.
     MillionFaults,
-    /// Seconds in page faults.
     FaultSeconds,
     /// Mean duration of a fault, in microseconds.
     FaultMicroseconds,
-    /// Seconds in the kernel.
     SystemSeconds,
     /// Resident memory at the end of this phase (counted from 0), in GiB.
     ResidentGib(usize),
@@ -87,11 +82,12 @@ impl PaperMeasure {
     }
 
     /// Its value; none if a program did not get that far.
-    pub(super) fn of(self, figure: &PaperValue, results: &[SimulationResult]) -> Option<f64> {
-        let seconds = |system| mean(figure, system, results, |p, _| Some(p.wall_s));
-        let in_phase = |system, n| mean(figure, system, results, |p, _| phase_s(p, n));
+    pub(super) fn compute(self, figure: &PaperValue, results: &[SimulationResult]) -> Option<f64> {
+        let seconds = |system| mean_over_programs(figure, system, results, |p, _| Some(p.wall_s));
+        let in_phase =
+            |system, n| mean_over_programs(figure, system, results, |p, _| phase_seconds(p, n));
         let saved = |system| {
-            let run = run_of_system(figure, system, results)?;
+            let run = find_run(figure, system, results)?;
             let promoted = run.promoted as f64;
             Some((seconds(BASE)? - seconds(system)?) / promoted)
         };
@@ -103,13 +99,13 @@ impl PaperMeasure {
                 Some((in_phase(figure.system, n)? / in_phase(other, n)? - 1.0) * 100.0)
             }
             Self::SavedOver(other) => Some(saved(figure.system)? / saved(other)?),
-            _ => mean(figure, figure.system, results, |program, run| {
-                self.of_program(program, run)
+            _ => mean_over_programs(figure, figure.system, results, |program, run| {
+                self.compute_for_program(program, run)
             }),
         }
     }
 
-    fn of_program(self, program: &ProgramFigures, run: &SimulationResult) -> Option<f64> {
+    fn compute_for_program(self, program: &ProgramFigures, run: &SimulationResult) -> Option<f64> {
         let phase = |n: usize| program.phases.get(n);
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
@@ -123,8 +119,8 @@ impl PaperMeasure {
             Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,
             Self::OverheadPercent => program.overhead_percent,
             Self::HugeShare(at_s) => {
-                let all = run.figures.all_programs().map(|p| huge_at(p, at_s));
-                huge_at(program, at_s) / all.sum::<f64>() * 100.0
+                let all = run.figures.all_programs().map(|p| huge_bytes_at(p, at_s));
+                huge_bytes_at(program, at_s) / all.sum::<f64>() * 100.0
             }
             Self::MillionFaults => program.faults as f64 / 1e6,
             Self::FaultSeconds => program.fault_s,
@@ -135,19 +131,19 @@ impl PaperMeasure {
             Self::HugeGib => gib(program.huge_peak_bytes),
             Self::ThousandPerS(n, each) => {
                 let phase = phase(n)?;
-                phase.accesses / each / phase_s(program, n)? / 1e3
+                phase.accesses / each / phase_seconds(program, n)? / 1e3
             }
             Self::RequestsPerS(requests) => requests / program.wall_s,
         })
     }
 }
 
-fn phase_s(program: &ProgramFigures, n: usize) -> Option<f64> {
+fn phase_seconds(program: &ProgramFigures, n: usize) -> Option<f64> {
     let phase = program.phases.get(n)?;
     Some(phase.end_s - phase.start_s)
 }
 
-fn run_of_system<'a>(
+fn find_run<'a>(
     figure: &PaperValue,
     system: &str,
     results: &'a [SimulationResult],
@@ -157,13 +153,13 @@ fn run_of_system<'a>(
 }
 
 /// The mean over the programs of a figure.
-fn mean(
+fn mean_over_programs(
     figure: &PaperValue,
     system: &str,
     results: &[SimulationResult],
     of: impl Fn(&ProgramFigures, &SimulationResult) -> Option<f64>,
 ) -> Option<f64> {
-    let run = run_of_system(figure, system, results)?;
+    let run = find_run(figure, system, results)?;
     let programs = run.figures.all_programs();
     let programs = (1..).zip(programs).filter(|(number, program)| {
         program.name == figure.program || format!("{}-{number}", program.name) == figure.program
@@ -188,7 +184,7 @@ fn seconds_until_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
     Some(program.course.get(from)?.at_s - start)
 }
 
-fn huge_at(program: &ProgramFigures, at_s: f64) -> f64 {
+fn huge_bytes_at(program: &ProgramFigures, at_s: f64) -> f64 {
     let before = program.course.iter().take_while(|m| m.at_s <= at_s);
     before.last().map_or(0.0, |moment| moment.huge_bytes as f64)
 }
@@ -263,7 +259,7 @@ mod tests {
             measure,
             paper: PublishedValue::Value(1.0),
         };
-        measure.of(&figure, &results)
+        measure.compute(&figure, &results)
     }
 
     fn program_of(wall_s: f64) -> ProgramFigures {

@@ -28,10 +28,8 @@ const FILLS: f64 = 3.0;
 /// Smaller shares can't be distinguished from none.
 const LEAST_TAKEN_PERCENT: u32 = 3;
 
-/// A measured processor.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibratedProcessor {
-    /// The processor for the simulator.
     pub processor: ProcessorSpec,
     /// The preset that supplies everything that can't be measured.
     pub like: &'static str,
@@ -46,7 +44,7 @@ pub struct CalibratedProcessor {
 impl CalibratedProcessor {
     /// A program on such a processor, in a virtual machine if this machine is one. At most `pace`
     /// of its instructions are done in a cycle.
-    pub fn simulate_pattern(
+    pub fn prepare_pattern_run(
         &self,
         processor: &ProcessorSpec,
         pattern: AccessPattern,
@@ -74,7 +72,8 @@ pub(super) fn processor_from_measurements(
     walks: &WalkCosts,
     notes: &mut CostRecorder,
 ) -> CalibratedProcessor {
-    let like = nearest_preset(core);
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let like = nearest_preset(&cpuinfo, &core.caches);
     let mut made = ProcessorSpec {
         name: FROM_FILE,
         source: "hawkeye-lab calibrate",
@@ -82,10 +81,10 @@ pub(super) fn processor_from_measurements(
     };
     made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz);
     for ReadNsByBytes { bytes, ns } in &core.latencies {
-        notes.add_ns(measurement_name("dependent read", *bytes), *ns);
+        notes.add_ns(read_measurement_name("dependent read", *bytes), *ns);
     }
     for ReadNsByBytes { bytes, ns } in &core.independent {
-        notes.add_ns(measurement_name("independent read", *bytes), *ns);
+        notes.add_ns(read_measurement_name("independent read", *bytes), *ns);
     }
     let sharing = &core.sharing;
     notes.add_ns("read of a line that was not read before", sharing.gone);
@@ -132,12 +131,7 @@ pub(super) fn processor_from_measurements(
 }
 
 /// Of the presets of this processor's maker, the one with the most similar private caches.
-fn nearest_preset(core: &CoreCosts) -> ProcessorSpec {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    nearest_of(&cpuinfo, &core.caches)
-}
-
-fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
+fn nearest_preset(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     let maker = field_value(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
@@ -157,7 +151,7 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
-fn measurement_name(kind: &str, bytes: usize) -> String {
+fn read_measurement_name(kind: &str, bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("{kind}, over {} KiB", bytes >> 10),
         mib => format!("{kind}, over {mib} MiB"),
@@ -210,9 +204,9 @@ fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
     memory.neighbours_gb_per_s = sharing
-        .kept_for_ms()
+        .half_life_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
-    if let Some(taken) = sharing.missing_share_taken() {
+    if let Some(taken) = sharing.inserted_share_of_misses() {
         memory.last_level = CacheReplacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
         };
@@ -245,7 +239,7 @@ mod tests {
     fn reads(of: &[(usize, f64)]) -> Vec<ReadNsByBytes> {
         let latency = |(mib, ns): &(usize, f64)| ReadNsByBytes {
             bytes: mib << 20,
-            ns: MedianAndRange::of(vec![*ns]),
+            ns: MedianAndRange::from_figures(vec![*ns]),
         };
         of.iter().map(latency).collect()
     }
@@ -259,7 +253,7 @@ mod tests {
             ways,
         };
         let caches = [cache(1, 48, 12), cache(2, 1024, 16)];
-        let like = |cpuinfo| nearest_of(cpuinfo, &caches).name;
+        let like = |cpuinfo| nearest_preset(cpuinfo, &caches).name;
         assert_eq!(
             like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"),
             "zen-5"

@@ -1,11 +1,11 @@
 //! The kernels that the thesis compares, and page sizes of other systems on them.
 
-use super::systems::ThesisSystem;
+use super::thesis_system::ThesisSystem;
 use hawkeye_itanium::MachineSettings;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::PolicyClass;
 use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings};
-use hawkeye_itanium::mmu::{HashTableFill, ItaniumProcessorSpec, WalkerMode};
+use hawkeye_itanium::mmu::{HashTableFill, WalkerMode};
 use std::fmt;
 
 /// A kernel: its page size, its use of the walker, and whether it has large pages.
@@ -27,21 +27,17 @@ const FRAGMENTED_BYTES: u64 = 512 << 20;
 const MOVABLE_PERCENT: u32 = 95;
 
 impl ThesisKernel {
-    /// No walker.
-    pub const NONE: Self = Self::of(WalkerMode::None);
+    pub const NONE: Self = Self::with_walker(WalkerMode::None);
     /// Short format: Itanium Linux as it is.
-    pub const SF: Self = Self::of(WalkerMode::ShortFormat);
-    /// Long format.
-    pub const LF: Self = Self::of(WalkerMode::LONG);
-    /// Short format with large pages.
-    pub const SF_LP: Self = Self::SF.large();
-    /// Long format with large pages.
-    pub const LF_LP: Self = Self::LF.large();
+    pub const SF: Self = Self::with_walker(WalkerMode::ShortFormat);
+    pub const LF: Self = Self::with_walker(WalkerMode::LONG);
+    pub const SF_LP: Self = Self::SF.with_large_pages();
+    pub const LF_LP: Self = Self::LF.with_large_pages();
 
     /// Those that the thesis compares.
     pub const COMPARED: [Self; 5] = [Self::NONE, Self::SF, Self::LF, Self::SF_LP, Self::LF_LP];
 
-    const fn of(walker: WalkerMode) -> Self {
+    const fn with_walker(walker: WalkerMode) -> Self {
         Self {
             base: BasePage::Kib16,
             walker,
@@ -51,20 +47,17 @@ impl ThesisKernel {
         }
     }
 
-    /// With large pages.
-    pub const fn large(mut self) -> Self {
+    pub const fn with_large_pages(mut self) -> Self {
         self.large = true;
         self
     }
 
-    /// With the large pages of another system.
     pub const fn with_policy_system(self, system: ThesisSystem) -> Self {
-        let mut kernel = self.large();
+        let mut kernel = self.with_large_pages();
         kernel.system = Some(system);
         kernel
     }
 
-    /// The same without large pages.
     pub const fn without_large_pages(mut self) -> Self {
         self.large = false;
         self.system = None;
@@ -93,7 +86,7 @@ impl ThesisKernel {
     }
 
     /// The machine with this kernel.
-    pub fn setup(self) -> MachineSettings {
+    pub fn machine_settings(self) -> MachineSettings {
         let mut setup = MachineSettings {
             walker: self.walker,
             kernel: if self.large {
@@ -110,21 +103,12 @@ impl ThesisKernel {
                 ..InitialFragmentation::complete(order)
             });
         }
-        match self.system {
-            None => setup,
-            Some(system) => MachineSettings {
-                processor: ItaniumProcessorSpec {
-                    sub_block_order: system.sub_block_order,
-                    ..setup.processor
-                },
-                kernel: KernelSettings {
-                    policy: system.policy,
-                    ..setup.kernel
-                },
-                advice: system.advice,
-                ..setup
-            },
+        if let Some(system) = self.system {
+            setup.processor.sub_block_order = system.sub_block_order;
+            setup.kernel.policy = system.policy;
+            setup.advice = system.advice;
         }
+        setup
     }
 
     /// The class that the thesis gives the rules for large pages, if they are another system's.

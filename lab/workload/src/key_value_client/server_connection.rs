@@ -70,18 +70,18 @@ impl ServerConnection {
             dialect, keys, hot, ..
         } = self.questions;
         for _ in 0..count {
-            let key = hot.pick(keys, rng);
+            let key = hot.pick_key(keys, rng);
             dialect.write_get(key, &mut self.requests);
             self.asked.push(PendingRequest::Value(key));
         }
-        self.send()
+        self.send_written_requests()
     }
 
-    pub(super) fn store(&mut self, key: u64) -> WorkloadResult<()> {
+    pub(super) fn send_store(&mut self, key: u64) -> WorkloadResult<()> {
         let dialect = self.questions.dialect;
         dialect.write_set(key, &self.value, &mut self.requests);
         self.asked.push(PendingRequest::Storing);
-        self.send()
+        self.send_written_requests()
     }
 
     pub(super) fn read_answers(&mut self) -> WorkloadResult<u64> {
@@ -104,21 +104,25 @@ impl ServerConnection {
         Ok(answered)
     }
 
-    pub(super) fn fill(&mut self) -> WorkloadResult<()> {
+    pub(super) fn store_all_keys(&mut self) -> WorkloadResult<()> {
         let RequestMix { dialect, keys, .. } = self.questions;
         for first in (0..keys).step_by(KEY_BATCH as usize) {
             for key in first..keys.min(first + KEY_BATCH) {
                 dialect.write_set(key, &self.value, &mut self.requests);
                 self.asked.push(PendingRequest::Storing);
             }
-            self.send()?;
+            self.send_written_requests()?;
             self.read_answers()?;
         }
         Ok(())
     }
 
     /// Deletes a part of the keys, and returns their number.
-    pub(super) fn delete(&mut self, percent: u8, rng: &mut WorkloadRng) -> WorkloadResult<u64> {
+    pub(super) fn delete_keys(
+        &mut self,
+        percent: u8,
+        rng: &mut WorkloadRng,
+    ) -> WorkloadResult<u64> {
         let RequestMix { dialect, keys, .. } = self.questions;
         let mut deleted = 0;
         for first in (0..keys).step_by(KEY_BATCH as usize) {
@@ -128,13 +132,13 @@ impl ServerConnection {
                     self.asked.push(PendingRequest::Deleting);
                 }
             }
-            self.send()?;
+            self.send_written_requests()?;
             deleted += self.read_answers()?;
         }
         Ok(deleted)
     }
 
-    fn send(&mut self) -> WorkloadResult<()> {
+    fn send_written_requests(&mut self) -> WorkloadResult<()> {
         let sent = self.stream.write_all(&self.requests);
         self.requests.clear();
         sent.map_err(|error| WorkloadError::Server(format!("sending to the server: {error}")))

@@ -40,11 +40,11 @@ impl BenchHost {
     /// Another manager is running, or nothing can be managed here.
     pub fn take_over(program: PathBuf) -> BenchResult<Self> {
         restore_on_signals()?;
-        let lease = Some(Self::prepared_lease()?);
+        let lease = Some(Self::take_prepared_lease()?);
         Ok(Self { lease, program })
     }
 
-    fn prepared_lease() -> BenchResult<MachineLease> {
+    fn take_prepared_lease() -> BenchResult<MachineLease> {
         let mut lease = MachineLease::acquire("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
@@ -64,7 +64,7 @@ impl BenchHost {
         Ok(lease)
     }
 
-    fn settings(&mut self) -> BenchResult<&mut KernelSettingsGuard> {
+    fn settings_guard(&mut self) -> BenchResult<&mut KernelSettingsGuard> {
         let none = || impossible!("another manager has the machine now");
         Ok(self.lease.as_mut().ok_or_else(none)?.settings())
     }
@@ -76,7 +76,7 @@ impl BenchHost {
     ) -> BenchResult<T> {
         self.lease = None;
         let done = work(self);
-        self.lease = Some(Self::prepared_lease()?);
+        self.lease = Some(Self::take_prepared_lease()?);
         done
     }
 
@@ -110,15 +110,15 @@ impl BenchHost {
     /// Sets a transparent-huge-page setting until the experiments end.
     pub fn set_thp_file(&mut self, file: &str, value: &str) -> BenchResult<()> {
         let path = Path::new(THP_DIR).join(file);
-        Ok(self.settings()?.set(&path, value)?)
+        Ok(self.settings_guard()?.set(&path, value)?)
     }
 
-    pub(crate) fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
-        Ok(self.settings()?.set(path, value)?)
+    pub(crate) fn set_setting_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
+        Ok(self.settings_guard()?.set(path, value)?)
     }
 
     pub(crate) fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
-        Ok(self.settings()?.put_back(path)?)
+        Ok(self.settings_guard()?.put_back(path)?)
     }
 
     /// Restores the reporting of free pages to the hypervisor, as while another manager has the
@@ -133,7 +133,7 @@ impl BenchHost {
 
     /// The costs of first touches, measured by a child process.
     pub fn touch_costs(&mut self) -> BenchResult<TouchCosts> {
-        let facts = try_sizes(Some(self.settings()?))?;
+        let facts = try_sizes(Some(self.settings_guard()?))?;
         touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
         })
@@ -141,7 +141,7 @@ impl BenchHost {
 
     /// Sets which faults get huge pages (`always`, `madvise`, `never`) until the experiments end.
     pub fn set_enabled(&mut self, value: &str) -> BenchResult<()> {
-        Ok(self.settings()?.set(&enabled_file(), value)?)
+        Ok(self.settings_guard()?.set(&enabled_file(), value)?)
     }
 
     pub(crate) fn workload_program(&self) -> &Path {
@@ -150,19 +150,21 @@ impl BenchHost {
 
     /// Starts a workload, given as on the command line.
     pub(crate) fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
-        Ok(WorkloadProcess::spawn_command(self.command(words))?)
+        Ok(WorkloadProcess::spawn_command(
+            self.workload_command(words),
+        )?)
     }
 
     /// Starts a workload that stays on one core.
-    pub fn start_on(&self, core: usize, words: &str) -> BenchResult<WorkloadProcess> {
-        let cores = CoreSet::of(&[core]);
+    pub fn start_workload_on_core(&self, core: usize, words: &str) -> BenchResult<WorkloadProcess> {
+        let cores = CoreSet::of_cores(&[core]);
         let cores = cores.ok_or_else(|| impossible!("this machine has no core {core}"))?;
-        let mut command = self.command(words);
+        let mut command = self.workload_command(words);
         cores.restrict_command(&mut command);
         Ok(WorkloadProcess::spawn_command(command)?)
     }
 
-    pub(super) fn command(&self, words: &str) -> Command {
+    pub(super) fn workload_command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("workload").args(words.split_whitespace());
         unblock_signals(&mut command);

@@ -1,7 +1,7 @@
 //! Figures, as a table for readers and as JSON.
 
 use super::systems::PromoterRun;
-use crate::name::ExperimentName;
+use crate::experiment_name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,14 +10,11 @@ pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReportRow {
-    /// What was measured.
     pub what: String,
     /// The figure; infinite for an event that did not happen.
     pub value: f64,
-    /// Its unit.
     pub unit: &'static str,
     /// What to compare it with: a goal, or the other side of a comparison.
     pub beside: String,
@@ -41,27 +38,25 @@ impl ReportRow {
 /// The findings of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LiveReport {
-    /// The experiment.
-    pub name: ExperimentName,
-    /// Its figures.
-    pub rows: Vec<ReportRow>,
+    pub(crate) name: ExperimentName,
+    pub(crate) rows: Vec<ReportRow>,
     /// What a reader must know to interpret the figures.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Plots beside the figures.
-    pub panels: Vec<PlotPanel>,
+    pub(crate) panels: Vec<PlotPanel>,
     /// CPU time of managers that ran with default settings.
-    pub managing: ManagerCpuUse,
+    pub(crate) managing: ManagerCpuUse,
 }
 
 /// CPU time of managers that ran with default settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ManagerCpuUse {
     /// All managers' CPU time, in seconds.
-    pub cpu_s: f64,
+    pub(crate) cpu_s: f64,
     /// How long they managed, in seconds.
-    pub wall_s: f64,
+    pub(crate) wall_s: f64,
     /// The highest average of one manager, in per cent of a core.
-    pub worst_percent: f64,
+    pub(crate) worst_percent: f64,
 }
 
 impl ManagerCpuUse {
@@ -73,7 +68,6 @@ impl ManagerCpuUse {
         });
     }
 
-    /// Adds the use of other managers.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s += other.wall_s;

@@ -3,26 +3,19 @@
 use super::{FinishedRuns, ThesisKernel, ThesisValue};
 use hawkeye_itanium::{MachineSettings, RunFigures};
 
-/// A figure of one run, or of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThesisMeasure {
     /// Second-level TLB misses.
     Misses,
-    /// Misses that the walker filled.
     Walker,
-    /// Nested faults.
     Nested,
-    /// References without a miss, in per cent.
     HitPercent,
-    /// References with a miss, in per cent.
     MissPercent,
-    /// Misses that the walker filled, in per cent.
     WalkerPercent,
     /// Translation cycles per reference.
     CyclesPerReference,
     /// Cycles from one miss to the next.
     CyclesBetween,
-    /// Cycles of an average miss.
     CyclesPerMiss,
     /// The cost of one additional miss: the thesis pins TLB entries, one after the other, and uses
     /// the slope of time over misses (section 6.3.2).
@@ -44,9 +37,7 @@ pub enum ThesisMeasure {
     HeldMib,
     /// Most memory that was reserved and not used, in MiB.
     ReservedMib,
-    /// Memory that was copied since the start, in MiB.
     CopiedMib,
-    /// The largest page, in KiB.
     LargestKib,
 }
 
@@ -58,7 +49,7 @@ const MIB: f64 = (1 << 20) as f64;
 
 impl ThesisMeasure {
     /// Its description, and the digits after the decimal point.
-    pub fn shown(self) -> (String, usize) {
+    pub fn label_and_decimals(self) -> (String, usize) {
         let (name, decimals) = match self {
             Self::Misses => ("misses", 0),
             Self::Walker => ("filled by the walker", 0),
@@ -87,7 +78,7 @@ impl ThesisMeasure {
     }
 
     /// Whether it is in per cent.
-    pub fn is_share(self) -> bool {
+    pub fn is_percentage(self) -> bool {
         matches!(
             self,
             Self::HitPercent | Self::MissPercent | Self::WalkerPercent | Self::SpacePercent(_)
@@ -95,24 +86,28 @@ impl ThesisMeasure {
     }
 
     /// Machines that the measure needs runs of.
-    pub fn setups(self, kernel: ThesisKernel) -> Vec<MachineSettings> {
+    pub fn needed_machine_settings(self, kernel: ThesisKernel) -> Vec<MachineSettings> {
         match self {
             Self::MissesOver(other) | Self::SpeedUpOver(other) => {
-                vec![kernel.setup(), other.setup()]
+                vec![kernel.machine_settings(), other.machine_settings()]
             }
             Self::SpeedUp | Self::SpeedUpFromStart => {
-                vec![kernel.setup(), kernel.without_large_pages().setup()]
+                vec![
+                    kernel.machine_settings(),
+                    kernel.without_large_pages().machine_settings(),
+                ]
             }
             Self::CyclesPerFurtherMiss => setups_with_pinned(kernel).collect(),
-            _ => vec![kernel.setup()],
+            _ => vec![kernel.machine_settings()],
         }
     }
 
     /// Its value; none if it is undefined, such as cycles per miss without misses.
-    pub fn of(self, row: &ThesisValue, runs: &FinishedRuns) -> Option<f64> {
-        let run = |kernel: ThesisKernel| runs.of(&row.workload, &kernel.setup());
+    pub fn compute(self, row: &ThesisValue, runs: &FinishedRuns) -> Option<f64> {
+        let run = |kernel: ThesisKernel| runs.find(&row.workload, &kernel.machine_settings());
         let own = run(row.kernel)?;
         let counters = own.counters;
+        let mib = |frames| (u64::from(frames) * row.kernel.page_bytes(0)) as f64 / MIB;
         let value = match self {
             Self::Misses => counters.misses as f64,
             Self::Walker => counters.walker as f64,
@@ -125,8 +120,8 @@ impl ThesisMeasure {
             Self::CyclesPerMiss => own.cycles_per_miss()?,
             Self::CyclesPerFurtherMiss => {
                 let figures =
-                    setups_with_pinned(row.kernel).map(|setup| runs.of(&row.workload, &setup));
-                slope(&figures.collect::<Option<Vec<_>>>()?)
+                    setups_with_pinned(row.kernel).map(|setup| runs.find(&row.workload, &setup));
+                cycles_per_further_miss(&figures.collect::<Option<Vec<_>>>()?)
             }
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,
             Self::MissesOver(other) => counters.misses as f64 / run(other)?.counters.misses as f64,
@@ -136,21 +131,12 @@ impl ThesisMeasure {
             Self::SpeedUpFromStart => {
                 run(row.kernel.without_large_pages())?.all_cycles / own.all_cycles
             }
-            Self::HeldMib => {
-                let frames = u64::from(own.statistics.most_frames);
-                (frames * row.kernel.page_bytes(0)) as f64 / MIB
-            }
-            Self::ReservedMib => {
-                let frames = u64::from(own.statistics.most_reserved);
-                (frames * row.kernel.page_bytes(0)) as f64 / MIB
-            }
+            Self::HeldMib => mib(own.statistics.most_frames),
+            Self::ReservedMib => mib(own.statistics.most_reserved),
             Self::CopiedMib => own.copied_bytes as f64 / MIB,
             Self::LargestKib => {
-                let statistics = &own.statistics;
-                let largest = statistics
-                    .faulted
-                    .largest()
-                    .max(statistics.promoted.largest());
+                let (faulted, promoted) = (&own.statistics.faulted, &own.statistics.promoted);
+                let largest = faulted.largest().max(promoted.largest());
                 row.kernel.page_bytes(largest?) as f64 / 1024.0
             }
         };
@@ -161,11 +147,11 @@ impl ThesisMeasure {
 fn setups_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
     PINNED.iter().map(move |fake_pinned| MachineSettings {
         fake_pinned: *fake_pinned,
-        ..kernel.setup()
+        ..kernel.machine_settings()
     })
 }
 
-fn slope(figures: &[&RunFigures]) -> f64 {
+fn cycles_per_further_miss(figures: &[&RunFigures]) -> f64 {
     let point = |figures: &&RunFigures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;
     let sum = figures

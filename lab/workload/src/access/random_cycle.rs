@@ -1,6 +1,6 @@
 //! A permutation that needs no table.
 
-use crate::rng::{WorkloadRng, mix};
+use crate::rng::{WorkloadRng, mix_bits};
 
 /// A permutation of the numbers below `count` that is one single cycle.
 ///
@@ -19,7 +19,7 @@ impl RandomCycle {
     pub(super) fn new(count: usize, seed: u64) -> Self {
         let size = count.next_power_of_two() as u64;
         let bits = size.trailing_zeros();
-        let increment = mix(WorkloadRng::new(seed, 2).next()) | 1;
+        let increment = mix_bits(WorkloadRng::new(seed, 2).next()) | 1;
         Self {
             count,
             mask: size - 1,
@@ -29,14 +29,8 @@ impl RandomCycle {
     }
 
     #[inline]
-    pub(super) fn next(&self, number: usize) -> usize {
-        let fold = |x: u64| {
-            if self.fold == 0 {
-                x
-            } else {
-                x ^ (x >> self.fold)
-            }
-        };
+    pub(super) fn successor(&self, number: usize) -> usize {
+        let fold = |x: u64| x ^ (x >> self.fold);
         let mut x = number as u64;
         loop {
             let step = fold(x)
@@ -58,9 +52,9 @@ mod tests {
     fn a_cycle_visits_everything_once() {
         for count in [1, 2, 3, 64, 100, 4096, 5000] {
             let cycle = RandomCycle::new(count, 9);
-            let (mut at, mut steps) = (cycle.next(0), 1);
+            let (mut at, mut steps) = (cycle.successor(0), 1);
             while at != 0 {
-                at = cycle.next(at);
+                at = cycle.successor(at);
                 steps += 1;
                 assert!(steps <= count, "no return to the begin of {count}");
             }

@@ -1,23 +1,17 @@
 //! Published and simulated values side by side.
 
-use super::{PublishedValue, number};
-use crate::name::ExperimentName;
+use super::{PublishedValue, short_decimal};
+use crate::experiment_name::ExperimentName;
 use serde::Serialize;
 use std::fmt;
 
-/// A value beside the published one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedValue {
-    /// The workload.
     pub workload: &'static str,
-    /// The program.
     pub program: &'static str,
-    /// The system.
     pub system: &'static str,
-    /// Its unit.
     pub unit: &'static str,
-    /// The published value.
-    pub paper: PublishedValue,
+    pub(crate) paper: PublishedValue,
     /// The simulated value; nothing if the program did not get that far.
     pub simulated: Option<f64>,
     /// Simulated over published, less 1, in per cent; for a range relative to its nearer end;
@@ -25,16 +19,11 @@ pub struct ComparedValue {
     pub error_percent: Option<f64>,
 }
 
-/// A simulated table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PaperReport {
-    /// Its name.
     pub name: ExperimentName,
-    /// What it shows.
     pub shows: &'static str,
-    /// Its values.
     pub figures: Vec<ComparedValue>,
-    /// What a reader must know.
     pub notes: &'static [&'static str],
 }
 
@@ -47,7 +36,7 @@ impl fmt::Display for PaperReport {
             "program", "system", "paper", "simulated", "", "error"
         )?;
         for row in &self.figures {
-            let simulated = row.simulated.map_or("-".to_owned(), number);
+            let simulated = row.simulated.map_or("-".to_owned(), short_decimal);
             let error = row.error_percent.map(|e| format!("{e:+.1} %"));
             writeln!(
                 f,

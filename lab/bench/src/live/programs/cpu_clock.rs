@@ -2,11 +2,12 @@
 
 use crate::live::prelude::*;
 use hawkeye_linux::processes::schedstat::SchedStat;
-use nix::errno::Errno;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
+
+const READING: &str = "reading a process's CPU time";
 
 pub(super) struct CpuClock {
     pid: u32,
@@ -22,22 +23,27 @@ pub(super) struct CpuTimeReading {
 }
 
 impl CpuClock {
-    pub(super) fn of(program: &dyn MeasuredProgram) -> BenchResult<Self> {
+    pub(super) fn for_program(program: &dyn MeasuredProgram) -> BenchResult<Self> {
         let pid = program.pid();
+        let clock = clock_getcpuclockid(Pid::from_raw(pid as i32));
         Ok(Self {
             pid,
-            process: clock_getcpuclockid(Pid::from_raw(pid as i32)).map_err(unreadable)?,
+            process: clock.map_err(LinuxError::call(READING))?,
             in_one_thread: program.works_in_one_thread(),
         })
     }
 
     pub(super) fn read(&self) -> BenchResult<CpuTimeReading> {
         let threads = match self.in_one_thread {
-            true => threads(self.pid)?,
+            true => cpu_time_by_thread(self.pid)?,
             false => BTreeMap::new(),
         };
         Ok(CpuTimeReading {
-            all: self.process.now().map_err(unreadable)?.into(),
+            all: self
+                .process
+                .now()
+                .map_err(LinuxError::call(READING))?
+                .into(),
             threads,
         })
     }
@@ -64,7 +70,7 @@ impl CpuTimeReading {
     }
 }
 
-fn threads(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
+fn cpu_time_by_thread(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
     let folder = format!("/proc/{pid}/task");
     let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;
     let of = |task: std::io::Result<fs::DirEntry>| {
@@ -79,13 +85,6 @@ fn threads(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
         bail!("the kernel does not report how long threads of process {pid} ran");
     }
     Ok(found)
-}
-
-fn unreadable(errno: Errno) -> LinuxError {
-    LinuxError::Call {
-        call: "reading a process's CPU time",
-        errno,
-    }
 }
 
 #[cfg(test)]
@@ -127,7 +126,7 @@ mod tests {
             std::thread::park();
         });
         let thread = receiver.recv().expect("has worked");
-        let seen = threads(std::process::id()).expect("reads");
+        let seen = cpu_time_by_thread(std::process::id()).expect("reads");
         assert!(seen.len() >= 2);
         // The thread may still run: then the last tick is missing.
         assert!(seen[&thread] >= Duration::from_millis(20), "{seen:?}");
