@@ -93,7 +93,7 @@ pub use overhead::{Overhead, OverheadSource};
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };
-pub use policy::{Policy, SampleKinds};
+pub use policy::{ExplainPolicy, Policy, SampleKinds};
 pub use process_identity::{Pod, ProcessIdentity, QosClass};
 pub use process_rules::ProcessRules;
 pub use process_selection::ProcessSelection;

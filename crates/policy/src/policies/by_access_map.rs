@@ -5,7 +5,7 @@ use crate::coverage_average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::RegionAddr;
-use crate::policy::{Policy, SampleKinds, WaitingRegion};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_rules::ProcessRules;
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
@@ -207,7 +207,9 @@ impl Policy for ByAccessMap {
             }
         }
     }
+}
 
+impl ExplainPolicy for ByAccessMap {
     fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
         let candidate = member.map.waiting_region(region)?;

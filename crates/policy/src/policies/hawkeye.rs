@@ -8,7 +8,7 @@ use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
 use crate::policies::by_access_map::explain_low_overhead;
-use crate::policy::{Policy, SampleKinds, WaitingRegion};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
 use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
@@ -220,7 +220,9 @@ impl Policy for Hawkeye {
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
         self.members.get(process)?.fault_sizes().cloned()
     }
+}
 
+impl ExplainPolicy for Hawkeye {
     fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
         let mut best_first = member.waiting.iter().rev().enumerate();

@@ -3,7 +3,7 @@
 use crate::budget::{Rate, TokenBucket};
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::policy::{Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
 use crate::reserve_planner::HugePageSupply;
@@ -271,6 +271,8 @@ impl Policy for LinuxPolicy {
         }
     }
 }
+
+impl ExplainPolicy for LinuxPolicy {}
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
@@ -48,6 +48,8 @@ impl Policy for NoPromotion {
     ) {
     }
 }
+
+impl ExplainPolicy for NoPromotion {}
 
 #[cfg(test)]
 mod tests {
