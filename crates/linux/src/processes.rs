@@ -9,7 +9,7 @@
 //!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
 //! ```
 //!
-//! Read [`process`] first, then [`process_selector`] (pure) and `managed_processes`. Files of
+//! Read [`process`] first, then `process_selector` (pure) and `managed_processes`. Files of
 //! processes are read by `process_reader` where their owner could delay the answer.
 
 pub mod client_credentials;
