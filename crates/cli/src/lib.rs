@@ -43,6 +43,8 @@ mod view;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use commands::client::ClientOptions;
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
+use hawkeye_linux::sample::walk_costs::measure_at_lowest_priority;
 use std::process::ExitCode;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -110,6 +112,9 @@ Examples:
     /// Run one of the programs of `hawkeye demo`.
     #[command(subcommand, hide = true)]
     DemoProgram(demo::demo_program::DemoProgram),
+    /// Measure page walks for the manager that started this.
+    #[command(hide = true)]
+    MeasurePageWalks,
 }
 
 /// The definition of the command line, for manual pages and completions.
@@ -143,6 +148,9 @@ pub fn run() -> ExitCode {
         Command::Resume(options) => commands::pause_resume::set_paused(&options, false),
         Command::Advise(command) => command.execute(),
         Command::Restore => commands::restore::execute(),
+        Command::MeasurePageWalks => measure_at_lowest_priority(&state_dir())
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(Into::into),
         Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -19,7 +19,7 @@ use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::sampler::{ProcessSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
-use crate::sample::walk_costs::{CurrentWalkCosts, measuring_cpu};
+use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::stop::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{Called, Partial};
@@ -506,12 +506,11 @@ impl Machine for LinuxMachine {
     }
 
     fn own_costs(&self) -> ManagementCosts {
-        // The filler's zeroing is work that the programs would have done. Measuring what page walks
-        // cost happens once after each start of the machine.
+        // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
-            cpu: own.saturating_sub(filler.cpu + measuring_cpu()),
+            cpu: own.saturating_sub(filler.cpu),
             longest_call: self.calls.statistics.longest,
         }
     }

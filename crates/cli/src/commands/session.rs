@@ -10,18 +10,19 @@ use crate::progress::{ManagerProgress, show_progress};
 use crate::recording::{ActiveRecording, RecordingTarget};
 use crate::summary::{self, SessionSummary};
 use crate::text_format::format_bytes;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::{self, decide::SamplerKind};
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::walk_costs::CurrentWalkCosts;
+use hawkeye_linux::sample::walk_costs::{self, CurrentWalkCosts};
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, Profile, policies};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Everything that must be ready before the program is touched: a failure leaves it as it was.
@@ -65,13 +66,27 @@ impl PreparedSession {
             ..Config::default()
         };
         let warm = (fill.mode == PrefaultMode::On, warm_bytes);
-        Self::take_over(signals, policy, &config, warm, purpose)
+        Self::take_over(
+            signals,
+            policy,
+            &config,
+            warm,
+            costs_measured_meanwhile,
+            purpose,
+        )
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
         let policy = policies::by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        Self::take_over(signals, policy, config, (false, 0), "daemon")
+        Self::take_over(
+            signals,
+            policy,
+            config,
+            (false, 0),
+            measured_costs,
+            "daemon",
+        )
     }
 
     /// Takes the machine over to measure some processes. No process is changed.
@@ -89,7 +104,14 @@ impl PreparedSession {
             ..Config::default()
         };
         let policy = Box::new(NoPromotion::WATCHING);
-        Self::take_over(signals, policy, &config, (false, 0), purpose)
+        Self::take_over(
+            signals,
+            policy,
+            &config,
+            (false, 0),
+            measured_costs,
+            purpose,
+        )
     }
 
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
@@ -98,6 +120,7 @@ impl PreparedSession {
         policy: Box<dyn Policy>,
         config: &Config,
         (fill_required, warm_bytes): (bool, u64),
+        walk_costs: fn() -> Result<CurrentWalkCosts>,
         purpose: &str,
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
@@ -127,7 +150,8 @@ impl PreparedSession {
         }
         let mut backend = probe::kernel_backend(lease.decision())?;
         if policy.sample_kinds().includes_overhead() {
-            let costs = CurrentWalkCosts::load_or_start_measuring(&state_dir())?;
+            let costs = walk_costs()
+                .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
             backend.prepare_overhead(costs, config.counters);
         }
         // Before the filler starts: it changes settings that this check depends on.
@@ -270,6 +294,22 @@ impl PreparedSession {
             _lease: lease,
         })
     }
+}
+
+/// Costs of page walks for a manager whose programs should not wait for them.
+fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
+    let mut measurer = Command::new(std::env::current_exe()?);
+    measurer.arg("measure-page-walks");
+    measurer.stdin(Stdio::null()).stdout(Stdio::null());
+    let state = state_dir();
+    Ok(CurrentWalkCosts::load_or_measure_meanwhile(
+        &state, measurer,
+    )?)
+}
+
+/// Costs of page walks for a manager that can wait. It might manage a process that measures.
+fn measured_costs() -> Result<CurrentWalkCosts> {
+    Ok(walk_costs::load_or_measure(&state_dir())?.into())
 }
 
 /// Opens the records of learned programs. Managing does not depend on them.

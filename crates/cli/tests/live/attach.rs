@@ -57,7 +57,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
     let mut means = kernel_backend();
     if let SamplerBackend::AccessBits(bits) = &mut means.sampler {
-        let given = bits.walk_costs.take().expect("the costs are given");
+        let mut given = bits.walk_costs.take().expect("the costs are given");
         let mut costs = given.get().clone();
         for at in &mut costs.by_footprint {
             (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);

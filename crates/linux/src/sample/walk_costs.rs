@@ -6,6 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableReason};
+use crate::memory::cgroup::CgroupLimits;
 use crate::own_memory::OwnMemory;
 use crate::processes::process::{own_huge_bytes, thread_cpu_time};
 use crate::sample::random::{next_random, random_below, work_step};
@@ -15,15 +16,13 @@ use hawkeye_policy::walk_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
-use nix::time::ClockId;
-use nix::unistd::{ftruncate, gettid};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::ftruncate;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 /// The file of costs, in the directory of state.
 const FILE: &str = "walk-costs.json";
@@ -70,67 +69,101 @@ const TURNS: u64 = 9;
 const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 
 /// Costs of page walks in use: typical ones until this machine's are known.
-#[derive(Clone)]
 pub struct CurrentWalkCosts {
-    measured: Arc<OnceLock<WalkCosts>>,
-    until_then: WalkCosts,
+    costs: WalkCosts,
+    measurement: Option<WalkCostMeasurement>,
+}
+
+/// A process that measures and writes the file. It has memory of its own: this process forks
+/// helpers, which would keep what is mapped here.
+struct WalkCostMeasurement {
+    command: Command,
+    running: Option<Child>,
+    file: PathBuf,
 }
 
 impl CurrentWalkCosts {
-    /// The costs that were measured since the machine started. If there are none, a thread measures
-    /// them while typical ones are used: a program should not wait for that. Its priority
-    /// is the lowest, and [`measuring_cpu`] has its CPU time.
-    pub fn load_or_start_measuring(state_dir: &Path) -> Result<Self> {
+    /// The costs that were measured since the machine started. If there are none, `measurer` is
+    /// started when costs are first used, and typical ones are used until it ends: a program should
+    /// not wait for that. It has to call [`measure_at_lowest_priority`].
+    pub fn load_or_measure_meanwhile(state_dir: &Path, measurer: Command) -> Result<Self> {
         let file = state_dir.join(FILE);
         if let Some(known) = load(&file)? {
             return Ok(known.into());
         }
-        let costs = Self::from(WalkCosts::typical());
-        let measured = Arc::clone(&costs.measured);
-        thread::spawn(move || {
-            MEASURING_THREAD.store(gettid().as_raw(), Ordering::SeqCst);
-            lower_priority_of_this_thread();
-            match measure_and_keep(&file) {
-                Ok(costs) => drop(measured.set(costs)),
-                Err(error) => tracing::warn!("{error}; typical costs of page walks are used"),
-            }
-            let used_us = u64::try_from(thread_cpu_time().as_micros()).unwrap_or(u64::MAX);
-            MEASURED_CPU_US.store(used_us, Ordering::SeqCst);
-            MEASURING_THREAD.store(0, Ordering::SeqCst);
-        });
-        Ok(costs)
+        tracing::info!("page walks will be measured; until then their typical costs are used");
+        let measurement = WalkCostMeasurement {
+            command: measurer,
+            running: None,
+            file,
+        };
+        Ok(Self {
+            costs: WalkCosts::typical(),
+            measurement: Some(measurement),
+        })
     }
 
     /// The costs to use now.
-    pub fn get(&self) -> &WalkCosts {
-        self.measured.get().unwrap_or(&self.until_then)
+    pub fn get(&mut self) -> &WalkCosts {
+        if let Some(measurement) = &mut self.measurement {
+            if measurement.has_ended() {
+                if let Ok(Some(costs)) = read_costs(&measurement.file) {
+                    self.costs = costs;
+                }
+                self.measurement = None;
+            }
+        }
+        &self.costs
     }
 }
 
 impl From<WalkCosts> for CurrentWalkCosts {
     fn from(costs: WalkCosts) -> Self {
         Self {
-            measured: Arc::default(),
-            until_then: costs,
+            costs,
+            measurement: None,
         }
     }
 }
 
-/// The thread that measures; 0: none.
-static MEASURING_THREAD: AtomicI32 = AtomicI32::new(0);
-static MEASURED_CPU_US: AtomicU64 = AtomicU64::new(0);
+impl WalkCostMeasurement {
+    /// Starts it if need be; returns whether it has ended.
+    fn has_ended(&mut self) -> bool {
+        let under_way = match &mut self.running {
+            Some(child) => child.try_wait().map(|status| status.is_none()),
+            None => self.command.spawn().map(|child| {
+                self.running = Some(child);
+                true
+            }),
+        };
+        !under_way.unwrap_or_else(|error| {
+            tracing::warn!("page walks cannot be measured: {error}; typical costs are used");
+            false
+        })
+    }
+}
 
-/// CPU time used by the thread that measures the costs. It is not a cost of managing: it is spent
-/// once after each start of the machine.
-pub fn measuring_cpu() -> Duration {
-    let running = match MEASURING_THREAD.load(Ordering::SeqCst) {
-        0 => None,
-        // A thread's CPU clock (man clock_getres): the inverted id, and CPUCLOCK_PERTHREAD_MASK
-        // with CPUCLOCK_SCHED.
-        thread => ClockId::from_raw((!thread << 3) | 4 | 2).now().ok(),
-    };
-    let ended = || Duration::from_micros(MEASURED_CPU_US.load(Ordering::SeqCst));
-    running.map_or_else(ended, Duration::from)
+impl Drop for WalkCostMeasurement {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.running {
+            // This fails only if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Measures the costs and keeps them for this manager and the next, in a process of its own. It
+/// ends with its parent, it is the first to end where memory is short, and programs have most of a
+/// CPU that they need.
+pub fn measure_at_lowest_priority(state_dir: &Path) -> Result<()> {
+    set_pdeathsig(Signal::SIGKILL).map_err(LinuxError::call("following the parent's end"))?;
+    let score = Path::new("/proc/self/oom_score_adj");
+    std::fs::write(score, "1000").map_err(LinuxError::file("writing", score))?;
+    // SAFETY: the call changes the scheduling of this thread alone. At idle priority it might never
+    // end.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    measure_and_keep(&state_dir.join(FILE)).map(drop)
 }
 
 /// Costs that were measured since the machine started. If there are none, measures them, which
@@ -175,12 +208,6 @@ fn measure_and_keep(file: &Path) -> Result<WalkCosts> {
     Ok(costs)
 }
 
-/// Lets programs have most of a CPU that they need. At idle priority it might never end.
-fn lower_priority_of_this_thread() {
-    // SAFETY: the call changes the calling thread alone.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
-}
-
 fn read_costs(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
     let text = own_files::read_trusted_file(file, LONGEST_FILE)?;
     text.map(|text| parse_costs(&text)).transpose()
@@ -201,6 +228,13 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::memory::system_memory::machine_memory_use()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
+    let in_group = CgroupLimits::of_this_machine().own_remaining_bytes();
+    let available = available.min(in_group.unwrap_or(u64::MAX));
+    if available < FAR_SHARE * NEAR_BYTES {
+        return Err(LinuxError::NotMeasured(
+            "the cost of page walks cannot be measured: too little memory is free",
+        ));
+    }
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
     let data = MeasuredMemory::map_huge_pages(data_bytes)?;

@@ -19,7 +19,7 @@ pub struct FootprintCosts {
     pub alone_ns: f64,
 }
 
-/// Translation costs of this machine, measured at start-up.
+/// Translation costs of this machine, measured once after each boot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.

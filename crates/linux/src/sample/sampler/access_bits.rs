@@ -170,8 +170,8 @@ impl AccessBitBackend {
     }
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
-    fn end_window(&self, watched: &mut ProcessSamplingState) -> Result<()> {
-        let costs = self.walk_costs.as_ref().map(CurrentWalkCosts::get);
+    fn end_window(&mut self, watched: &mut ProcessSamplingState) -> Result<()> {
+        let costs = self.walk_costs.as_mut().map(CurrentWalkCosts::get);
         if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
             if let Some(counters) = &mut watched.counters {
                 let counted = counters.overhead_since_last_call()?;
@@ -417,7 +417,7 @@ pub fn probe_one_window(
         std::thread::sleep(wait);
     }
     let unknown = "the cost of page walks on this machine was not measured";
-    let costs = bits.walk_costs.as_ref();
+    let costs = bits.walk_costs.as_mut();
     let costs = costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?;
     Ok(probing.finish_estimate(costs.get()))
 }
