@@ -8,7 +8,7 @@
 //! - [`kernel`]: the machine with its kernel: page sizes chosen at `mmap`, memory at first touch,
 //!   splitting, TLB-miss handlers.
 //! - [`workloads`]: the thesis' programs, as mappings and touches that depend on no system.
-//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::EventCosts`]).
+//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::EventCycleCosts`]).
 //! - Each reference is to the data of one program on one processor.
 //!
 //! Left out: data caches (walks, tables and programs share no lines; each cost is an average),
@@ -35,9 +35,9 @@ pub mod address;
 mod error;
 pub mod kernel;
 pub mod mmu;
-mod simulate;
+mod simulate_workload;
 pub mod workloads;
 
-pub use error::{Contradiction, ItaniumError, Result};
+pub use error::{ModelContradiction, ItaniumError, Result};
 pub use kernel::{ItaniumMachine, MachineSettings, PageSizeAdvice};
-pub use simulate::{RunFigures, simulate};
+pub use simulate_workload::{ItaniumRunFigures, simulate_workload};

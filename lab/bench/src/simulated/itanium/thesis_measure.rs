@@ -1,7 +1,7 @@
 //! Figures of runs that are compared with the thesis.
 
 use super::{FinishedRuns, ThesisKernel, ThesisValue};
-use hawkeye_itanium::{MachineSettings, RunFigures};
+use hawkeye_itanium::{MachineSettings, ItaniumRunFigures};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThesisMeasure {
@@ -112,9 +112,9 @@ impl ThesisMeasure {
             Self::Misses => counters.misses as f64,
             Self::Walker => counters.walker as f64,
             Self::Nested => counters.nested as f64,
-            Self::HitPercent => counters.hit_percent()?,
-            Self::MissPercent => 100.0 - counters.hit_percent()?,
-            Self::WalkerPercent => counters.walker_percent()?,
+            Self::HitPercent => counters.l2_tlb_hit_percent()?,
+            Self::MissPercent => 100.0 - counters.l2_tlb_hit_percent()?,
+            Self::WalkerPercent => counters.walker_filled_percent()?,
             Self::CyclesPerReference => own.cycles / counters.references as f64,
             Self::CyclesBetween => own.cycles / counters.misses as f64,
             Self::CyclesPerMiss => own.cycles_per_miss()?,
@@ -151,8 +151,8 @@ fn setups_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSetti
     })
 }
 
-fn cycles_per_further_miss(figures: &[&RunFigures]) -> f64 {
-    let point = |figures: &&RunFigures| (figures.counters.misses as f64, figures.cycles);
+fn cycles_per_further_miss(figures: &[&ItaniumRunFigures]) -> f64 {
+    let point = |figures: &&ItaniumRunFigures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;
     let sum = figures
         .iter()
