@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn the_base_page_size_determines_the_orders() {
-        let orders = |base| (0..32).filter(move |o| PageOrderSet::all_processor_orders(base).contains(*o));
+        let orders =
+            |base| (0..32).filter(move |o| PageOrderSet::all_processor_orders(base).contains(*o));
         let of = |base| orders(base).collect::<Vec<_>>();
         assert_eq!(of(BasePageSize::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
         assert_eq!(
@@ -167,7 +168,10 @@ mod tests {
             [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
         );
         assert_eq!(of(BasePageSize::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
-        assert!(!PageOrderSet::BASE.has_large_orders() && PageOrderSet::all_processor_orders(BasePageSize::Kib64).has_large_orders());
+        assert!(
+            !PageOrderSet::BASE.has_large_orders()
+                && PageOrderSet::all_processor_orders(BasePageSize::Kib64).has_large_orders()
+        );
         assert!(PageOrderSet::from_bitmap(0b1001, BasePageSize::Kib16) == PageOrderSet::BASE);
     }
 

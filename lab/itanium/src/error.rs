@@ -50,7 +50,11 @@ pub enum ItaniumError {
 }
 
 impl ItaniumError {
-    pub(crate) fn require_setting(valid: bool, what: &'static str, allowed: &'static str) -> Result {
+    pub(crate) fn require_setting(
+        valid: bool,
+        what: &'static str,
+        allowed: &'static str,
+    ) -> Result {
         if valid {
             Ok(())
         } else {

@@ -291,9 +291,18 @@ impl ItaniumMachine {
     }
 
     fn ensure_leaf_table(&mut self, process: u32, page: u64) -> Result {
-        if self.process_space(process)?.table.leaf_frame_of_page(page).is_none() {
-            let frame = self.allocate_frames(0).ok_or(ItaniumError::OutOfMemory(process))?;
-            self.process_space_mut(process)?.table.add_leaf_of_page(page, frame);
+        if self
+            .process_space(process)?
+            .table
+            .leaf_frame_of_page(page)
+            .is_none()
+        {
+            let frame = self
+                .allocate_frames(0)
+                .ok_or(ItaniumError::OutOfMemory(process))?;
+            self.process_space_mut(process)?
+                .table
+                .add_leaf_of_page(page, frame);
         }
         Ok(())
     }

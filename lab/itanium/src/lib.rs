@@ -21,12 +21,12 @@
 //!
 //! ```
 //! use hawkeye_itanium::workloads::{LinearWorkload, ThesisWorkload};
-//! use hawkeye_itanium::{MachineSettings, simulate};
+//! use hawkeye_itanium::{MachineSettings, simulate_workload};
 //!
 //! // A GiB, page by page, is 65,536 misses. The walker fills all but the first miss of each page
 //! // of the page table.
 //! let workload = ThesisWorkload::Linear(LinearWorkload::THESIS);
-//! let figures = simulate(&MachineSettings::default(), &workload, 1)?;
+//! let figures = simulate_workload(&MachineSettings::default(), &workload, 1)?;
 //! assert_eq!((figures.counters.walker, figures.counters.nested), (65_504, 32));
 //! # Ok::<(), hawkeye_itanium::ItaniumError>(())
 //! ```
@@ -38,6 +38,6 @@ pub mod mmu;
 mod simulate_workload;
 pub mod workloads;
 
-pub use error::{ModelContradiction, ItaniumError, Result};
+pub use error::{ItaniumError, ModelContradiction, Result};
 pub use kernel::{ItaniumMachine, MachineSettings, PageSizeAdvice};
 pub use simulate_workload::{ItaniumRunFigures, simulate_workload};

@@ -6,8 +6,8 @@ mod region_registers;
 mod tlb;
 
 pub use processor::{
-    EventCycleCosts, LargePageHashFill, ItaniumCounters, ItaniumProcessorSpec, MADISON, RX2600_COSTS,
-    TlbReplacement, WalkerMode,
+    EventCycleCosts, ItaniumCounters, ItaniumProcessorSpec, LargePageHashFill, MADISON,
+    RX2600_COSTS, TlbReplacement, WalkerMode,
 };
 pub use region_registers::{Pte, RegionRegisters};
 pub use tlb::{HashedPageTable, Tlb, TlbEntry};
@@ -58,7 +58,8 @@ impl Mmu {
         let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
         let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
         for page in 0..pinned {
-            let entry = TlbEntry::new_without_sub_blocks(KERNEL_RID, page.into(), PINNED_SHIFT, 0, true);
+            let entry =
+                TlbEntry::new_without_sub_blocks(KERNEL_RID, page.into(), PINNED_SHIFT, 0, true);
             tlb.insert_pinned(entry)?;
         }
         Ok(Self {
@@ -103,7 +104,9 @@ impl Mmu {
             }
             WalkerMode::LongFormat { .. } => {
                 let page = self.base.page_of_address(offset >> preferred);
-                self.hash.as_ref().and_then(|hash| hash.find_translation(rid, page))
+                self.hash
+                    .as_ref()
+                    .and_then(|hash| hash.find_translation(rid, page))
             }
         };
         let entry = found.ok_or(SoftwareFilledMiss::Entry)?;

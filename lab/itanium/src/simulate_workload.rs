@@ -98,7 +98,11 @@ pub fn simulate_workload(
         Ok(())
     })?;
     // Large runs are checked once, in debug builds.
-    debug_assert_eq!(machine.check_invariants(), Ok(()), "the machine contradicts the model");
+    debug_assert_eq!(
+        machine.check_invariants(),
+        Ok(()),
+        "the machine contradicts the model"
+    );
     let all = machine.counters();
     let counters = all.since(before);
     let costs = &setup.processor.costs;

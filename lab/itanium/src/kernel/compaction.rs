@@ -149,10 +149,12 @@ impl ItaniumMachine {
     /// Freeing an earlier block may have used the frame as a new place.
     fn is_still_owned(&self, frame: u32, owner: MovableFrameOwner) -> bool {
         match owner {
-            MovableFrameOwner::Page(process, page) => self.process_space(process).is_ok_and(|space| {
-                let entry = space.table.entry_or_empty(page);
-                entry.present && entry.frame == frame
-            }),
+            MovableFrameOwner::Page(process, page) => {
+                self.process_space(process).is_ok_and(|space| {
+                    let entry = space.table.entry_or_empty(page);
+                    entry.present && entry.frame == frame
+                })
+            }
             MovableFrameOwner::Other => self.movable.contains(&frame),
         }
     }

@@ -3,7 +3,7 @@
 use super::ItaniumMachine;
 use super::policies::HugePagePoolSettings;
 use crate::address::REGION_BITS;
-use crate::error::{ModelContradiction, ItaniumError, Result};
+use crate::error::{ItaniumError, ModelContradiction, Result};
 use crate::mmu::RegionRegisters;
 use hawkeye_sim::rng::SimulationRng;
 use std::collections::BTreeSet;
@@ -95,7 +95,12 @@ impl ItaniumMachine {
     }
 
     /// Removes this owner of the memory of `pages` pages.
-    pub(super) fn drop_frame_owner_of_pages(&mut self, process: u32, first: u64, pages: u64) -> Result {
+    pub(super) fn drop_frame_owner_of_pages(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+    ) -> Result {
         for page in first..first + pages {
             let entry = self.process_space(process)?.table.entry_or_empty(page);
             if entry.present {

@@ -115,7 +115,11 @@ impl ItaniumMachine {
             let rids = space.registers.rids.iter().zip(0u64..);
             regions.extend(rids.map(|(rid, region)| (*rid, (space, region))));
         }
-        let in_tlb = self.mmu.tlb.entries_with_pinned_flag().filter(|(_, pinned)| !pinned);
+        let in_tlb = self
+            .mmu
+            .tlb
+            .entries_with_pinned_flag()
+            .filter(|(_, pinned)| !pinned);
         let in_tlb = in_tlb.map(|(entry, _)| entry);
         let in_hash = self.mmu.hash.iter().flat_map(|hash| hash.translations());
         let sub_blocks = self.setup.processor.sub_block_order;

@@ -38,7 +38,8 @@ impl ItaniumMachine {
         let space = self.process_space(process)?;
         let first = match at {
             Some(address)
-                if address <= u64::MAX - base.bytes() && !self.is_address_in_pool_region(address) =>
+                if address <= u64::MAX - base.bytes()
+                    && !self.is_address_in_pool_region(address) =>
             {
                 self.pages_of_byte_range(address.next_multiple_of(base.bytes()), bytes)?
                     .0
@@ -61,7 +62,9 @@ impl ItaniumMachine {
             backing,
             ..MemoryMapping::new_anonymous(pages, preferred)
         };
-        self.process_space_mut(process)?.mappings.insert(first, mapping);
+        self.process_space_mut(process)?
+            .mappings
+            .insert(first, mapping);
         Ok(address)
     }
 
@@ -83,7 +86,10 @@ impl ItaniumMachine {
         for page in first..first + pages {
             self.ensure_leaf_table(process, page)?;
         }
-        for (start, order) in self.allowed_orders().largest_pages_covering(first, pages, u8::MAX) {
+        for (start, order) in self
+            .allowed_orders()
+            .largest_pages_covering(first, pages, u8::MAX)
+        {
             let table = &mut self.process_space_mut(process)?.table;
             for page in start..start + (1 << order) {
                 table.set_entry(page, Some(Pte::new_without_memory(order)));
@@ -136,7 +142,8 @@ impl ItaniumMachine {
         }
         let mut page = first;
         while page < first + pages {
-            let Pte { order, present, .. } = self.process_space(process)?.table.entry_or_empty(page);
+            let Pte { order, present, .. } =
+                self.process_space(process)?.table.entry_or_empty(page);
             if present {
                 let allowed = writable && !self.has_shared_frame(process, page, order)?;
                 self.set_page_writable(process, page, order, allowed)?;
@@ -164,7 +171,12 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    pub(super) fn split_pages_and_mappings_at_ends(&mut self, process: u32, first: u64, pages: u64) -> Result {
+    pub(super) fn split_pages_and_mappings_at_ends(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+    ) -> Result {
         for end in [first, first + pages] {
             self.split_large_page_at(process, end)?;
             self.process_space_mut(process)?.split_mapping_at(end);
@@ -199,7 +211,10 @@ impl ItaniumMachine {
         bytes: u64,
     ) -> Result<(u64, u64)> {
         let (first, pages) = self.pages_of_byte_range(address, bytes)?;
-        match self.process_space(process)?.first_unmapped_page(first, pages) {
+        match self
+            .process_space(process)?
+            .first_unmapped_page(first, pages)
+        {
             Some(page) => Err(ItaniumError::NotMapped(
                 process,
                 self.base_page_size().address_of_page(page),
@@ -210,7 +225,12 @@ impl ItaniumMachine {
 
     /// Maps whole pages of the pool in the pool's own region and returns the first page. `None` if
     /// it has no such region or the program asks for another order.
-    fn map_in_pool_region(&mut self, process: u32, pages: u64, preferred: u8) -> Result<Option<u64>> {
+    fn map_in_pool_region(
+        &mut self,
+        process: u32,
+        pages: u64,
+        preferred: u8,
+    ) -> Result<Option<u64>> {
         let base = self.base_page_size();
         let pool = self
             .pool
@@ -276,12 +296,14 @@ impl ItaniumMachine {
         }
         let end = first + old_pages;
         let more = new_pages - old_pages;
-        let in_region =
-            offset_in_region(base.address_of_page(end)) + base.address_of_page(more) <= REGION_LIMIT;
+        let in_region = offset_in_region(base.address_of_page(end)) + base.address_of_page(more)
+            <= REGION_LIMIT;
         if end == start + mapping.pages && in_region && space.is_range_unmapped(end, more) {
             self.set_page_sizes_in_entries(process, end, more, mapping.backing)?;
             let longer = of(mapping.pages + more);
-            self.process_space_mut(process)?.mappings.insert(start, longer);
+            self.process_space_mut(process)?
+                .mappings
+                .insert(start, longer);
             return Ok(address);
         }
         let align = base.pages_for_bytes(self.setup.kernel.vm_align_bytes);
@@ -329,7 +351,9 @@ impl ItaniumMachine {
                 for page in done + at..done + at + (1 << order) {
                     self.ensure_leaf_table(process, to + page)?;
                     let table = &mut self.process_space_mut(process)?.table;
-                    let kept = table.get_entry(from + page).map(|kept| Pte { order, ..kept });
+                    let kept = table
+                        .get_entry(from + page)
+                        .map(|kept| Pte { order, ..kept });
                     table.set_entry(to + page, kept);
                     table.set_entry(from + page, None);
                 }
@@ -373,8 +397,12 @@ impl ItaniumMachine {
             if entry.present {
                 *self.shared.entry(entry.frame).or_default() += 1;
             }
-            self.process_space_mut(parent)?.table.set_entry(page, Some(both));
-            self.process_space_mut(child)?.table.set_entry(page, Some(both));
+            self.process_space_mut(parent)?
+                .table
+                .set_entry(page, Some(both));
+            self.process_space_mut(child)?
+                .table
+                .set_entry(page, Some(both));
         }
         self.update_peak_memory();
         Ok(child)

@@ -2,7 +2,7 @@
 //! write.
 
 use super::policies::{ExtentLimit, FirstTouchRequest, FrameSource};
-use super::{LargePageCopyOnWrite, ItaniumMachine, MappingBacking, MemoryMapping};
+use super::{ItaniumMachine, LargePageCopyOnWrite, MappingBacking, MemoryMapping};
 use crate::address::REGION_BITS;
 use crate::error::{ItaniumError, Result};
 use crate::mmu::Pte;
@@ -50,7 +50,11 @@ impl ItaniumMachine {
         loop {
             let first = page & !((1 << order) - 1);
             if let Some(frame) = self.allocate_frames(order) {
-                return self.map_zeroed_page(process, first, Pte::new_present(frame, order, writable));
+                return self.map_zeroed_page(
+                    process,
+                    first,
+                    Pte::new_present(frame, order, writable),
+                );
             }
             if order == 0 {
                 return Err(ItaniumError::OutOfMemory(process));
@@ -88,7 +92,9 @@ impl ItaniumMachine {
         let whole = order > 0 && self.setup.kernel.copy_on_write == LargePageCopyOnWrite::CopyLarge;
         if !self.has_shared_frame(process, first, order)? {
             self.set_page_writable(process, first, order, true)?;
-        } else if !((whole || all_or_none) && self.copy_page_or_count_failure(process, first, order)?) {
+        } else if !((whole || all_or_none)
+            && self.copy_page_or_count_failure(process, first, order)?)
+        {
             let shared = self.shared.contains_key(&entry.frame);
             // Returns before anything has changed that would need a purge.
             if all_or_none || shared && self.count_available_frames() == 0 {
@@ -140,7 +146,11 @@ impl ItaniumMachine {
         for page in first..first + pages {
             let there = self.process_space(process)?.table.get_entry(page);
             if !there.is_some_and(|entry| entry.present) {
-                self.handle_page_fault(process, self.base_page_size().address_of_page(page), false)?;
+                self.handle_page_fault(
+                    process,
+                    self.base_page_size().address_of_page(page),
+                    false,
+                )?;
             }
         }
         Ok(())
@@ -153,11 +163,14 @@ impl ItaniumMachine {
         if mapping.backing == MappingBacking::File {
             return FrameSource::AsSized;
         }
-        self.page_size_policy().first_touch_frame_source(&FirstTouchRequest {
-            preferred: mapping.preferred,
-            largest: self.allowed_orders().largest_fitting_order(0, u64::MAX, u8::MAX),
-            free_percent: self.free_memory_percent(),
-        })
+        self.page_size_policy()
+            .first_touch_frame_source(&FirstTouchRequest {
+                preferred: mapping.preferred,
+                largest: self
+                    .allowed_orders()
+                    .largest_fitting_order(0, u64::MAX, u8::MAX),
+                free_percent: self.free_memory_percent(),
+            })
     }
 
     /// Allocates from a source, or a base page where the source has nothing.
@@ -255,7 +268,9 @@ impl ItaniumMachine {
         let limits = limits.unwrap_or(page..page + 1);
         let mut order = match within {
             ExtentLimit::Anything => wanted,
-            _ => self.allowed_orders().largest_fitting_order(0, u64::MAX, wanted),
+            _ => self
+                .allowed_orders()
+                .largest_fitting_order(0, u64::MAX, wanted),
         };
         while order > 0 {
             let count = 1 << order;

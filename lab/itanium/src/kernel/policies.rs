@@ -277,7 +277,9 @@ impl PageSizePolicy {
     /// The policy's class in the thesis.
     pub fn thesis_class(&self) -> ThesisPolicyClass {
         match self {
-            Self::HugeTlb { .. } | Self::Winwood { .. } | Self::Solaris => ThesisPolicyClass::Global,
+            Self::HugeTlb { .. } | Self::Winwood { .. } | Self::Solaris => {
+                ThesisPolicyClass::Global
+            }
             Self::Cover | Self::HpUx { .. } => ThesisPolicyClass::Static,
             Self::Irix(_)
             | Self::Navarro { .. }
@@ -470,7 +472,8 @@ mod tests {
     #[test]
     fn heaps_get_a_larger_order_after_every_few_growths() {
         let hp_ux = PageSizePolicy::HP_UX;
-        let grown = |preferred, growths| hp_ux.order_of_grown_heap(&HeapGrowth { preferred, growths });
+        let grown =
+            |preferred, growths| hp_ux.order_of_grown_heap(&HeapGrowth { preferred, growths });
         let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
         assert_eq!(orders, [0, 0, 1, 1, 2, 2].map(Some));
         // A hint above the ceiling stays.

@@ -122,7 +122,10 @@ impl ProcessSpace {
 
     /// Cuts the mapping around a page, so that one mapping begins at the page.
     pub fn split_mapping_at(&mut self, page: u64) {
-        if let Some((first, mapping)) = self.mapping_around_page(page).filter(|(first, _)| *first < page) {
+        if let Some((first, mapping)) = self
+            .mapping_around_page(page)
+            .filter(|(first, _)| *first < page)
+        {
             let of = |pages| MemoryMapping { pages, ..mapping };
             self.mappings.insert(page, of(first + mapping.pages - page));
             self.mappings.insert(first, of(page - first));
@@ -309,7 +312,9 @@ impl ItaniumMachine {
         let Some(wanted) = self.page_size_policy().order_of_grown_heap(&growth) else {
             return Ok(None);
         };
-        let order = self.allowed_orders().largest_fitting_order(0, u64::MAX, wanted);
+        let order = self
+            .allowed_orders()
+            .largest_fitting_order(0, u64::MAX, wanted);
         growth.preferred = order;
         let space = self.process_space_mut(process)?;
         let Some((first, end)) = space.find_heap_range(base, pages, order, align) else {

@@ -22,7 +22,11 @@ impl ItaniumMachine {
         if when_full == FullBlockAction::Stay {
             return Ok(false);
         }
-        let order = self.process_space(process)?.table.entry_or_empty(page).order;
+        let order = self
+            .process_space(process)?
+            .table
+            .entry_or_empty(page)
+            .order;
         let larger = (order + 1..u32::BITS as u8).find(|o| self.allowed_orders().contains(*o));
         let Some(larger) = larger else {
             return Ok(false);
@@ -41,7 +45,12 @@ impl ItaniumMachine {
         }
     }
 
-    pub(super) fn is_block_in_anonymous_mapping(&self, process: u32, first: u64, order: u8) -> bool {
+    pub(super) fn is_block_in_anonymous_mapping(
+        &self,
+        process: u32,
+        first: u64,
+        order: u8,
+    ) -> bool {
         let space = self.process_space(process).ok();
         let mapping = space.and_then(|space| space.mapping_around_page(first));
         mapping.is_some_and(|(start, mapping)| {
@@ -72,7 +81,8 @@ impl ItaniumMachine {
         let Some(parts) = self.constituent_pages(process, first, order)? else {
             return Ok(false);
         };
-        if parts.present < pages && (!fill || self.ensure_leaf_tables(process, first, pages).is_err())
+        if parts.present < pages
+            && (!fill || self.ensure_leaf_tables(process, first, pages).is_err())
         {
             return Ok(false);
         }
@@ -84,7 +94,11 @@ impl ItaniumMachine {
         let base = self.base_page_size().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;
-        self.map_promoted_page(process, first, Pte::new_present(frame, order, parts.writable))
+        self.map_promoted_page(
+            process,
+            first,
+            Pte::new_present(frame, order, parts.writable),
+        )
     }
 
     fn map_promoted_page(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {

@@ -69,7 +69,10 @@ impl FrameReservations {
         Some(reservation.frame + place as u32)
     }
 
-    fn oldest_reservation_where(&self, fits: impl Fn(&FrameReservation) -> bool) -> Option<(u32, u64)> {
+    fn oldest_reservation_where(
+        &self,
+        fits: impl Fn(&FrameReservation) -> bool,
+    ) -> Option<(u32, u64)> {
         let matching = self.all.iter().filter(|(_, known)| fits(known));
         let oldest = matching.min_by_key(|(_, known)| known.last);
         oldest.map(|(key, _)| *key)
@@ -134,7 +137,9 @@ impl ItaniumMachine {
 
     /// False if there is none.
     pub(super) fn release_oldest_reservation(&mut self) -> bool {
-        let oldest = self.reservations.oldest_reservation_where(|known| known.unused > 0);
+        let oldest = self
+            .reservations
+            .oldest_reservation_where(|known| known.unused > 0);
         oldest.is_some_and(|(process, first)| {
             self.release_reservation(process, first);
             true

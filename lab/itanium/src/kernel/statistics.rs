@@ -84,10 +84,11 @@ impl ItaniumMachine {
         let rid = space.registers.region_id_at(address);
         let page = self.base_page_size().page_of_address(address);
         let entry = space.table.get_entry(page).filter(|entry| entry.present);
-        let near =
-            self.mmu
-                .tlb
-                .order_reaching_nearest_entry(rid, offset_in_region(address), self.base_page_size().shift());
+        let near = self.mmu.tlb.order_reaching_nearest_entry(
+            rid,
+            offset_in_region(address),
+            self.base_page_size().shift(),
+        );
         let near = near.and_then(|order| u8::try_from(order).ok());
         let Some((near, entry)) = near.zip(entry) else {
             return Ok(());

@@ -4,7 +4,7 @@
 use super::ItaniumMachine;
 use crate::address::offset_in_region;
 use crate::error::{ItaniumError, Result};
-use crate::mmu::{LargePageHashFill, TlbEntry, SoftwareFilledMiss, WalkerMode};
+use crate::mmu::{LargePageHashFill, SoftwareFilledMiss, TlbEntry, WalkerMode};
 
 /// Linux purges by one page size that covers all pages, and so some neighbours too
 /// (`flush_tlb_range`, `arch/ia64/mm/tlb.c`). Here these neighbours stay.
@@ -23,7 +23,13 @@ impl ItaniumMachine {
     ///
     /// # Errors
     /// No such process; nothing mapped there; a write to read-only memory; no memory.
-    pub fn access_memory(&mut self, process: u32, address: u64, write: bool, references: u32) -> Result {
+    pub fn access_memory(
+        &mut self,
+        process: u32,
+        address: u64,
+        write: bool,
+        references: u32,
+    ) -> Result {
         self.process_space(process)?;
         self.counters.references += u64::from(references);
         if let Some((length, order)) = self.page_size_policy().reference_window_and_order() {
@@ -70,7 +76,12 @@ impl ItaniumMachine {
     }
 
     /// Returns false if the page has no memory; then nothing is filled, not even for the table.
-    fn fill_tlb_if_present(&mut self, process: u32, address: u64, miss: SoftwareFilledMiss) -> Result<bool> {
+    fn fill_tlb_if_present(
+        &mut self,
+        process: u32,
+        address: u64,
+        miss: SoftwareFilledMiss,
+    ) -> Result<bool> {
         let base = self.base_page_size();
         let page = base.page_of_address(address);
         let offset = offset_in_region(address);
@@ -87,7 +98,8 @@ impl ItaniumMachine {
             let leaf = space.table.leaf_frame_of_page(walked);
             debug_assert!(leaf.is_some(), "the walked page has no page table");
             let page = base.page_of_address(base.linear_table_entry_offset(offset >> preferred));
-            let table = TlbEntry::new_without_sub_blocks(rid, page, base.shift(), leaf.unwrap_or(0), true);
+            let table =
+                TlbEntry::new_without_sub_blocks(rid, page, base.shift(), leaf.unwrap_or(0), true);
             self.mmu.tlb.insert(table);
         }
         let entry_of = |address| space.table.entry_or_empty(base.page_of_address(address));
@@ -164,7 +176,10 @@ impl ItaniumMachine {
         let base = self.base_page_size();
         let first = base.address_of_page(purge.first);
         let registers = &self.process_space(purge.process)?.registers;
-        let (rid, preferred) = (registers.region_id_at(first), registers.preferred_order_at(first));
+        let (rid, preferred) = (
+            registers.region_id_at(first),
+            registers.preferred_order_at(first),
+        );
         let start = offset_in_region(first);
         let end = start + base.address_of_page(purge.pages);
         self.mmu.purge_range(rid, start, end);

@@ -25,7 +25,13 @@ pub struct TlbEntry {
 
 impl TlbEntry {
     /// An entry without sub-blocks.
-    pub const fn new_without_sub_blocks(rid: u32, page: u64, shift: u32, frame: u32, writable: bool) -> Self {
+    pub const fn new_without_sub_blocks(
+        rid: u32,
+        page: u64,
+        shift: u32,
+        frame: u32,
+        writable: bool,
+    ) -> Self {
         Self {
             rid,
             page,
@@ -143,7 +149,9 @@ impl Tlb {
             sizes &= sizes - 1;
             let page = offset >> shift;
             let order = self.sub_block_order;
-            if let Some(place) = self.find_place(rid, page, shift, |it| it.has_part_at_offset(offset, order)) {
+            if let Some(place) =
+                self.find_place(rid, page, shift, |it| it.has_part_at_offset(offset, order))
+            {
                 self.mark_entry_used(place);
                 return self.entries[place];
             }
@@ -230,10 +238,14 @@ impl Tlb {
         let order = self.sub_block_order;
         let start = entry.page << entry.shift;
         let around = self.entries_with_pinned_flag();
-        let mut around = around
-            .filter(|(other, _)| other.overlaps_range(entry.rid, start, start + (1 << entry.shift)));
+        let mut around = around.filter(|(other, _)| {
+            other.overlaps_range(entry.rid, start, start + (1 << entry.shift))
+        });
         around.any(|(other, _)| {
-            let (own, others) = (entry.present_parts_as_entries(order), other.present_parts_as_entries(order));
+            let (own, others) = (
+                entry.present_parts_as_entries(order),
+                other.present_parts_as_entries(order),
+            );
             own.iter().any(|own| {
                 let start = own.page << own.shift;
                 let end = start + (1 << own.shift);
@@ -462,7 +474,10 @@ mod tests {
             assert!(tlb.lookup(1, page << 14).is_some());
         }
         tlb.insert(entry(4, 14));
-        let here: Vec<u64> = tlb.entries_with_pinned_flag().map(|(entry, _)| entry.page).collect();
+        let here: Vec<u64> = tlb
+            .entries_with_pinned_flag()
+            .map(|(entry, _)| entry.page)
+            .collect();
         (0..4).find(|page| !here.contains(page)).unwrap()
     }
 

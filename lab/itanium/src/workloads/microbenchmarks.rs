@@ -1,6 +1,6 @@
 //! The thesis' microbenchmarks (sections 4.3 and 6.2).
 
-use super::{ProgramEventSink, ProgramEvent, MemoryTouch, emit_map, emit_map_and_fill};
+use super::{MemoryTouch, ProgramEvent, ProgramEventSink, emit_map, emit_map_and_fill};
 use crate::Result;
 use crate::address::REGION_BITS;
 use hawkeye_sim::rng::SimulationRng;

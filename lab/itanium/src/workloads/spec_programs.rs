@@ -1,7 +1,7 @@
 //! Models of two of the thesis' programs: vortex, the slowest one with large pages (sections 6.3.1
 //! to 6.3.4), and mcf, the fastest one (section 6.3.5).
 
-use super::{ProgramEventSink, ProgramEvent, MemoryTouch, emit_fill_touches, emit_map_and_fill};
+use super::{MemoryTouch, ProgramEvent, ProgramEventSink, emit_fill_touches, emit_map_and_fill};
 use crate::Result;
 use crate::kernel::MappingBacking;
 use hawkeye_sim::rng::SimulationRng;

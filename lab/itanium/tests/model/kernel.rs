@@ -3,7 +3,7 @@
 use super::policies::*;
 use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::kernel::policies::PageSizePolicy;
-use hawkeye_itanium::kernel::{LargePageCopyOnWrite, InitialFragmentation, MappingBacking};
+use hawkeye_itanium::kernel::{InitialFragmentation, LargePageCopyOnWrite, MappingBacking};
 use hawkeye_itanium::mmu::WalkerMode;
 use hawkeye_itanium::{ItaniumError, ItaniumMachine, MachineSettings};
 
@@ -30,22 +30,32 @@ fn one_fault_fills_a_large_page() {
         (1, 256 * MIB)
     );
     assert_eq!((counters.sized_entries, counters.misses), (16384, 2));
-    assert_eq!(machine.large_page_statistics().faulted.count_of_order(14), 1);
+    assert_eq!(
+        machine.large_page_statistics().faulted.count_of_order(14),
+        1
+    );
     machine.check_invariants().unwrap();
 }
 
 #[test]
 fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
-    let mut machine = thesis(|setup| setup.fragmentation = Some(InitialFragmentation::with_all_blocks_broken(5)));
+    let mut machine =
+        thesis(|setup| setup.fragmentation = Some(InitialFragmentation::with_all_blocks_broken(5)));
     map(&mut machine, Some(AT), 4 * MIB);
     machine.access_memory(P, AT + 3 * MIB, true, 1).unwrap();
     let statistics = machine.large_page_statistics();
     assert_eq!(
-        (statistics.failed.count_of_order(8), statistics.failed.count_of_order(6)),
+        (
+            statistics.failed.count_of_order(8),
+            statistics.failed.count_of_order(6)
+        ),
         (1, 1)
     );
     assert_eq!(
-        (statistics.failed.count_of_order(4), statistics.faulted.count_of_order(4)),
+        (
+            statistics.failed.count_of_order(4),
+            statistics.faulted.count_of_order(4)
+        ),
         (0, 1)
     );
     // The page of order 8 was split to 6, and one of those to 4.
@@ -123,7 +133,8 @@ fn moved_pages_keep_their_size_where_the_new_place_is_aligned() {
     assert_eq!(to % MIB, 0);
     assert_ne!(to % (4 * MIB), 0);
     let table = &machine.process_space(P).unwrap().table;
-    let mut orders = (0..5).map(|mib| table.get_entry(BasePageSize::Kib16.page_of_address(to + mib * MIB)));
+    let mut orders =
+        (0..5).map(|mib| table.get_entry(BasePageSize::Kib16.page_of_address(to + mib * MIB)));
     assert!(orders.all(|entry| entry.unwrap().order == 6));
     machine.access_memory(P, to + MIB, true, 1).unwrap();
     assert_eq!(machine.counters().page_faults, 1);
@@ -183,6 +194,11 @@ fn a_mapping_without_memory_for_its_page_tables_is_not_made() {
     let refused = machine.mmap(P, 2 * PAGE, at, MappingBacking::Anonymous);
     assert_eq!(refused, Err(ItaniumError::OutOfMemory(P)));
     let first_page = BasePageSize::Kib16.page_of_address(AT + reach);
-    assert!(machine.process_space(P).unwrap().is_range_unmapped(first_page, 4096));
+    assert!(
+        machine
+            .process_space(P)
+            .unwrap()
+            .is_range_unmapped(first_page, 4096)
+    );
     machine.check_invariants().unwrap();
 }

@@ -4,7 +4,7 @@ use super::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use super::large;
 use super::reference_machine::ReferenceMachine;
 use hawkeye_itanium::address::{BasePageSize, PageOrderSet};
-use hawkeye_itanium::kernel::{LargePageCopyOnWrite, InitialFragmentation, KernelSettings};
+use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings, LargePageCopyOnWrite};
 use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON, TlbReplacement};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
 use proptest::prelude::*;
@@ -25,7 +25,10 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
     let base = prop_oneof![Just(BasePageSize::Kib4), Just(BasePageSize::Kib16)];
     let bitmap = prop_oneof![Just(0u32), Just(u32::MAX), any::<u32>()];
     let align = prop_oneof![Just(0u64), Just(1 << 16)];
-    let copy = prop_oneof![Just(LargePageCopyOnWrite::Demote), Just(LargePageCopyOnWrite::CopyLarge)];
+    let copy = prop_oneof![
+        Just(LargePageCopyOnWrite::Demote),
+        Just(LargePageCopyOnWrite::CopyLarge)
+    ];
     let kernel = (base, bitmap, align, copy);
     let fragmented = proptest::option::of(1u8..7);
     (walkers(), tlbs, kernel, fragmented).prop_map(|(walker, tlbs, kernel, fragmented)| {

@@ -7,7 +7,7 @@ use super::calls::{Call, Step};
 use hawkeye_itanium::MachineSettings;
 use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::kernel::LargePageCopyOnWrite;
-use hawkeye_itanium::mmu::{LargePageHashFill, ItaniumCounters, TlbReplacement, WalkerMode};
+use hawkeye_itanium::mmu::{ItaniumCounters, LargePageHashFill, TlbReplacement, WalkerMode};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]

@@ -100,7 +100,7 @@ impl ThesisKernel {
             setup.kernel.memory_bytes = FRAGMENTED_BYTES;
             setup.fragmentation = Some(InitialFragmentation {
                 movable_percent: MOVABLE_PERCENT,
-                ..InitialFragmentation::complete(order)
+                ..InitialFragmentation::with_all_blocks_broken(order)
             });
         }
         if let Some(system) = self.system {
@@ -114,7 +114,7 @@ impl ThesisKernel {
     /// The class that the thesis gives the rules for large pages, if they are another system's.
     pub fn policy_class(self) -> Option<ThesisPolicyClass> {
         let system = self.system?;
-        Some(system.policy.class())
+        Some(system.policy.thesis_class())
     }
 
     /// Bytes of 2^order of its pages.

@@ -1,7 +1,7 @@
 //! Figures of runs that are compared with the thesis.
 
 use super::{FinishedRuns, ThesisKernel, ThesisValue};
-use hawkeye_itanium::{MachineSettings, ItaniumRunFigures};
+use hawkeye_itanium::{ItaniumRunFigures, MachineSettings};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThesisMeasure {
@@ -126,7 +126,7 @@ impl ThesisMeasure {
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,
             Self::MissesOver(other) => counters.misses as f64 / run(other)?.counters.misses as f64,
             Self::SpeedUpOver(other) => run(other)?.cycles / own.cycles,
-            Self::SpacePercent(order) => own.statistics.faulted.percent(order)?,
+            Self::SpacePercent(order) => own.statistics.faulted.base_page_percent(order)?,
             Self::SpeedUp => run(row.kernel.without_large_pages())?.cycles / own.cycles,
             Self::SpeedUpFromStart => {
                 run(row.kernel.without_large_pages())?.all_cycles / own.all_cycles
@@ -136,7 +136,9 @@ impl ThesisMeasure {
             Self::CopiedMib => own.copied_bytes as f64 / MIB,
             Self::LargestKib => {
                 let (faulted, promoted) = (&own.statistics.faulted, &own.statistics.promoted);
-                let largest = faulted.largest().max(promoted.largest());
+                let largest = faulted
+                    .largest_counted_order()
+                    .max(promoted.largest_counted_order());
                 row.kernel.page_bytes(largest?) as f64 / 1024.0
             }
         };

@@ -63,7 +63,12 @@ impl ThesisSystem {
     /// Counts misses, up to `percent` per cent of a page's cost.
     pub fn approx_online(name: &'static str, percent: u32) -> Self {
         let costs = &RX2600_COSTS;
-        let policy = PageSizePolicy::approx_online_ski_rental(costs, WalkerMode::None, BasePageSize::Kib16, percent);
+        let policy = PageSizePolicy::approx_online_ski_rental(
+            costs,
+            WalkerMode::None,
+            BasePageSize::Kib16,
+            percent,
+        );
         Self::without_advice(name, policy)
     }
 
@@ -92,7 +97,11 @@ impl ThesisSystem {
             Self::THESIS,
             Self::without_advice("HP-UX", PageSizePolicy::HP_UX),
             Self::with_advice("HP-UX, hint", PageSizePolicy::HP_UX, told),
-            Self::with_advice("IRIX", PageSizePolicy::Irix(CompactionDaemonSettings::IRIX), told),
+            Self::with_advice(
+                "IRIX",
+                PageSizePolicy::Irix(CompactionDaemonSettings::IRIX),
+                told,
+            ),
             Self::navarro("Navarro", None),
             Self::without_advice("Romer, asap", PageSizePolicy::Asap),
             Self::without_advice("half-referenced", half),

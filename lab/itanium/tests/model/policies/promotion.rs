@@ -55,7 +55,10 @@ fn misses_that_a_larger_page_would_prevent_are_counted() {
     assert_eq!(order(&machine, AT), Some(0));
     // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
     write(&mut machine, pages(AT, 64 * PAGE));
-    assert_eq!(machine.large_page_statistics().promoted.count_of_order(2), 0);
+    assert_eq!(
+        machine.large_page_statistics().promoted.count_of_order(2),
+        0
+    );
     assert_eq!(order(&machine, AT), Some(6));
     assert_eq!(machine.counters().copied_bytes, 64 * PAGE);
 }
@@ -85,13 +88,21 @@ fn single_pages_are_not_promoted() {
         write(&mut machine, far.clone());
     }
     assert!(before.count_of_order(2) <= promoted(&machine).count_of_order(2));
-    assert_eq!(before.count_of_order(4), promoted(&machine).count_of_order(4));
+    assert_eq!(
+        before.count_of_order(4),
+        promoted(&machine).count_of_order(4)
+    );
 }
 
 #[test]
 fn the_threshold_is_the_cost_of_a_copy_in_misses() {
     let bought = |percent| {
-        PageSizePolicy::approx_online_ski_rental(&RX2600_COSTS, WalkerMode::None, BasePageSize::Kib16, percent)
+        PageSizePolicy::approx_online_ski_rental(
+            &RX2600_COSTS,
+            WalkerMode::None,
+            BasePageSize::Kib16,
+            percent,
+        )
     };
     // 16,384 bytes at 2.08 cycles each, and 110 cycles for a miss.
     let after = |misses_per_page| PageSizePolicy::ApproxOnline { misses_per_page };
@@ -215,7 +226,10 @@ fn reservations_are_aligned_and_stay_in_the_mapping() {
     let mut machine = super::machine(limited, |_| ());
     map_and_write(&mut machine, AT, 16 * PAGE);
     // The pages lie one after the other in empty memory, but grow no larger than the reservation.
-    assert_eq!(machine.large_page_statistics().promoted.count_of_order(2), 4);
+    assert_eq!(
+        machine.large_page_statistics().promoted.count_of_order(2),
+        4
+    );
     assert_eq!(order(&machine, AT), Some(2));
 }
 
