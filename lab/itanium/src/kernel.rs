@@ -16,7 +16,8 @@
 //! - `mremap` keeps frames, so a page keeps its size only where its new place is aligned as its
 //!   memory is.
 //! - `fork` copies sizes.
-//! - A write to a shared large page splits it into base pages and copies one ([`LargePageCopyOnWrite`]).
+//! - A write to a shared large page splits it into base pages and copies one
+//!   ([`LargePageCopyOnWrite`]).
 //! - Nothing is swapped or reclaimed.
 //! - Reads of untouched pages get memory as writes do (Linux would map its page of zeros).
 

@@ -8,7 +8,8 @@
 //! - [`kernel`]: the machine with its kernel: page sizes chosen at `mmap`, memory at first touch,
 //!   splitting, TLB-miss handlers.
 //! - [`workloads`]: the thesis' programs, as mappings and touches that depend on no system.
-//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::EventCycleCosts`]).
+//! - Events are counted exactly. Time is the sum of counts times their costs
+//!   ([`mmu::EventCycleCosts`]).
 //! - Each reference is to the data of one program on one processor.
 //!
 //! Left out: data caches (walks, tables and programs share no lines; each cost is an average),

@@ -136,8 +136,8 @@ pub enum PageSizePolicy {
 /// A first touch: what a policy gets about the page and its memory.
 #[derive(Clone, Copy)]
 pub(super) struct FirstTouchRequest {
-    /// The order that its mapping should have: as advised, or as [`PageSizePolicy::order_of_grown_heap`]
-    /// decided. 0 without either.
+    /// The order that its mapping should have: as advised, or as
+    /// [`PageSizePolicy::order_of_grown_heap`] decided. 0 without either.
     pub(super) preferred: u8,
     /// The largest order that the kernel may use.
     pub(super) largest: u8,

@@ -42,7 +42,7 @@ impl SnapshotChecker {
     ) -> WorkloadResult<Option<ForkedChild>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already;
-        // `ShadowedMapping::check_pages` and `ShadowedMapping::write_page` neither allocate nor lock.
+        // `ShadowedMapping::check_pages` and `write_page` neither allocate nor lock.
         let forked =
             unsafe { ForkedChild::fork(|| check_and_write_in_child(piece, pages, report)) };
         match forked {
