@@ -30,7 +30,7 @@ Examples:
   hawkeye-lab bench --list
 `hawkeye-lab help COMMAND` describes each option in full; --help is short."
 )]
-struct Arguments {
+struct LabArguments {
     /// Print help.
     // Both forms are short, because a screen of help is read and three are not.
     #[arg(short, long, global = true, action = ArgAction::HelpShort)]
@@ -55,20 +55,20 @@ enum Command {
 }
 
 /// The command line, for manual pages and completions.
-pub fn command() -> clap::Command {
-    Arguments::command()
+pub fn clap_command() -> clap::Command {
+    LabArguments::command()
 }
 
 /// Runs the command that this process's arguments request.
-pub fn run() -> ExitCode {
-    let arguments = Arguments::parse();
+pub fn run_command_line() -> ExitCode {
+    let arguments = LabArguments::parse();
     let messages = fmt::layer()
         .with_writer(std::io::stderr)
         .without_time()
         .with_target(false);
     tracing_subscriber::registry()
         .with(messages)
-        .with(log_filter())
+        .with(log_filter_from_environment())
         .init();
     let succeed = |()| ExitCode::SUCCESS;
     let result = match arguments.command {
@@ -79,7 +79,7 @@ pub fn run() -> ExitCode {
         Command::Demo(command) => command.execute().map(succeed),
         Command::Bench(command) => command.execute(),
         Command::Verify(command) => command.execute().map(succeed),
-        Command::Workload(command) => hawkeye_workload::run(&command)
+        Command::Workload(command) => hawkeye_workload::run_workload(&command)
             .map_err(anyhow::Error::from)
             .map(succeed),
     };
@@ -89,7 +89,7 @@ pub fn run() -> ExitCode {
     })
 }
 
-fn log_filter() -> Targets {
+fn log_filter_from_environment() -> Targets {
     let usual = Targets::new().with_default(LevelFilter::WARN);
     let Some(text) = std::env::var_os("HAWKEYE_LOG").filter(|text| !text.is_empty()) else {
         return usual;
@@ -102,11 +102,11 @@ fn log_filter() -> Targets {
 
 #[cfg(test)]
 mod tests {
-    use super::Arguments;
+    use super::LabArguments;
     use hawkeye_test_support::help;
 
     #[test]
     fn every_help_fits_a_screen_and_has_valid_examples() {
-        help::assert_short_with_examples::<Arguments>();
+        help::assert_short_with_examples::<LabArguments>();
     }
 }

@@ -19,7 +19,7 @@ pub fn offset_in_region(address: u64) -> u64 {
 
 /// The kernel's page size: the smallest one, and that of every table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum BasePage {
+pub enum BasePageSize {
     /// 4 KiB, as on x86.
     Kib4,
     /// 16 KiB, the default of Itanium Linux (thesis, section 4.2).
@@ -31,7 +31,7 @@ pub enum BasePage {
 /// Bytes of a page-table entry, as a power of two: the short format.
 const ENTRY_SHIFT: u32 = 3;
 
-impl BasePage {
+impl BasePageSize {
     /// log2 of its bytes.
     pub const fn shift(self) -> u32 {
         match self {
@@ -47,12 +47,12 @@ impl BasePage {
     }
 
     /// Number of the page that holds an address, counted from address 0 of region 0.
-    pub const fn page_of(self, address: u64) -> u64 {
+    pub const fn page_of_address(self, address: u64) -> u64 {
         address >> self.shift()
     }
 
     /// First byte of a page.
-    pub const fn address_of(self, page: u64) -> u64 {
+    pub const fn address_of_page(self, page: u64) -> u64 {
         page << self.shift()
     }
 
@@ -62,14 +62,14 @@ impl BasePage {
     }
 
     /// log2 of the entries in one page of a page table.
-    pub const fn table_shift(self) -> u32 {
+    pub const fn table_entries_shift(self) -> u32 {
         self.shift() - ENTRY_SHIFT
     }
 
     /// Offset, in the region, of an address's entry in the virtual linear page table. The table
     /// lies at the region's end (`ia64_mmu_init`) and has one entry for every page of the region
     /// (section 3.3.3).
-    pub const fn table_entry_offset(self, offset: u64) -> u64 {
+    pub const fn linear_table_entry_offset(self, offset: u64) -> u64 {
         /// As large as the table of the 2^51 bytes that Madison implements in a region.
         const IMPLEMENTED_BITS: u32 = 51;
         let table_bytes = 1 << (IMPLEMENTED_BITS - self.shift() + ENTRY_SHIFT);
@@ -82,27 +82,27 @@ pub const PAGE_SHIFTS: [u32; 12] = [12, 13, 14, 16, 18, 20, 22, 24, 26, 28, 30, 
 
 /// Page sizes that a kernel uses, as orders: 2^order base pages. Order 0 is always among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OrderSet(u32);
+pub struct PageOrderSet(u32);
 
-impl OrderSet {
+impl PageOrderSet {
     /// The base page and nothing else: a kernel without large pages.
     pub const BASE: Self = Self(1);
 
     /// The sizes in a bitmap that the processor has. Bit n stands for order n, as in the thesis'
     /// `order_bitmap` (section 5.5.3).
-    pub fn from_bitmap(bitmap: u32, base: BasePage) -> Self {
+    pub fn from_bitmap(bitmap: u32, base: BasePageSize) -> Self {
         let supported = PAGE_SHIFTS.iter().filter(|shift| **shift > base.shift());
         let mask = supported.fold(1, |mask, shift| mask | 1 << (shift - base.shift()));
         Self((bitmap & mask) | 1)
     }
 
     /// All sizes that the processor has.
-    pub fn all(base: BasePage) -> Self {
+    pub fn all_processor_orders(base: BasePageSize) -> Self {
         Self::from_bitmap(u32::MAX, base)
     }
 
     /// Whether there are any large pages.
-    pub fn has_large(self) -> bool {
+    pub fn has_large_orders(self) -> bool {
         self != Self::BASE
     }
 
@@ -113,18 +113,18 @@ impl OrderSet {
 
     /// The largest order that is at most `limit`, fits into `pages` pages (1 or more), and is
     /// aligned at `page`.
-    pub fn largest_order(self, page: u64, pages: u64, limit: u8) -> u8 {
+    pub fn largest_fitting_order(self, page: u64, pages: u64, limit: u8) -> u8 {
         let aligned = page.trailing_zeros().min(u32::BITS - 1);
         let fits = pages.max(1).ilog2().min(u32::BITS - 1);
-        self.largest_at_most(aligned.min(fits).min(u32::from(limit)))
+        self.largest_order_at_most(aligned.min(fits).min(u32::from(limit)))
     }
 
     /// The next order under `order`.
     pub fn next_lower_order(self, order: u8) -> u8 {
-        self.largest_at_most(u32::from(order).saturating_sub(1))
+        self.largest_order_at_most(u32::from(order).saturating_sub(1))
     }
 
-    fn largest_at_most(self, order: u32) -> u8 {
+    fn largest_order_at_most(self, order: u32) -> u8 {
         let under = self.0 & (u32::MAX >> (u32::BITS - 1 - order.min(u32::BITS - 1)));
         // Order 0 is always there.
         (u32::BITS - 1 - under.leading_zeros()) as u8
@@ -133,7 +133,7 @@ impl OrderSet {
     /// Covers neighbouring pages by the largest ones that are aligned and fit, from the first on.
     /// Yields their first page and order (thesis, section 5.5.4 and figure 2.6). No order is above
     /// `limit`.
-    pub fn cover_by_pages(
+    pub fn largest_pages_covering(
         self,
         first: u64,
         pages: u64,
@@ -143,7 +143,7 @@ impl OrderSet {
         let mut at = first;
         std::iter::from_fn(move || {
             (at < end).then(|| {
-                let order = self.largest_order(at, end - at, limit);
+                let order = self.largest_fitting_order(at, end - at, limit);
                 let piece = (at, order);
                 at += 1 << order;
                 piece
@@ -159,38 +159,42 @@ mod tests {
 
     #[test]
     fn the_base_page_size_determines_the_orders() {
-        let orders = |base| (0..32).filter(move |o| OrderSet::all(base).contains(*o));
+        let orders =
+            |base| (0..32).filter(move |o| PageOrderSet::all_processor_orders(base).contains(*o));
         let of = |base| orders(base).collect::<Vec<_>>();
-        assert_eq!(of(BasePage::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
+        assert_eq!(of(BasePageSize::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
         assert_eq!(
-            of(BasePage::Kib4),
+            of(BasePageSize::Kib4),
             [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
         );
-        assert_eq!(of(BasePage::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
-        assert!(!OrderSet::BASE.has_large() && OrderSet::all(BasePage::Kib64).has_large());
-        assert!(OrderSet::from_bitmap(0b1001, BasePage::Kib16) == OrderSet::BASE);
+        assert_eq!(of(BasePageSize::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
+        assert!(
+            !PageOrderSet::BASE.has_large_orders()
+                && PageOrderSet::all_processor_orders(BasePageSize::Kib64).has_large_orders()
+        );
+        assert!(PageOrderSet::from_bitmap(0b1001, BasePageSize::Kib16) == PageOrderSet::BASE);
     }
 
     #[test]
     fn figure_2_6() {
         // Eight pages, two off the alignment of four: 2 + 4 + 2.
-        let orders = OrderSet::from_bitmap(u32::MAX, BasePage::Kib4);
-        let pieces: Vec<_> = orders.cover_by_pages(2, 8, u8::MAX).collect();
+        let orders = PageOrderSet::from_bitmap(u32::MAX, BasePageSize::Kib4);
+        let pieces: Vec<_> = orders.largest_pages_covering(2, 8, u8::MAX).collect();
         assert_eq!(pieces, [(2, 1), (4, 2), (8, 1)]);
     }
 
     #[test]
     fn one_page_of_the_linear_table_reaches_as_far_as_the_thesis_says() {
         for (base, reach) in [
-            (BasePage::Kib4, 2 << 20),
-            (BasePage::Kib16, 32 << 20),
-            (BasePage::Kib64, 512 << 20),
+            (BasePageSize::Kib4, 2 << 20),
+            (BasePageSize::Kib16, 32 << 20),
+            (BasePageSize::Kib64, 512 << 20),
         ] {
-            assert_eq!(base.bytes() << base.table_shift(), reach);
-            let page = |offset| base.table_entry_offset(offset) >> base.shift();
+            assert_eq!(base.bytes() << base.table_entries_shift(), reach);
+            let page = |offset| base.linear_table_entry_offset(offset) >> base.shift();
             assert_eq!(page(0), page(reach - 1));
             assert_eq!(page(0) + 1, page(reach));
-            assert!(base.table_entry_offset(0) > REGION_LIMIT);
+            assert!(base.linear_table_entry_offset(0) > REGION_LIMIT);
         }
     }
 
@@ -200,9 +204,9 @@ mod tests {
         fn covers_are_aligned_whole_and_as_large_as_can_be(
             bitmap: u32, first in 0u64..1 << 40, pages in 1u64..5000, limit in 0u8..20,
         ) {
-            let orders = OrderSet::from_bitmap(bitmap, BasePage::Kib16);
+            let orders = PageOrderSet::from_bitmap(bitmap, BasePageSize::Kib16);
             let mut next = first;
-            for (page, order) in orders.cover_by_pages(first, pages, limit) {
+            for (page, order) in orders.largest_pages_covering(first, pages, limit) {
                 let fits = |o: u8| {
                     orders.contains(o) && o <= limit && page % (1 << o) == 0
                         && page + (1 << o) <= first + pages

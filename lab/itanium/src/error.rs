@@ -50,7 +50,11 @@ pub enum ItaniumError {
 }
 
 impl ItaniumError {
-    pub(crate) fn require(valid: bool, what: &'static str, allowed: &'static str) -> Result {
+    pub(crate) fn require_setting(
+        valid: bool,
+        what: &'static str,
+        allowed: &'static str,
+    ) -> Result {
         if valid {
             Ok(())
         } else {
@@ -62,15 +66,15 @@ impl ItaniumError {
 /// A state that contradicts the model.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} (page {page:#x})")]
-pub struct Contradiction {
+pub struct ModelContradiction {
     /// The contradiction.
     pub what: &'static str,
     /// Number of the page or frame.
     pub page: u64,
 }
 
-impl Contradiction {
-    pub(crate) fn require(
+impl ModelContradiction {
+    pub(crate) fn require_consistent(
         right: bool,
         what: &'static str,
         page: impl Into<u64>,

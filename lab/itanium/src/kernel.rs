@@ -16,7 +16,8 @@
 //! - `mremap` keeps frames, so a page keeps its size only where its new place is aligned as its
 //!   memory is.
 //! - `fork` copies sizes.
-//! - A write to a shared large page splits it into base pages and copies one ([`CopyOnWrite`]).
+//! - A write to a shared large page splits it into base pages and copies one
+//!   ([`LargePageCopyOnWrite`]).
 //! - Nothing is swapped or reclaimed.
 //! - Reads of untouched pages get memory as writes do (Linux would map its page of zeros).
 
@@ -33,24 +34,24 @@ mod statistics;
 mod tlb_misses;
 
 pub use frames::InitialFragmentation;
-pub use process_space::{MappingBacking, PageMapping, PageTable, ProcessSpace};
+pub use process_space::{MappingBacking, MemoryMapping, PageTable, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
-use crate::address::{BasePage, OrderSet};
+use crate::address::{BasePageSize, PageOrderSet};
 use crate::error::{ItaniumError, Result};
 use crate::mmu::{
     ItaniumCounters, ItaniumProcessorSpec, MADISON, Mmu, RegionRegisters, WalkerMode,
 };
-use compaction::CompactionRequests;
+use compaction::CompactionDemand;
 use frames::{BuddyAllocator, HugePagePool};
 use policies::PageSizePolicy;
-use reservations::Reservations;
-use statistics::{MissCounts, ReferenceWindow};
+use reservations::FrameReservations;
+use statistics::{PreventableMissCounts, ReferenceWindow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyOnWrite {
+pub enum LargePageCopyOnWrite {
     /// The kernel splits it into base pages and copies one.
     Demote,
     /// The kernel copies all of it, if there is contiguous memory.
@@ -61,15 +62,15 @@ pub enum CopyOnWrite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSettings {
     /// Its page size.
-    pub base: BasePage,
+    pub base: BasePageSize,
     /// Page sizes that it may use (`order_bitmap`).
-    pub orders: OrderSet,
+    pub orders: PageOrderSet,
     /// Mappings begin at multiples of this (`superpage_vm_align`), rounded up to whole pages. The
     /// thesis names no value. It is 0 here because an alignment of megabytes would spread vortex
     /// over far more than its 25 MiB.
     pub vm_align_bytes: u64,
     /// What happens to shared large pages after a fork.
-    pub copy_on_write: CopyOnWrite,
+    pub copy_on_write: LargePageCopyOnWrite,
     /// The machine's memory in bytes.
     pub memory_bytes: u64,
     /// How page sizes are chosen.
@@ -78,22 +79,22 @@ pub struct KernelSettings {
 
 impl KernelSettings {
     /// The thesis' machine, with 2 GiB, on a kernel without large pages.
-    pub const fn base_pages_only(base: BasePage) -> Self {
+    pub const fn with_base_pages_only(base: BasePageSize) -> Self {
         Self {
             base,
-            orders: OrderSet::BASE,
+            orders: PageOrderSet::BASE,
             vm_align_bytes: 0,
-            copy_on_write: CopyOnWrite::Demote,
+            copy_on_write: LargePageCopyOnWrite::Demote,
             memory_bytes: 2 << 30,
             policy: PageSizePolicy::Cover,
         }
     }
 
     /// The same kernel with every page size that the processor has.
-    pub fn all_page_sizes(base: BasePage) -> Self {
+    pub fn with_all_page_sizes(base: BasePageSize) -> Self {
         Self {
-            orders: OrderSet::all(base),
-            ..Self::base_pages_only(base)
+            orders: PageOrderSet::all_processor_orders(base),
+            ..Self::with_base_pages_only(base)
         }
     }
 }
@@ -122,7 +123,7 @@ impl Default for MachineSettings {
         Self {
             processor: MADISON,
             walker: WalkerMode::ShortFormat,
-            kernel: KernelSettings::base_pages_only(BasePage::Kib16),
+            kernel: KernelSettings::with_base_pages_only(BasePageSize::Kib16),
             fake_pinned: 0,
             fragmentation: None,
             advice: None,
@@ -148,7 +149,7 @@ pub struct ItaniumMachine {
     counters: ItaniumCounters,
     buddy: BuddyAllocator,
     pool: Option<HugePagePool>,
-    reservations: Reservations,
+    reservations: FrameReservations,
     /// By process number; `None` for a process that has ended.
     spaces: Vec<Option<ProcessSpace>>,
     /// Further owners of each shared frame, beyond the first one.
@@ -157,8 +158,8 @@ pub struct ItaniumMachine {
     held: u32,
     /// Frames that other memory holds and that can be moved.
     movable: BTreeSet<u32>,
-    demand: CompactionRequests,
-    misses: MissCounts,
+    demand: CompactionDemand,
+    misses: PreventableMissCounts,
     window: ReferenceWindow,
     contexts: u32,
     statistics: LargePageStatistics,
@@ -169,19 +170,19 @@ impl ItaniumMachine {
     /// place of other memory.
     pub fn new(setup: MachineSettings, seed: u64) -> Result<Self> {
         let kernel = setup.kernel;
-        let pinned = setup.walker.pinned() + setup.fake_pinned;
+        let pinned = setup.walker.pinned_entry_count() + setup.fake_pinned;
         let mmu = Mmu::new(&setup.processor, kernel.base, setup.walker, pinned, seed)?;
         let advised = setup.advice.map_or(kernel.base.bytes(), |it| it.page_bytes);
-        ItaniumError::require(
+        ItaniumError::require_setting(
             advised.is_power_of_two() && advised >= kernel.base.bytes(),
             "an advised page size",
             "a power of two, and at least the kernel's page size",
         )?;
         let frames = kernel.memory_bytes >> kernel.base.shift();
         let fits = (1..=1 << 31).contains(&frames);
-        ItaniumError::require(fits, "memory", "1 to 2^31 pages")?;
+        ItaniumError::require_setting(fits, "memory", "1 to 2^31 pages")?;
         let rules = kernel.policy;
-        rules.check(&kernel)?;
+        rules.check_against_kernel(&kernel)?;
         let pool = rules
             .pool_settings()
             .map(|pool| HugePagePool::new(pool, frames as u32));
@@ -193,13 +194,13 @@ impl ItaniumMachine {
             counters: ItaniumCounters::default(),
             buddy: BuddyAllocator::new(rest),
             pool,
-            reservations: Reservations::default(),
+            reservations: FrameReservations::default(),
             spaces: Vec::new(),
             shared: BTreeMap::new(),
             held: 0,
             movable: BTreeSet::new(),
-            demand: CompactionRequests::default(),
-            misses: MissCounts::default(),
+            demand: CompactionDemand::default(),
+            misses: PreventableMissCounts::default(),
             window: ReferenceWindow::default(),
             contexts: 0,
             statistics: LargePageStatistics::default(),
@@ -226,23 +227,23 @@ impl ItaniumMachine {
     }
 
     /// Counts of large pages.
-    pub fn statistics(&self) -> &LargePageStatistics {
+    pub fn large_page_statistics(&self) -> &LargePageStatistics {
         &self.statistics
     }
 
     /// Number of processes started so far.
-    pub fn count_processes(&self) -> u32 {
+    pub fn count_started_processes(&self) -> u32 {
         self.spaces.len() as u32
     }
 
     /// Memory of a process.
     #[inline]
-    pub fn space(&self, process: u32) -> Result<&ProcessSpace> {
+    pub fn process_space(&self, process: u32) -> Result<&ProcessSpace> {
         let space = self.spaces.get(process as usize).and_then(Option::as_ref);
         space.ok_or(ItaniumError::Process(process))
     }
 
-    fn space_mut(&mut self, process: u32) -> Result<&mut ProcessSpace> {
+    fn process_space_mut(&mut self, process: u32) -> Result<&mut ProcessSpace> {
         let space = self
             .spaces
             .get_mut(process as usize)
@@ -251,49 +252,58 @@ impl ItaniumMachine {
     }
 
     /// Starts a process with nothing mapped and returns its number.
-    pub fn spawn(&mut self) -> Result<u32> {
-        let registers = self.next_region_registers()?;
+    pub fn spawn_process(&mut self) -> Result<u32> {
+        let registers = self.allocate_region_registers()?;
         self.spaces
-            .push(Some(ProcessSpace::new(self.base(), registers)));
-        Ok(self.count_processes() - 1)
+            .push(Some(ProcessSpace::new(self.base_page_size(), registers)));
+        Ok(self.count_started_processes() - 1)
     }
 
     /// Accounts for a program's work without memory references.
-    pub fn count_useful_cycles(&mut self, cycles: u64) {
+    pub fn add_useful_cycles(&mut self, cycles: u64) {
         self.counters.useful_cycles += cycles;
     }
 
     #[inline]
-    fn base(&self) -> BasePage {
+    fn base_page_size(&self) -> BasePageSize {
         self.setup.kernel.base
     }
 
     #[inline]
-    fn orders(&self) -> OrderSet {
+    fn allowed_orders(&self) -> PageOrderSet {
         self.setup.kernel.orders
     }
 
     #[inline]
-    fn policy(&self) -> &PageSizePolicy {
+    fn page_size_policy(&self) -> &PageSizePolicy {
         &self.setup.kernel.policy
     }
 
-    fn next_region_registers(&mut self) -> Result<RegionRegisters> {
+    fn allocate_region_registers(&mut self) -> Result<RegionRegisters> {
         self.contexts += 1;
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);
         }
-        let registers = RegionRegisters::of_context(self.contexts);
+        let registers = RegionRegisters::from_context(self.contexts);
         Ok(match &self.pool {
-            Some(pool) => pool.with_pool_region(registers),
+            Some(pool) => pool.registers_with_pool_region(registers),
             None => registers,
         })
     }
 
     fn ensure_leaf_table(&mut self, process: u32, page: u64) -> Result {
-        if self.space(process)?.table.leaf_frame(page).is_none() {
-            let frame = self.allocate(0).ok_or(ItaniumError::OutOfMemory(process))?;
-            self.space_mut(process)?.table.add_leaf(page, frame);
+        if self
+            .process_space(process)?
+            .table
+            .leaf_frame_of_page(page)
+            .is_none()
+        {
+            let frame = self
+                .allocate_frames(0)
+                .ok_or(ItaniumError::OutOfMemory(process))?;
+            self.process_space_mut(process)?
+                .table
+                .add_leaf_of_page(page, frame);
         }
         Ok(())
     }

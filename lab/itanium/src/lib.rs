@@ -8,7 +8,8 @@
 //! - [`kernel`]: the machine with its kernel: page sizes chosen at `mmap`, memory at first touch,
 //!   splitting, TLB-miss handlers.
 //! - [`workloads`]: the thesis' programs, as mappings and touches that depend on no system.
-//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::EventCosts`]).
+//! - Events are counted exactly. Time is the sum of counts times their costs
+//!   ([`mmu::EventCycleCosts`]).
 //! - Each reference is to the data of one program on one processor.
 //!
 //! Left out: data caches (walks, tables and programs share no lines; each cost is an average),
@@ -21,12 +22,12 @@
 //!
 //! ```
 //! use hawkeye_itanium::workloads::{LinearWorkload, ThesisWorkload};
-//! use hawkeye_itanium::{MachineSettings, simulate};
+//! use hawkeye_itanium::{MachineSettings, simulate_workload};
 //!
 //! // A GiB, page by page, is 65,536 misses. The walker fills all but the first miss of each page
 //! // of the page table.
 //! let workload = ThesisWorkload::Linear(LinearWorkload::THESIS);
-//! let figures = simulate(&MachineSettings::default(), &workload, 1)?;
+//! let figures = simulate_workload(&MachineSettings::default(), &workload, 1)?;
 //! assert_eq!((figures.counters.walker, figures.counters.nested), (65_504, 32));
 //! # Ok::<(), hawkeye_itanium::ItaniumError>(())
 //! ```
@@ -35,9 +36,9 @@ pub mod address;
 mod error;
 pub mod kernel;
 pub mod mmu;
-mod simulate;
+mod simulate_workload;
 pub mod workloads;
 
-pub use error::{Contradiction, ItaniumError, Result};
+pub use error::{ItaniumError, ModelContradiction, Result};
 pub use kernel::{ItaniumMachine, MachineSettings, PageSizeAdvice};
-pub use simulate::{RunFigures, simulate};
+pub use simulate_workload::{ItaniumRunFigures, simulate_workload};

@@ -6,13 +6,13 @@ mod region_registers;
 mod tlb;
 
 pub use processor::{
-    EventCosts, HashTableFill, ItaniumCounters, ItaniumProcessorSpec, MADISON, RX2600_COSTS,
-    TlbReplacement, WalkerMode,
+    EventCycleCosts, ItaniumCounters, ItaniumProcessorSpec, LargePageHashFill, MADISON,
+    RX2600_COSTS, TlbReplacement, WalkerMode,
 };
 pub use region_registers::{Pte, RegionRegisters};
 pub use tlb::{HashedPageTable, Tlb, TlbEntry};
 
-use super::address::{BasePage, offset_in_region};
+use super::address::{BasePageSize, offset_in_region};
 use super::error::Result;
 use hawkeye_sim::mmu::translation::FullyAssociativeLru;
 
@@ -25,7 +25,7 @@ const PINNED_SHIFT: u32 = 26;
 
 /// A miss that the kernel has to fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlbMiss {
+pub enum SoftwareFilledMiss {
     /// `vhpt_miss`: the page of the linear table with the entry is not mapped.
     Table,
     /// `dtlb_miss`: the walker is off, or the entry that it read is not for it.
@@ -35,7 +35,7 @@ pub enum TlbMiss {
 /// The unit of one processor.
 #[derive(Clone, Debug)]
 pub struct Mmu {
-    base: BasePage,
+    base: BasePageSize,
     walker: WalkerMode,
     sub_block_order: u8,
     l1: FullyAssociativeLru,
@@ -49,17 +49,18 @@ impl Mmu {
     /// A unit with pinned entries only, `pinned` of them. The seed is for random replacement.
     pub fn new(
         processor: &ItaniumProcessorSpec,
-        base: BasePage,
+        base: BasePageSize,
         walker: WalkerMode,
         pinned: u32,
         seed: u64,
     ) -> Result<Self> {
-        processor.check(walker)?;
+        processor.check_sizes_for_walker(walker)?;
         let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
         let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
         for page in 0..pinned {
-            let entry = TlbEntry::whole(KERNEL_RID, page.into(), PINNED_SHIFT, 0, true);
-            tlb.pin(entry)?;
+            let entry =
+                TlbEntry::new_without_sub_blocks(KERNEL_RID, page.into(), PINNED_SHIFT, 0, true);
+            tlb.insert_pinned(entry)?;
         }
         Ok(Self {
             base,
@@ -82,31 +83,33 @@ impl Mmu {
         address: u64,
         counters: &mut ItaniumCounters,
         entry_of: impl Fn(u64) -> Pte,
-    ) -> Result<TlbEntry, TlbMiss> {
-        let rid = registers.rid(address);
+    ) -> Result<TlbEntry, SoftwareFilledMiss> {
+        let rid = registers.region_id_at(address);
         let offset = offset_in_region(address);
-        let preferred = registers.preferred_order(address);
+        let preferred = registers.preferred_order_at(address);
         if let Some(entry) = self.tlb.lookup(rid, offset) {
             return Ok(entry);
         }
         counters.misses += 1;
         let found = match self.walker {
-            WalkerMode::None => return Err(TlbMiss::Entry),
+            WalkerMode::None => return Err(SoftwareFilledMiss::Entry),
             WalkerMode::ShortFormat => {
-                let table = self.base.table_entry_offset(offset >> preferred);
+                let table = self.base.linear_table_entry_offset(offset >> preferred);
                 if self.tlb.lookup(rid, table).is_none() {
-                    return Err(TlbMiss::Table);
+                    return Err(SoftwareFilledMiss::Table);
                 }
                 let pte = entry_of(address);
-                pte.valid_for_walker(preferred)
+                pte.is_valid_for_walker(preferred)
                     .then(|| self.translation_from_pte(rid, address, pte, &entry_of))
             }
             WalkerMode::LongFormat { .. } => {
-                let page = self.base.page_of(offset >> preferred);
-                self.hash.as_ref().and_then(|hash| hash.find(rid, page))
+                let page = self.base.page_of_address(offset >> preferred);
+                self.hash
+                    .as_ref()
+                    .and_then(|hash| hash.find_translation(rid, page))
             }
         };
-        let entry = found.ok_or(TlbMiss::Entry)?;
+        let entry = found.ok_or(SoftwareFilledMiss::Entry)?;
         counters.walker += 1;
         self.tlb.fill_after_miss(entry, offset);
         Ok(entry)
@@ -116,14 +119,14 @@ impl Mmu {
     /// if the second level missed it first. An entry that leaves the second level leaves the first
     /// too, so a miss there is one here. Every reference looks at the second level, because stores
     /// and floating point bypass the first one on this processor.
-    pub fn access_first_level(
+    pub fn access_first_level_tlb(
         &mut self,
         registers: &RegionRegisters,
         address: u64,
         missed: bool,
         counters: &mut ItaniumCounters,
     ) {
-        let key = l1_key(registers.rid(address), offset_in_region(address));
+        let key = l1_tlb_key(registers.region_id_at(address), offset_in_region(address));
         let here = self.l1.access(key);
         counters.l1_refills += u64::from(missed || !here);
     }
@@ -146,12 +149,12 @@ impl Mmu {
         let lies_right = |page: u64, pte: Pte| {
             pte.present && pte.order == 0 && pte.frame & ((1 << block) - 1) == place(page)
         };
-        let page = self.base.page_of(address);
+        let page = self.base.page_of_address(address);
         if block > 0 && lies_right(page, pte) {
             let frame = pte.frame - place(page);
             let parts = (0..1 << block).filter(|part| {
                 let page = (page >> block << block) + u64::from(*part);
-                let other = entry_of(self.base.address_of(page));
+                let other = entry_of(self.base.address_of_page(page));
                 let alike = other.writable == pte.writable;
                 lies_right(page, other) && alike && other.frame == frame + part
             });
@@ -168,18 +171,18 @@ impl Mmu {
         let shift = self.base.shift() + u32::from(pte.order);
         // Frames of a large page lie in order: the first is that of the first page.
         let frame = pte.frame & !((1 << pte.order) - 1);
-        TlbEntry::whole(rid, offset >> shift, shift, frame, pte.writable)
+        TlbEntry::new_without_sub_blocks(rid, offset >> shift, shift, frame, pte.writable)
     }
 
     /// Drops a range of a region from both levels.
-    pub fn purge(&mut self, rid: u32, start: u64, end: u64) {
-        self.tlb.purge(rid, start, end);
-        let (first, last) = (l1_key(rid, start), l1_key(rid, end - 1));
+    pub fn purge_range(&mut self, rid: u32, start: u64, end: u64) {
+        self.tlb.purge_range(rid, start, end);
+        let (first, last) = (l1_tlb_key(rid, start), l1_tlb_key(rid, end - 1));
         self.l1.retain(|key| !(first..=last).contains(&key));
     }
 }
 
 /// The page of 4 KiB: offsets of mapped memory are under 2^36, ids of processes under 2^24.
-fn l1_key(rid: u32, offset: u64) -> u64 {
+fn l1_tlb_key(rid: u32, offset: u64) -> u64 {
     u64::from(rid) << 40 | (offset >> L1_SHIFT) & ((1 << 40) - 1)
 }

@@ -43,14 +43,14 @@ pub enum ProgramEvent {
         mapping: u32,
     },
     /// Refers to memory.
-    Touch(Touch),
+    Touch(MemoryTouch),
     /// Starts the measurement.
     Measure,
 }
 
 /// A reference to memory, or several in a row to the same page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub struct MemoryTouch {
     /// The process.
     pub process: u32,
     /// The mapping.
@@ -65,7 +65,7 @@ pub struct Touch {
     pub useful_cycles: u32,
 }
 
-impl Touch {
+impl MemoryTouch {
     /// One store to the beginning of the first mapping of the first process, without other work.
     const STORE: Self = Self {
         process: 0,
@@ -78,7 +78,7 @@ impl Touch {
 }
 
 /// Receives events.
-pub type EventSink<'a> = &'a mut dyn FnMut(ProgramEvent) -> Result;
+pub type ProgramEventSink<'a> = &'a mut dyn FnMut(ProgramEvent) -> Result;
 
 /// A program with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,7 +101,7 @@ pub enum ThesisWorkload {
 
 impl ThesisWorkload {
     /// Plays the program's events. The same seed gives the same events.
-    pub fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub fn emit_events(&self, seed: u64, sink: ProgramEventSink<'_>) -> Result {
         match self {
             Self::Sparse(workload) => workload.emit_events(sink),
             Self::Linear(workload) => workload.emit_events(sink),
@@ -115,7 +115,7 @@ impl ThesisWorkload {
 }
 
 /// Maps anonymous memory where the kernel chooses, and fills it.
-fn emit_map_and_fill(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
+fn emit_map_and_fill(process: u32, mapping: u32, bytes: u64, sink: ProgramEventSink<'_>) -> Result {
     emit_map(process, mapping, bytes, None, sink)?;
     emit_fill_touches(process, mapping, bytes, sink)
 }
@@ -125,7 +125,7 @@ fn emit_map(
     mapping: u32,
     bytes: u64,
     at: Option<u64>,
-    sink: EventSink<'_>,
+    sink: ProgramEventSink<'_>,
 ) -> Result {
     sink(ProgramEvent::Map {
         process,
@@ -137,13 +137,13 @@ fn emit_map(
 }
 
 /// The step is 4 KiB, the smallest page size.
-fn emit_fill_touches(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
+fn emit_fill_touches(process: u32, mapping: u32, bytes: u64, sink: ProgramEventSink<'_>) -> Result {
     for offset in (0..bytes).step_by(4096) {
-        sink(ProgramEvent::Touch(Touch {
+        sink(ProgramEvent::Touch(MemoryTouch {
             process,
             mapping,
             offset,
-            ..Touch::STORE
+            ..MemoryTouch::STORE
         }))?;
     }
     Ok(())

@@ -4,22 +4,22 @@ mod access_patterns;
 mod blocks;
 mod pointer_chase;
 mod random_cycle;
-mod read_schedule;
+mod read_batch_control;
 mod zipf;
 
 use crate::prelude::*;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
-use read_schedule::ReadSchedule;
+use read_batch_control::ReadBatchControl;
 use zipf::ZipfReads;
 
-pub(super) use blocks::blocks;
+pub(super) use blocks::run_block_reads;
 
 pub use blocks::BlocksArgs;
 pub use zipf::ZipfArgs;
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct AccessArgs {
+pub struct ReadWorkloadArgs {
     /// Memory to read, in MiB.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
@@ -62,13 +62,21 @@ pub(super) const HOT_MIB: u64 = 512;
 /// Reads between two checks of the clock: tens of microseconds to a few milliseconds.
 const BATCH: usize = 8192;
 
-pub(super) fn random(args: &AccessArgs, hot_mib: u64, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_random_reads(
+    args: &ReadWorkloadArgs,
+    hot_mib: u64,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     let (memory, layout) = map_and_fill(args, args.hot_mib.unwrap_or(hot_mib))?;
     let walk = RandomReads::new(layout, args.seed);
     read_until_end(walk, &memory, layout, args, console)
 }
 
-pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_strided_reads(
+    args: &ReadWorkloadArgs,
+    bytes: u64,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     if bytes == 0 || bytes % 8 != 0 {
         let message = "--stride-bytes is not a multiple of 8".to_owned();
         return Err(WorkloadError::Usage(message));
@@ -78,13 +86,16 @@ pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> Wo
     read_until_end(walk, &memory, layout, args, console)
 }
 
-pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_pointer_chase(
+    args: &ReadWorkloadArgs,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     let (mut memory, layout) = map_and_fill(args, args.hot_mib.unwrap_or(0))?;
     let walk = PointerChase::new(&mut memory, layout, args.seed);
     read_until_end(walk, &memory, layout, args, console)
 }
 
-pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_zipf_reads(args: &ZipfArgs, console: &mut Console) -> WorkloadResult<()> {
     let access = &args.access;
     let (memory, layout) = map_and_fill(access, 0)?;
     let walk = ZipfReads::new(&memory, args.theta, access.seed)?;
@@ -93,7 +104,7 @@ pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> WorkloadResult<()>
 
 /// Maps the memory, writes to every page of it, and marks the hot part.
 fn map_and_fill(
-    args: &AccessArgs,
+    args: &ReadWorkloadArgs,
     hot_mib: u64,
 ) -> WorkloadResult<(WorkloadMemory, HotColdLayout)> {
     if hot_mib > args.mib {
@@ -104,9 +115,9 @@ fn map_and_fill(
         return Err(WorkloadError::Usage(message));
     }
     let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);
-    let memory = WorkloadMemory::map_private(all, args.pages, |memory| {
+    let memory = WorkloadMemory::map_private_and_touch(all, args.pages, |memory| {
         for offset in (0..all).step_by(PAGE) {
-            memory.write(offset, mix_bits(offset as u64) | 1);
+            memory.write_word(offset, mix_bits(offset as u64) | 1);
         }
     })?;
     let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
@@ -117,16 +128,16 @@ fn read_until_end(
     mut walk: impl AccessPattern,
     memory: &WorkloadMemory,
     layout: HotColdLayout,
-    args: &AccessArgs,
+    args: &ReadWorkloadArgs,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    console.emit(&WorkloadEvent::Ready(ready_report(
+    console.emit_event(&WorkloadEvent::Ready(ready_report(
         memory.start_address(),
         memory.bytes() as u64,
         memory.start_address() + layout.hot.offset as u64,
     )))?;
-    let mut pace = ReadSchedule::new(args);
-    while let Some(count) = pace.next_batch_size(console)? {
+    let mut pace = ReadBatchControl::new(args);
+    while let Some(count) = pace.serve_and_next_batch_size(console)? {
         walk.read_batch(memory, count);
     }
     Ok(())

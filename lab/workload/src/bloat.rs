@@ -1,6 +1,6 @@
 //! Workloads that hold memory, idle, and free, refill and verify it on request.
 
-use crate::patterned::PatternedMemory;
+use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -35,22 +35,27 @@ pub struct BurnerArgs {
     pub seconds: Option<f64>,
 }
 
-pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResult<()> {
-    let regions = regions_of_mib(args.mib);
+pub(super) fn run_bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResult<()> {
+    let regions = region_count_for_mib(args.mib);
     let memory = PatternedMemory::new(regions, args.used.into(), args.tail_byte, args.pages)?;
-    serve_requests(memory, args.seconds, console)
+    serve_memory_requests(memory, args.seconds, console)
 }
 
-pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = PatternedMemory::new(regions_of_mib(args.mib), REGION_PAGES, false, args.pages)?;
-    serve_requests(memory, args.seconds, console)
+pub(super) fn run_burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = PatternedMemory::new(
+        region_count_for_mib(args.mib),
+        REGION_PAGES,
+        false,
+        args.pages,
+    )?;
+    serve_memory_requests(memory, args.seconds, console)
 }
 
-pub(super) fn regions_of_mib(mib: u64) -> usize {
+pub(super) fn region_count_for_mib(mib: u64) -> usize {
     ((mib << 20) as usize).div_ceil(REGION)
 }
 
-fn serve_requests(
+fn serve_memory_requests(
     mut memory: PatternedMemory,
     seconds: Option<f64>,
     console: &mut Console,
@@ -60,15 +65,15 @@ fn serve_requests(
     let deadline = period.map(|period| Instant::now() + period);
     loop {
         let input = match deadline {
-            None => console.next_request(),
+            None => console.wait_for_next_input(),
             Some(at) => {
                 match console.wait_for_input(at.saturating_duration_since(Instant::now())) {
                     Some(ConsoleInput::End) => {
                         std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                        return report_final_check(&memory, console);
+                        return verify_and_report(&memory, console);
                     }
                     Some(input) => input,
-                    None => return report_final_check(&memory, console),
+                    None => return verify_and_report(&memory, console),
                 }
             }
         };
@@ -80,7 +85,7 @@ fn serve_requests(
         let failed = |error: WorkloadError| WorkloadEvent::Error {
             message: error.to_string(),
         };
-        console.emit(&answer.unwrap_or_else(failed))?;
+        console.emit_event(&answer.unwrap_or_else(failed))?;
     }
 }
 
@@ -90,23 +95,23 @@ fn answer_request(
 ) -> WorkloadResult<WorkloadEvent> {
     let freed = |freed_bytes| WorkloadEvent::Freed { freed_bytes };
     match request {
-        WorkloadRequest::Verify => Ok(verify_report(memory).0),
-        WorkloadRequest::Rss => resident_report(),
+        WorkloadRequest::Verify => Ok(verification_event_and_result(memory).0),
+        WorkloadRequest::Rss => resident_memory_event(),
         WorkloadRequest::Refill(pages_per_region) if pages_per_region <= REGION_PAGES => {
-            memory.write(pages_per_region);
+            memory.write_pages_per_region(pages_per_region);
             Ok(WorkloadEvent::Refilled { pages_per_region })
         }
-        WorkloadRequest::DontNeed(percent) => memory.discard_part(percent).map(freed),
-        WorkloadRequest::Free(regions) => memory.discard_regions(regions).map(freed),
-        WorkloadRequest::Unmap(regions) => memory.unmap(regions).map(freed),
+        WorkloadRequest::DontNeed(percent) => memory.discard_percent_per_region(percent).map(freed),
+        WorkloadRequest::Free(regions) => memory.discard_last_regions(regions).map(freed),
+        WorkloadRequest::Unmap(regions) => memory.unmap_last_regions(regions).map(freed),
         _ => Err(WorkloadError::Usage(format!(
             "this workload cannot {request}"
         ))),
     }
 }
 
-fn verify_report(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
-    let verdict = memory.verify();
+fn verification_event_and_result(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
+    let verdict = memory.verify_pattern();
     let event = WorkloadEvent::Verified {
         checked_bytes: verdict.checked_bytes,
         bad_bytes: verdict.bad_bytes,
@@ -120,11 +125,11 @@ fn verify_report(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>
     )
 }
 
-pub(super) fn report_final_check(
+pub(super) fn verify_and_report(
     memory: &PatternedMemory,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    let (event, result) = verify_report(memory);
-    console.emit(&event)?;
+    let (event, result) = verification_event_and_result(memory);
+    console.emit_event(&event)?;
     result
 }

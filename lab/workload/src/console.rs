@@ -1,8 +1,8 @@
 //! The workload's side of the protocol: it writes events and reads requests.
 
-use crate::line_receiver::receive_lines;
+use crate::line_receiver::spawn_line_receiver;
 use crate::prelude::*;
-use crate::protocol::BadRequest;
+use crate::protocol::InvalidRequestLine;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -13,7 +13,7 @@ const IDLE: Duration = Duration::from_millis(20);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleInput {
     Request(WorkloadRequest),
-    Bad(BadRequest),
+    Bad(InvalidRequestLine),
     /// The end: the starter of the workload has ended, or has closed standard input.
     End,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    pub(crate) fn emit(&mut self, event: &WorkloadEvent) -> WorkloadResult<()> {
+    pub(crate) fn emit_event(&mut self, event: &WorkloadEvent) -> WorkloadResult<()> {
         let mut line = serde_json::to_string(event)
             .map_err(|error| WorkloadError::Output(io::Error::other(error)))?;
         line.push('\n');
@@ -36,13 +36,13 @@ impl Console {
     }
 
     /// Answers a request that this workload does not carry out, or an invalid line.
-    pub(crate) fn report_invalid_request(&mut self, input: ConsoleInput) -> WorkloadResult<()> {
+    pub(crate) fn refuse_input(&mut self, input: ConsoleInput) -> WorkloadResult<()> {
         let message = match input {
             ConsoleInput::Request(request) => format!("this workload cannot {request}"),
             ConsoleInput::Bad(bad) => bad.to_string(),
             ConsoleInput::End => return Ok(()),
         };
-        self.emit(&WorkloadEvent::Error { message })
+        self.emit_event(&WorkloadEvent::Error { message })
     }
 
     /// Answers requests until the work is over or there is a reason to end. It refuses requests
@@ -57,10 +57,10 @@ impl Console {
                 None => {}
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(request)) => match answer(request) {
-                    Some(event) => self.emit(&event)?,
-                    None => self.report_invalid_request(ConsoleInput::Request(request))?,
+                    Some(event) => self.emit_event(&event)?,
+                    None => self.refuse_input(ConsoleInput::Request(request))?,
                 },
-                Some(bad) => self.report_invalid_request(bad)?,
+                Some(bad) => self.refuse_input(bad)?,
             }
         }
         Ok(())
@@ -82,13 +82,13 @@ impl Console {
         }
     }
 
-    pub(crate) fn next_request(&mut self) -> ConsoleInput {
+    pub(crate) fn wait_for_next_input(&mut self) -> ConsoleInput {
         self.input_receiver().recv().unwrap_or(ConsoleInput::End)
     }
 
     fn input_receiver(&mut self) -> &Receiver<ConsoleInput> {
         self.input.get_or_insert_with(|| {
-            receive_lines(io::stdin(), |line| {
+            spawn_line_receiver(io::stdin(), |line| {
                 let request = line.parse();
                 Some(request.map_or_else(ConsoleInput::Bad, ConsoleInput::Request))
             })

@@ -13,14 +13,14 @@ pub struct CoreSet(CpuSet);
 
 impl CoreSet {
     /// Cores by their numbers; `None` if a number is too large.
-    pub fn of_cores(cores: &[usize]) -> Option<Self> {
+    pub fn from_core_numbers(cores: &[usize]) -> Option<Self> {
         let mut set = CpuSet::new();
         cores.iter().try_for_each(|core| set.set(*core)).ok()?;
         Some(Self(set))
     }
 
     /// Numbers of the cores on which the calling thread may run, ascending.
-    pub fn allowed_cores() -> Vec<usize> {
+    pub fn allowed_cores_of_thread() -> Vec<usize> {
         let Ok(allowed) = sched_getaffinity(calling_thread()) else {
             return Vec::new();
         };
@@ -53,19 +53,19 @@ impl CoreSet {
     }
 
     /// Restricts the calling thread to these cores until the returned value is dropped.
-    pub fn restrict_thread(self) -> CoreSetGuard {
+    pub fn restrict_calling_thread(self) -> CoreRestrictionGuard {
         let before = sched_getaffinity(calling_thread()).ok();
         // The work succeeds on other cores, too.
         let _ = sched_setaffinity(calling_thread(), &self.0);
-        CoreSetGuard(before)
+        CoreRestrictionGuard(before)
     }
 }
 
 /// A thread's time on some cores. Dropping it restores the previous ones.
 #[must_use]
-pub struct CoreSetGuard(Option<CpuSet>);
+pub struct CoreRestrictionGuard(Option<CpuSet>);
 
-impl Drop for CoreSetGuard {
+impl Drop for CoreRestrictionGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             let _ = sched_setaffinity(calling_thread(), before);
@@ -82,18 +82,23 @@ mod tests {
     use super::*;
 
     fn last_core() -> (usize, CoreSet) {
-        let last = *CoreSet::allowed_cores().last().expect("it runs somewhere");
-        (last, CoreSet::of_cores(&[last]).expect("there is one"))
+        let last = *CoreSet::allowed_cores_of_thread()
+            .last()
+            .expect("it runs somewhere");
+        (
+            last,
+            CoreSet::from_core_numbers(&[last]).expect("there is one"),
+        )
     }
 
     #[test]
     fn a_thread_stays_until_it_need_not() {
-        let before = CoreSet::allowed_cores();
+        let before = CoreSet::allowed_cores_of_thread();
         let (last, one) = last_core();
-        let stay = one.restrict_thread();
-        assert_eq!(CoreSet::allowed_cores(), [last]);
+        let stay = one.restrict_calling_thread();
+        assert_eq!(CoreSet::allowed_cores_of_thread(), [last]);
         drop(stay);
-        assert_eq!(CoreSet::allowed_cores(), before);
+        assert_eq!(CoreSet::allowed_cores_of_thread(), before);
     }
 
     #[test]

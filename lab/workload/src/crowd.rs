@@ -2,7 +2,9 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
-use crate::process_storms::{EndCondition, HoldArgs, hold_memory, report_ready_after_execs};
+use crate::process_storms::{
+    EndCondition, HeldMemoryArgs, map_and_fill_mib, report_ready_after_execs,
+};
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -18,37 +20,40 @@ pub struct CrowdArgs {
     pub each_kib: u64,
     /// Memory of the parent, and duration.
     #[command(flatten)]
-    pub hold: HoldArgs,
+    pub hold: HeldMemoryArgs,
 }
 
 /// Time between two rounds of replacement.
 const TICK: Duration = Duration::from_millis(20);
 
-pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+pub(super) fn run_crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     // Mapped by the parent and touched by each child: a child must not allocate.
     let bytes = ((args.each_kib as usize) << 10).next_multiple_of(REGION);
-    let mut each = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut each = WorkloadMemory::map_private_and_touch(bytes, RequestedPageKind::Base, |_| {})?;
     let pages = (args.each_kib << 10) as usize / PAGE;
     let mut crowd = VecDeque::with_capacity(args.processes as usize);
     for _ in 0..args.processes {
-        crowd.push_back(start_process(&mut each, pages)?);
+        crowd.push_back(fork_touching_process(&mut each, pages)?);
     }
     report_ready_after_execs(&memory, 0, console)?;
     let (begun, mut replaced) = (Instant::now(), 0.0);
     let mut clock = EndCondition::new(args.hold.seconds);
-    while clock.should_go_on(console, TICK)? {
+    while clock.wait_and_should_go_on(console, TICK)? {
         while replaced < begun.elapsed().as_secs_f64() * f64::from(args.per_s) {
             // The oldest must end before its place is reused.
             drop(crowd.pop_front());
-            crowd.push_back(start_process(&mut each, pages)?);
+            crowd.push_back(fork_touching_process(&mut each, pages)?);
             replaced += 1.0;
         }
     }
     Ok(())
 }
 
-fn start_process(memory: &mut WorkloadMemory, pages: usize) -> WorkloadResult<ForkedWorker> {
+fn fork_touching_process(
+    memory: &mut WorkloadMemory,
+    pages: usize,
+) -> WorkloadResult<ForkedWorker> {
     // SAFETY: the child only writes to memory.
-    unsafe { ForkedWorker::fork(|| (0..pages).for_each(|page| memory.write(page * PAGE, 1))) }
+    unsafe { ForkedWorker::fork(|| (0..pages).for_each(|page| memory.write_word(page * PAGE, 1))) }
 }

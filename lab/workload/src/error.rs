@@ -8,14 +8,14 @@ use thiserror::Error;
 /// A system call on memory failed.
 #[derive(Debug, Error)]
 #[error("{call} of {bytes} bytes: {source}")]
-pub struct MemoryError {
+pub struct MemoryCallError {
     pub call: &'static str,
     /// Size of the range it was given.
     pub bytes: usize,
     pub source: io::Error,
 }
 
-impl MemoryError {
+impl MemoryCallError {
     /// The error of the system call that has just failed.
     pub(crate) fn last_os_error(call: &'static str, bytes: usize) -> Self {
         Self {
@@ -35,7 +35,7 @@ pub enum WorkloadError {
     Usage(String),
     /// Memory could not be mapped or changed.
     #[error(transparent)]
-    Memory(#[from] MemoryError),
+    Memory(#[from] MemoryCallError),
     /// The kernel does not report a value of this process.
     #[error(transparent)]
     Linux(#[from] LinuxError),
@@ -60,12 +60,14 @@ pub enum WorkloadError {
 }
 
 impl WorkloadError {
-    pub(crate) fn histogram_error(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::system("counting times")(io::Error::other(error))
+    pub(crate) fn from_histogram_error(
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::wrap_system_error("counting times")(io::Error::other(error))
     }
 
     /// Wraps an error of the system with the name of the operation.
-    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn wrap_system_error(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
 }

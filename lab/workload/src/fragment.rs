@@ -43,7 +43,7 @@ fn parse_share(text: &str) -> WorkloadResult<f64, String> {
 
 /// Bytes filled between two reads of the amount of free memory.
 const PIECE: usize = 64 << 20;
-pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
     // Compaction would move the pages of files into the holes, and leave whole blocks behind.
     // Without the permission, the workload fragments less.
     let _ = fs::write("/proc/sys/vm/drop_caches", "1");
@@ -52,8 +52,9 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
     // as before.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
-    let mut holding = HeldPages::choose(&held_pages::read_frame_numbers(&memory, filled)?);
-    holding.keep_as_many_as_needed(read_free_blocks()?, filled, args.fmfi);
+    let mut holding =
+        HeldPages::choose_from_frames(&held_pages::read_frame_numbers(&memory, filled)?);
+    holding.keep_pages_for_fmfi(read_free_blocks()?, filled, args.fmfi);
     holding.free_other_pages(&mut memory, filled)?;
     let _pins = if args.unmovable {
         Some(PinnedPages::pin_pages(&memory, &holding.held_pages())?)
@@ -61,7 +62,7 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
         None
     };
     report_ready(console, memory.start_address(), memory.bytes() as u64)?;
-    console.emit(&WorkloadEvent::Fragmented {
+    console.emit_event(&WorkloadEvent::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: read_free_blocks()?.fmfi(),
         held_bytes: (holding.held_pages().len() * PAGE) as u64,
@@ -71,7 +72,7 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadRe
 }
 
 fn read_free_blocks() -> WorkloadResult<FreeBlocks> {
-    FreeBlocks::read().map_err(WorkloadError::system("/proc/buddyinfo"))
+    FreeBlocks::read().map_err(WorkloadError::wrap_system_error("/proc/buddyinfo"))
 }
 
 /// Spares `spare` bytes. Returns the mapping and the number of bytes that are filled.
@@ -84,11 +85,11 @@ fn fill_free_memory(spare: u64, free: FreeBlocks) -> WorkloadResult<(WorkloadMem
             spare >> 20
         )));
     }
-    let mut memory = WorkloadMemory::map_base_pages(bytes)?;
+    let mut memory = WorkloadMemory::map_without_huge_pages(bytes)?;
     let mut filled = 0;
     while filled < bytes && read_free_blocks()?.bytes > spare + PIECE as u64 {
         let end = (filled + PIECE).min(bytes);
-        memory.populate(filled, end - filled)?;
+        memory.populate_range(filled, end - filled)?;
         filled = end;
     }
     Ok((memory, filled))

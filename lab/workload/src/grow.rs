@@ -1,7 +1,7 @@
 //! A workload that grows into memory it hardly uses: a few pages of each region, at a set speed.
 
-use crate::bloat::{regions_of_mib, report_final_check};
-use crate::patterned::PatternedMemory;
+use crate::bloat::{region_count_for_mib, verify_and_report};
+use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -22,24 +22,24 @@ pub struct GrowArgs {
 }
 
 /// Waits for `go`, grows, reports the time, verifies all memory and ends.
-pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult<()> {
-    let mut memory = PatternedMemory::new(regions_of_mib(args.mib), 0, false, args.pages)?;
+pub(super) fn run_grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult<()> {
+    let mut memory = PatternedMemory::new(region_count_for_mib(args.mib), 0, false, args.pages)?;
     report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     if !wait_for_go(console, "grown")? {
         return Ok(());
     }
     let begun = Instant::now();
-    for region in 0..memory.regions() {
+    for region in 0..memory.count_regions() {
         if let Some(mb_per_s) = args.mb_per_s {
             let due_s = (region * REGION) as f64 / (mb_per_s as f64 * 1e6);
             let due = Duration::try_from_secs_f64(due_s).unwrap_or(Duration::MAX);
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
         }
-        memory.write_region(region, args.used.into());
+        memory.write_region_pages(region, args.used.into());
     }
-    console.emit(&WorkloadEvent::Progress {
+    console.emit_event(&WorkloadEvent::Progress {
         elapsed_s: begun.elapsed().as_secs_f64(),
-        operations: memory.regions() as u64,
+        operations: memory.count_regions() as u64,
     })?;
-    report_final_check(&memory, console)
+    verify_and_report(&memory, console)
 }

@@ -5,24 +5,24 @@
 //! would count the client's CPU time as its own.
 
 mod core_waits;
-mod hot_keys;
+mod hot_key_shares;
 mod latency_client;
 pub mod request_schedule;
 mod server_connection;
 mod server_protocol;
 
-pub use hot_keys::HotKeys;
+pub use hot_key_shares::HotKeyShares;
 pub use request_schedule::{AnswerLatencies, RequestSchedule};
 
 use crate::prelude::*;
 use latency_client::LatencyClient;
 use nix::sys::prctl::set_timerslack;
-use server_connection::{RequestMix, ServerConnection};
+use server_connection::{KeyValueRequestSettings, ServerConnection};
 use server_protocol::ServerProtocol;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct AskArgs {
+pub struct KeyValueClientArgs {
     /// Unix socket that the server listens on.
     #[arg(long)]
     pub socket: PathBuf,
@@ -55,39 +55,42 @@ const PIPELINE: usize = 16;
 const REPORT: Duration = Duration::from_millis(20);
 
 /// Stores all values, then sends requests until it is stopped.
-pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_key_value_client(
+    args: &KeyValueClientArgs,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     // Timers should be as precise as possible.
     set_timerslack(1)
         .map_err(std::io::Error::from)
-        .map_err(WorkloadError::system("PR_SET_TIMERSLACK"))?;
-    let mut client = KeyValueClient::connect(args)?;
-    console.emit(&WorkloadEvent::Ready(ready_report(0, 0, 0)))?;
+        .map_err(WorkloadError::wrap_system_error("PR_SET_TIMERSLACK"))?;
+    let mut client = KeyValueClient::connect_and_store_keys(args)?;
+    console.emit_event(&WorkloadEvent::Ready(ready_report(0, 0, 0)))?;
     loop {
         let input = if client.asking {
             console.poll_input()
         } else {
-            Some(console.next_request())
+            Some(console.wait_for_next_input())
         };
         match input {
-            None => client.request_round(console)?,
+            None => client.run_request_round(console)?,
             Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.resume_requests(),
             Some(ConsoleInput::Request(WorkloadRequest::Stop)) => client.asking = false,
             Some(ConsoleInput::Request(WorkloadRequest::Latencies(pace))) => {
-                console.emit(&WorkloadEvent::Answered(client.latencies(pace)?))?;
+                console.emit_event(&WorkloadEvent::Answered(client.measure_latencies(pace)?))?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Delete(percent))) => {
-                let keys = client.delete_keys(percent)?;
-                console.emit(&WorkloadEvent::Deleted { keys })?;
+                let keys = client.stop_and_delete_keys(percent)?;
+                console.emit_event(&WorkloadEvent::Deleted { keys })?;
             }
             Some(ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End) => return Ok(()),
-            Some(other) => console.report_invalid_request(other)?,
+            Some(other) => console.refuse_input(other)?,
         }
     }
 }
 
 struct KeyValueClient {
     socket: PathBuf,
-    questions: RequestMix,
+    questions: KeyValueRequestSettings,
     pause: Duration,
     connections: Vec<ServerConnection>,
     rng: WorkloadRng,
@@ -99,12 +102,12 @@ struct KeyValueClient {
 }
 
 impl KeyValueClient {
-    fn connect(args: &AskArgs) -> WorkloadResult<Self> {
-        let questions = RequestMix {
+    fn connect_and_store_keys(args: &KeyValueClientArgs) -> WorkloadResult<Self> {
+        let questions = KeyValueRequestSettings {
             dialect: args.dialect,
             keys: args.keys,
             value_bytes: args.value_bytes,
-            hot: HotKeys {
+            hot: HotKeyShares {
                 keys_percent: args.hot_keys_percent,
                 questions_percent: args.hot_questions_percent,
             },
@@ -134,10 +137,10 @@ impl KeyValueClient {
     }
 
     /// The server always has the requests of the other connections to work on.
-    fn request_round(&mut self, console: &mut Console) -> WorkloadResult<()> {
+    fn run_request_round(&mut self, console: &mut Console) -> WorkloadResult<()> {
         for connection in &mut self.connections {
-            self.answers += connection.read_answers()?;
-            connection.send_requests(PIPELINE, &mut self.rng)?;
+            self.answers += connection.read_pending_answers()?;
+            connection.send_get_requests(PIPELINE, &mut self.rng)?;
         }
         // The report is in the middle of the pause. A program that reads the server's CPU time at
         // the report of a rate therefore finds the server idle.
@@ -147,7 +150,7 @@ impl KeyValueClient {
         if interval >= REPORT {
             let new = self.answers - self.interval.1;
             self.interval = (now, self.answers);
-            console.emit(&WorkloadEvent::Rate {
+            console.emit_event(&WorkloadEvent::Rate {
                 elapsed_s: (now - self.begun).as_secs_f64(),
                 accesses: self.answers,
                 accesses_per_s: new as f64 / interval.as_secs_f64(),
@@ -157,21 +160,22 @@ impl KeyValueClient {
         Ok(())
     }
 
-    fn delete_keys(&mut self, percent: u8) -> WorkloadResult<u64> {
+    fn stop_and_delete_keys(&mut self, percent: u8) -> WorkloadResult<u64> {
         self.asking = false;
         let [first, others @ ..] = self.connections.as_mut_slice() else {
             return Ok(0);
         };
         // Answers to questions about keys that still exist.
         for connection in others {
-            self.answers += connection.read_answers()?;
+            self.answers += connection.read_pending_answers()?;
         }
-        self.answers += first.read_answers()?;
-        first.delete_keys(percent, &mut self.rng)
+        self.answers += first.read_pending_answers()?;
+        first.delete_percent_of_keys(percent, &mut self.rng)
     }
 
-    fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {
-        let latencies = LatencyClient::new(&self.socket, self.questions, pace)?.run()?;
+    fn measure_latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<AnswerLatencies> {
+        let latencies =
+            LatencyClient::new(&self.socket, self.questions, pace)?.measure_latencies()?;
         self.questions.keys += latencies.inserted;
         Ok(latencies)
     }

@@ -2,7 +2,7 @@
 //!
 //! A workload uses memory in a known way, checks its contents, and uses a line protocol:
 //! [`WorkloadEvent`]s as JSON objects on standard output, [`WorkloadRequest`]s as words on standard
-//! input. [`run`] is the workload's side, [`WorkloadProcess`] that of its starter.
+//! input. [`run_workload`] is the workload's side, [`WorkloadProcess`] that of its starter.
 
 mod access;
 mod bloat;
@@ -16,38 +16,38 @@ mod key_value_client;
 pub mod line_receiver;
 mod memory;
 mod one_tib;
-mod patterned;
+mod page_fault_stalls;
+mod patterned_memory;
 mod prelude;
 mod process;
 mod process_storms;
 mod protocol;
 pub mod rng;
 mod shared;
-mod stalls;
 pub mod test_program;
 mod torture;
 mod touch;
 mod workload_process;
 
-pub use key_value_client::{AnswerLatencies, HotKeys, RequestSchedule};
+pub use key_value_client::{AnswerLatencies, HotKeyShares, RequestSchedule};
+pub use page_fault_stalls::PageFaultTimes;
 pub use protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
-pub use stalls::FaultTimes;
 pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 
 pub(crate) use rng::WorkloadRng;
 
-use access::{AccessArgs, BlocksArgs, ZipfArgs};
+use access::{BlocksArgs, ReadWorkloadArgs, ZipfArgs};
 use bloat::{BloatArgs, BurnerArgs};
 use console::Console;
 use crowd::CrowdArgs;
 use error::{WorkloadError, WorkloadResult};
 use fragment::FragmentArgs;
 use grow::GrowArgs;
-use key_value_client::AskArgs;
+use key_value_client::KeyValueClientArgs;
 use one_tib::OneTibArgs;
-use process_storms::{ExecArgs, ExitArgs, ForkStormArgs, ThreadStormArgs};
+use page_fault_stalls::PageFaultStallsArgs;
+use process_storms::{ExecSelfArgs, ExitAfterArgs, ForkStormArgs, ThreadStormArgs};
 use shared::SharedArgs;
-use stalls::StallsArgs;
 use torture::TortureArgs;
 use touch::TouchArgs;
 
@@ -55,17 +55,17 @@ use touch::TouchArgs;
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum WorkloadCommand {
     /// Read at random, mostly in a hot part at the highest addresses [default: 512 MiB].
-    HotSpot(AccessArgs),
+    HotSpot(ReadWorkloadArgs),
     /// Read independent random words of all memory.
-    Random(AccessArgs),
+    Random(ReadWorkloadArgs),
     /// Read pages with a popularity by Zipf's law, scattered over all memory.
     Zipf(ZipfArgs),
     /// Read every word in address order, repeatedly.
-    Sequential(AccessArgs),
+    Sequential(ReadWorkloadArgs),
     /// Read one word at equal distances, in address order (see --stride-bytes).
-    Stride(AccessArgs),
+    Stride(ReadWorkloadArgs),
     /// Chase pointers over one random cycle through all cache lines: dependent reads.
-    Chase(AccessArgs),
+    Chase(ReadWorkloadArgs),
     /// Read random words in many blocks that are mapped one by one, partly used, and replaced.
     Blocks(BlocksArgs),
     /// Hold mostly zero-filled memory; free, refill and verify it on request.
@@ -79,7 +79,7 @@ pub enum WorkloadCommand {
     /// Map a small file many times, and time mmap, munmap and page faults.
     OneTib(OneTibArgs),
     /// Touch new pages at equal intervals beside random reads, and time each page fault.
-    Stalls(StallsArgs),
+    Stalls(PageFaultStallsArgs),
     /// Write and verify memory in threads that remap, fork, free and protect it.
     Torture(TortureArgs),
     /// Start and join threads repeatedly.
@@ -91,48 +91,54 @@ pub enum WorkloadCommand {
     /// Share memory between forked workers, copy-on-write, or by KSM.
     Shared(SharedArgs),
     /// Request random keys of a running Redis or memcached, or time single answers.
-    Ask(AskArgs),
+    Ask(KeyValueClientArgs),
     /// Fragment free memory to a target, and hold it until the end of input.
     Fragment(FragmentArgs),
     /// Execute itself again after a delay.
-    ExecSelf(ExecArgs),
+    ExecSelf(ExecSelfArgs),
     /// Touch memory, wait and exit.
-    ExitAfter(ExitArgs),
+    ExitAfter(ExitAfterArgs),
 }
 
 /// Runs a workload in this process until it is done, gets `quit`, or is at the end of its input.
 ///
 /// Nothing else may use standard output meanwhile.
-pub fn run(command: &WorkloadCommand) -> WorkloadResult<()> {
+pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
     let mut console = Console::default();
     let result = match command {
-        WorkloadCommand::HotSpot(args) => access::random(args, access::HOT_MIB, &mut console),
-        WorkloadCommand::Random(args) => access::random(args, 0, &mut console),
-        WorkloadCommand::Zipf(args) => access::zipf(args, &mut console),
-        WorkloadCommand::Sequential(args) => access::stride(args, 8, &mut console),
-        WorkloadCommand::Stride(args) => access::stride(args, args.stride_bytes, &mut console),
-        WorkloadCommand::Chase(args) => access::chase(args, &mut console),
-        WorkloadCommand::Blocks(args) => access::blocks(args, &mut console),
-        WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
-        WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
-        WorkloadCommand::Grow(args) => grow::grow(args, &mut console),
-        WorkloadCommand::Touch(args) => touch::touch(args, &mut console),
-        WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
-        WorkloadCommand::Stalls(args) => stalls::stalls(args, &mut console),
-        WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
-        WorkloadCommand::ThreadStorm(args) => process_storms::thread_storm(args, &mut console),
-        WorkloadCommand::ForkStorm(args) => process_storms::fork_storm(args, &mut console),
-        WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
-        WorkloadCommand::Shared(args) => shared::shared(args, &mut console),
-        WorkloadCommand::Ask(args) => key_value_client::ask(args, &mut console),
-        WorkloadCommand::Fragment(args) => fragment::fragment(args, &mut console),
-        WorkloadCommand::ExecSelf(args) => process_storms::exec_self(args, &mut console),
-        WorkloadCommand::ExitAfter(args) => process_storms::exit_after(args, &mut console),
+        WorkloadCommand::HotSpot(args) => {
+            access::run_random_reads(args, access::HOT_MIB, &mut console)
+        }
+        WorkloadCommand::Random(args) => access::run_random_reads(args, 0, &mut console),
+        WorkloadCommand::Zipf(args) => access::run_zipf_reads(args, &mut console),
+        WorkloadCommand::Sequential(args) => access::run_strided_reads(args, 8, &mut console),
+        WorkloadCommand::Stride(args) => {
+            access::run_strided_reads(args, args.stride_bytes, &mut console)
+        }
+        WorkloadCommand::Chase(args) => access::run_pointer_chase(args, &mut console),
+        WorkloadCommand::Blocks(args) => access::run_block_reads(args, &mut console),
+        WorkloadCommand::Bloat(args) => bloat::run_bloat(args, &mut console),
+        WorkloadCommand::Burner(args) => bloat::run_burner(args, &mut console),
+        WorkloadCommand::Grow(args) => grow::run_grow(args, &mut console),
+        WorkloadCommand::Touch(args) => touch::run_touch(args, &mut console),
+        WorkloadCommand::OneTib(args) => one_tib::run_one_tib(args, &mut console),
+        WorkloadCommand::Stalls(args) => {
+            page_fault_stalls::run_page_fault_stalls(args, &mut console)
+        }
+        WorkloadCommand::Torture(args) => torture::run_torture(args, &mut console),
+        WorkloadCommand::ThreadStorm(args) => process_storms::run_thread_storm(args, &mut console),
+        WorkloadCommand::ForkStorm(args) => process_storms::run_fork_storm(args, &mut console),
+        WorkloadCommand::Crowd(args) => crowd::run_crowd(args, &mut console),
+        WorkloadCommand::Shared(args) => shared::run_shared(args, &mut console),
+        WorkloadCommand::Ask(args) => key_value_client::run_key_value_client(args, &mut console),
+        WorkloadCommand::Fragment(args) => fragment::run_fragment(args, &mut console),
+        WorkloadCommand::ExecSelf(args) => process_storms::run_exec_self(args, &mut console),
+        WorkloadCommand::ExitAfter(args) => process_storms::run_exit_after(args, &mut console),
     };
     if let Err(error) = &result {
         if !matches!(error, WorkloadError::Output(_)) {
             // The error itself is the answer; if no process reads it, nothing changes.
-            let _ = console.emit(&WorkloadEvent::Error {
+            let _ = console.emit_event(&WorkloadEvent::Error {
                 message: error.to_string(),
             });
         }

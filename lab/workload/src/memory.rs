@@ -3,7 +3,7 @@
 //! Every access is volatile: the compiler can neither drop a read nor assume that memory still
 //! holds the written value. Whether it does is what the workloads find out.
 
-use crate::error::MemoryError;
+use crate::error::MemoryCallError;
 use crate::protocol::WrongWord;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -29,7 +29,7 @@ pub enum RequestedPageKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protection {
+pub(crate) enum MemoryProtection {
     /// Nothing: the next access is fatal.
     Nothing,
     Read,
@@ -48,67 +48,78 @@ unsafe impl Send for WorkloadMemory {}
 impl WorkloadMemory {
     /// Maps private memory, aligned to 2 MiB. `touch` writes to it for the first time, which is
     /// when the kernel chooses the pages.
-    pub(crate) fn map_private(
+    pub(crate) fn map_private_and_touch(
         bytes: usize,
         pages: RequestedPageKind,
         touch: impl FnOnce(&mut Self),
-    ) -> Result<Self, MemoryError> {
-        let mut mapping = Self::map_aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+    ) -> Result<Self, MemoryCallError> {
+        let mut mapping = Self::map_private_aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
         // Forbidding huge pages would forbid promotion, too. It is therefore done only where every
         // program gets huge pages at faults. It is taken back by the advice that has no effect
         // there.
         let forbid = pages == RequestedPageKind::Base && is_thp_always();
         if forbid {
-            mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
+            mapping.advise_range(0, bytes, libc::MADV_NOHUGEPAGE)?;
         } else if pages == RequestedPageKind::Huge {
-            mapping.advise(0, bytes, libc::MADV_HUGEPAGE)?;
+            mapping.advise_range(0, bytes, libc::MADV_HUGEPAGE)?;
         }
         touch(&mut mapping);
         if forbid {
-            mapping.advise(0, bytes, libc::MADV_HUGEPAGE)?;
+            mapping.advise_range(0, bytes, libc::MADV_HUGEPAGE)?;
         }
         Ok(mapping)
     }
 
     /// Maps private memory as allocators do: the kernel merges it with the previous mapping.
-    pub(crate) fn map_unaligned(bytes: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn map_unaligned(bytes: usize) -> Result<Self, MemoryCallError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }
 
     /// Advises huge pages for the first `bytes` of it.
-    pub(crate) fn advise_huge(&mut self, bytes: usize) -> Result<(), MemoryError> {
-        self.advise(0, bytes, libc::MADV_HUGEPAGE)
+    pub(crate) fn advise_huge(&mut self, bytes: usize) -> Result<(), MemoryCallError> {
+        self.advise_range(0, bytes, libc::MADV_HUGEPAGE)
     }
 
     /// Lets KSM merge its pages with equal ones.
-    pub(crate) fn allow_same_page_merging(&mut self) -> Result<(), MemoryError> {
-        self.advise(0, self.bytes, libc::MADV_MERGEABLE)
+    pub(crate) fn allow_same_page_merging(&mut self) -> Result<(), MemoryCallError> {
+        self.advise_range(0, self.bytes, libc::MADV_MERGEABLE)
     }
 
-    pub(crate) fn map_base_pages(bytes: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn map_without_huge_pages(bytes: usize) -> Result<Self, MemoryCallError> {
         let mapping = Self::map_unaligned(bytes)?;
-        mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
+        mapping.advise_range(0, bytes, libc::MADV_NOHUGEPAGE)?;
         Ok(mapping)
     }
 
-    pub(crate) fn map_shared(bytes: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn map_shared(bytes: usize) -> Result<Self, MemoryCallError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
     }
 
     /// Maps a file for reading, from its first byte, shared with other mappings of the file.
     /// `populate` makes the kernel fill the page tables at once. Reads beyond the end of the file
     /// are fatal.
-    pub(crate) fn map_file(file: &File, bytes: usize, populate: bool) -> Result<Self, MemoryError> {
+    pub(crate) fn map_file(
+        file: &File,
+        bytes: usize,
+        populate: bool,
+    ) -> Result<Self, MemoryCallError> {
         let populate = if populate { libc::MAP_POPULATE } else { 0 };
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | populate;
         map_anywhere(bytes, libc::PROT_READ, flags, file.as_raw_fd())
     }
 
     /// Maps private memory at `shift` bytes after a 2 MiB boundary.
-    fn map_aligned(bytes: usize, protection: i32, shift: usize) -> Result<Self, MemoryError> {
+    fn map_private_aligned(
+        bytes: usize,
+        protection: i32,
+        shift: usize,
+    ) -> Result<Self, MemoryCallError> {
         let wide = map_anonymous(bytes + REGION + shift, protection, libc::MAP_PRIVATE)?;
         let head = wide.start.as_ptr().align_offset(REGION) + shift;
-        let wanted = wide.split(head).1.and_then(|rest| rest.split(bytes).0);
+        let wanted = wide
+            .split_at(head)
+            .1
+            .and_then(|rest| rest.split_at(bytes).0);
         Ok(wanted.unwrap_or_else(|| unreachable!("the mapping is longer than its head")))
     }
 
@@ -120,13 +131,13 @@ impl WorkloadMemory {
         self.bytes
     }
 
-    pub(crate) fn pages(&self) -> usize {
+    pub(crate) fn count_pages(&self) -> usize {
         self.bytes / PAGE
     }
 
     /// Reads the word at a byte offset, a multiple of eight.
     #[inline]
-    pub(crate) fn read(&self, offset: usize) -> u64 {
+    pub(crate) fn read_word(&self, offset: usize) -> u64 {
         let word = self.word_pointer(offset);
         // SAFETY: `word` is an aligned word of the mapping, which we own and which lives as long
         // as `self`; any bit pattern is a u64.
@@ -145,7 +156,7 @@ impl WorkloadMemory {
             address: self.start_address() + offset as u64,
             expected,
             found,
-            found_again: self.read(offset),
+            found_again: self.read_word(offset),
             thread: 0,
             during: during.to_owned(),
             in_child: false,
@@ -154,9 +165,9 @@ impl WorkloadMemory {
 
     /// Writes the word at a byte offset, a multiple of eight.
     #[inline]
-    pub(crate) fn write(&mut self, offset: usize, value: u64) {
+    pub(crate) fn write_word(&mut self, offset: usize, value: u64) {
         let word = self.word_pointer(offset);
-        // SAFETY: as in `read`, and `&mut self` excludes every other access.
+        // SAFETY: as in `read_word`, and `&mut self` excludes every other access.
         unsafe { word.write_volatile(value) }
     }
 
@@ -172,13 +183,21 @@ impl WorkloadMemory {
     }
 
     /// Makes the kernel map all of a range, each page with memory of its own (since Linux 5.14).
-    pub(crate) fn populate(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
-        self.advise(offset, bytes, libc::MADV_POPULATE_WRITE)
+    pub(crate) fn populate_range(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), MemoryCallError> {
+        self.advise_range(offset, bytes, libc::MADV_POPULATE_WRITE)
     }
 
     /// Gives a range back to the kernel; it reads as zeros afterwards.
-    pub(crate) fn discard(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
-        self.advise(offset, bytes, libc::MADV_DONTNEED)
+    pub(crate) fn discard_range(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), MemoryCallError> {
+        self.advise_range(offset, bytes, libc::MADV_DONTNEED)
     }
 
     /// Makes a pipe refer to a range of pages, which keeps them in memory and in place.
@@ -187,7 +206,7 @@ impl WorkloadMemory {
         offset: usize,
         bytes: usize,
         pipe: BorrowedFd<'_>,
-    ) -> Result<(), MemoryError> {
+    ) -> Result<(), MemoryCallError> {
         let range = libc::iovec {
             iov_base: self.range_pointer(offset, bytes),
             iov_len: bytes,
@@ -198,15 +217,20 @@ impl WorkloadMemory {
         if usize::try_from(done) == Ok(bytes) {
             Ok(())
         } else {
-            Err(MemoryError::last_os_error("vmsplice", bytes))
+            Err(MemoryCallError::last_os_error("vmsplice", bytes))
         }
     }
 
-    fn advise(&self, offset: usize, bytes: usize, advice: i32) -> Result<(), MemoryError> {
+    fn advise_range(
+        &self,
+        offset: usize,
+        bytes: usize,
+        advice: i32,
+    ) -> Result<(), MemoryCallError> {
         let at = self.range_pointer(offset, bytes);
         // SAFETY: the range is ours; the advice used here at most zeroes it, and no reference
         // into it exists.
-        check_call(
+        check_memory_call(
             unsafe { libc::madvise(at, bytes, advice) },
             "madvise",
             bytes,
@@ -214,27 +238,27 @@ impl WorkloadMemory {
     }
 
     /// Sets the accesses that a range allows. Any other access ends the process.
-    pub(crate) fn protect(
+    pub(crate) fn protect_range(
         &mut self,
         offset: usize,
         bytes: usize,
-        protection: Protection,
-    ) -> Result<(), MemoryError> {
+        protection: MemoryProtection,
+    ) -> Result<(), MemoryCallError> {
         let at = self.range_pointer(offset, bytes);
         let bits = match protection {
-            Protection::Nothing => libc::PROT_NONE,
-            Protection::Read => libc::PROT_READ,
-            Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            MemoryProtection::Nothing => libc::PROT_NONE,
+            MemoryProtection::Read => libc::PROT_READ,
+            MemoryProtection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: the range is ours and no reference into it exists.
-        check_call(
+        check_memory_call(
             unsafe { libc::mprotect(at, bytes, bits) },
             "mprotect",
             bytes,
         )
     }
 
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryError> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryCallError> {
         assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
         let old = self.start.as_ptr().cast();
         // SAFETY: the old range is ours, no reference into it exists, and the kernel picks a
@@ -245,9 +269,9 @@ impl WorkloadMemory {
     }
 
     /// Moves the mapping to a new place, `shift` bytes (whole pages) after a 2 MiB boundary.
-    pub(crate) fn relocate(&mut self, shift: usize) -> Result<(), MemoryError> {
+    pub(crate) fn relocate(&mut self, shift: usize) -> Result<(), MemoryCallError> {
         assert!(shift % PAGE == 0, "a mapping starts at a page");
-        let place = Self::map_aligned(self.bytes, libc::PROT_NONE, shift)?;
+        let place = Self::map_private_aligned(self.bytes, libc::PROT_NONE, shift)?;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (old, target) = (self.start.as_ptr().cast(), place.start.as_ptr());
         // SAFETY: both ranges are ours and no reference into either exists; the call replaces
@@ -259,7 +283,7 @@ impl WorkloadMemory {
     }
 
     /// Cuts the mapping in two at a byte offset (whole pages), without a system call.
-    pub(crate) fn split(self, at: usize) -> (Option<Self>, Option<Self>) {
+    pub(crate) fn split_at(self, at: usize) -> (Option<Self>, Option<Self>) {
         assert!(
             at <= self.bytes && at % PAGE == 0,
             "a cut is at a page of the mapping"
@@ -294,7 +318,7 @@ fn map_anonymous(
     bytes: usize,
     protection: i32,
     sharing: i32,
-) -> Result<WorkloadMemory, MemoryError> {
+) -> Result<WorkloadMemory, MemoryCallError> {
     let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | sharing;
     map_anywhere(bytes, protection, flags, -1)
 }
@@ -304,7 +328,7 @@ fn map_anywhere(
     protection: i32,
     flags: i32,
     fd: RawFd,
-) -> Result<WorkloadMemory, MemoryError> {
+) -> Result<WorkloadMemory, MemoryCallError> {
     assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
     // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
@@ -316,15 +340,15 @@ fn mmap_result(
     start: *mut libc::c_void,
     call: &'static str,
     bytes: usize,
-) -> Result<NonNull<u8>, MemoryError> {
+) -> Result<NonNull<u8>, MemoryCallError> {
     let found = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
-    found.ok_or_else(|| MemoryError::last_os_error(call, bytes))
+    found.ok_or_else(|| MemoryCallError::last_os_error(call, bytes))
 }
 
-fn check_call(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryError> {
+fn check_memory_call(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryCallError> {
     match result {
         0 => Ok(()),
-        _ => Err(MemoryError::last_os_error(call, bytes)),
+        _ => Err(MemoryCallError::last_os_error(call, bytes)),
     }
 }
 

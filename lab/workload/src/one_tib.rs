@@ -1,7 +1,7 @@
 //! A process with far more mapped than there is memory, and the delays of its calls.
 
 use crate::prelude::*;
-use crate::process::{fill_memory, read_at_random};
+use crate::process::{read_at_random_until_over, write_each_page};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::io;
@@ -28,31 +28,31 @@ const PIECE: usize = 16 * PAGE;
 /// Between two measured calls. Waiting threads get their turn at once, so the measured time is a
 /// delay by a lock. Anything longer than this cannot be missed.
 const PAUSE: Duration = Duration::from_micros(200);
-pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResult<()> {
     if args.populated_gib > args.mapped_gib {
         return Err(WorkloadError::Usage(format!(
             "--populated-gib {} is more than --mapped-gib {}",
             args.populated_gib, args.mapped_gib
         )));
     }
-    let _mapped = map_many_times(args)?;
+    let _mapped = map_file_many_times(args)?;
     let bytes = (args.mib << 20) as usize;
-    let own = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |memory| {
-        fill_memory(memory, bytes);
+    let own = WorkloadMemory::map_private_and_touch(bytes, RequestedPageKind::Base, |memory| {
+        write_each_page(memory, bytes);
     })?;
     report_ready(console, own.start_address(), own.bytes() as u64)?;
     // Faults are made in the last region, which stays part of the same mapping.
-    let (Some(read), Some(faulted)) = own.split(bytes - REGION) else {
+    let (Some(read), Some(faulted)) = own.split_at(bytes - REGION) else {
         unreachable!("--mib is at least two regions")
     };
-    let (longest, over) = (&LongestCalls::default(), &AtomicBool::new(false));
-    let answer = |request| (request == WorkloadRequest::Longest).then(|| longest.take());
-    run_workers(
+    let (longest, over) = (&LongestCallTimes::default(), &AtomicBool::new(false));
+    let answer = |request| (request == WorkloadRequest::Longest).then(|| longest.take_as_event());
+    run_workers_until_first_ends(
         console,
         over,
         [
-            Box::new(move || read_at_random(&read, over)),
-            Box::new(|| map_and_unmap(longest, over)),
+            Box::new(move || read_at_random_until_over(&read, over)),
+            Box::new(|| time_map_and_unmap(longest, over)),
             Box::new(move || time_page_faults(faulted, longest, over)),
         ],
         answer,
@@ -60,8 +60,8 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResul
 }
 
 /// Maps the small file until the address space has the requested size.
-fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>> {
-    let failed = |error| WorkloadError::system("making a file in memory")(error);
+fn map_file_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>> {
+    let failed = |error| WorkloadError::wrap_system_error("making a file in memory")(error);
     let file = memfd_create(c"hawkeye-one-tib", MFdFlags::MFD_CLOEXEC);
     let file = File::from(file.map_err(io::Error::from).map_err(failed)?);
     file.set_len(FILE_BYTES).map_err(failed)?;
@@ -77,14 +77,14 @@ fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>> {
 
 /// The longest calls since the last report, in nanoseconds.
 #[derive(Debug, Default)]
-struct LongestCalls {
+struct LongestCallTimes {
     map: AtomicU64,
     unmap: AtomicU64,
     fault: AtomicU64,
     calls: AtomicU64,
 }
 
-impl LongestCalls {
+impl LongestCallTimes {
     fn time_call<T>(&self, longest: &AtomicU64, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
@@ -93,7 +93,7 @@ impl LongestCalls {
         result
     }
 
-    fn take(&self) -> WorkloadEvent {
+    fn take_as_event(&self) -> WorkloadEvent {
         let us = |longest: &AtomicU64| longest.swap(0, Ordering::Relaxed) as f64 / 1e3;
         WorkloadEvent::Longest {
             map_us: us(&self.map),
@@ -104,7 +104,7 @@ impl LongestCalls {
     }
 }
 
-fn map_and_unmap(longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()> {
+fn time_map_and_unmap(longest: &LongestCallTimes, over: &AtomicBool) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
         let mapping = longest.time_call(&longest.map, || WorkloadMemory::map_shared(PIECE))?;
         longest.time_call(&longest.unmap, || drop(mapping));
@@ -115,16 +115,16 @@ fn map_and_unmap(longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()
 
 fn time_page_faults(
     mut memory: WorkloadMemory,
-    longest: &LongestCalls,
+    longest: &LongestCallTimes,
     over: &AtomicBool,
 ) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
-        memory.discard(0, memory.bytes())?;
-        for page in 0..memory.pages() {
+        memory.discard_range(0, memory.bytes())?;
+        for page in 0..memory.count_pages() {
             if over.load(Ordering::Relaxed) {
                 break;
             }
-            longest.time_call(&longest.fault, || memory.write(page * PAGE, 1));
+            longest.time_call(&longest.fault, || memory.write_word(page * PAGE, 1));
             thread::sleep(PAUSE);
         }
     }

@@ -19,14 +19,14 @@ pub(crate) fn ready_report(start: u64, bytes: u64, hot_start: u64) -> WorkloadRe
 
 /// Reports that memory is present, none of it hot.
 pub(crate) fn report_ready(console: &mut Console, start: u64, bytes: u64) -> WorkloadResult<()> {
-    console.emit(&WorkloadEvent::Ready(ready_report(
+    console.emit_event(&WorkloadEvent::Ready(ready_report(
         start,
         bytes,
         start + bytes,
     )))
 }
 
-pub(crate) fn resident_report() -> WorkloadResult<WorkloadEvent> {
+pub(crate) fn resident_memory_event() -> WorkloadResult<WorkloadEvent> {
     Ok(WorkloadEvent::Rss {
         rss_bytes: hawkeye_linux::processes::process::rss_bytes(std::process::id())?,
         huge_bytes: own_huge_bytes_or_zero(),
@@ -36,7 +36,7 @@ pub(crate) fn resident_report() -> WorkloadResult<WorkloadEvent> {
 /// False if there is a reason to end instead. `until` names what the workload does after `go`.
 pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<bool> {
     loop {
-        let message = match console.next_request() {
+        let message = match console.wait_for_next_input() {
             ConsoleInput::Request(WorkloadRequest::Go) => return Ok(true),
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(false),
             ConsoleInput::Request(other) => {
@@ -44,23 +44,25 @@ pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<
             }
             ConsoleInput::Bad(bad) => bad.to_string(),
         };
-        console.emit(&WorkloadEvent::Error { message })?;
+        console.emit_event(&WorkloadEvent::Error { message })?;
     }
 }
 
 /// Answers requests for the process's size until it gets `quit`, or its input ends.
 pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
     loop {
-        match console.next_request() {
+        match console.wait_for_next_input() {
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(()),
-            ConsoleInput::Request(WorkloadRequest::Rss) => console.emit(&resident_report()?)?,
-            other => console.report_invalid_request(other)?,
+            ConsoleInput::Request(WorkloadRequest::Rss) => {
+                console.emit_event(&resident_memory_event()?)?
+            }
+            other => console.refuse_input(other)?,
         }
     }
 }
 
 /// The first worker that ends, even with an error, ends the others, which check the flag.
-pub(crate) fn run_workers<'a, const N: usize>(
+pub(crate) fn run_workers_until_first_ends<'a, const N: usize>(
     console: &mut Console,
     over: &'a AtomicBool,
     workers: [Box<dyn FnOnce() -> WorkloadResult<()> + Send + 'a>; N],
@@ -83,24 +85,27 @@ pub(crate) fn run_workers<'a, const N: usize>(
 }
 
 /// Writes to each of the first pages.
-pub(crate) fn fill_memory(memory: &mut WorkloadMemory, bytes: usize) {
+pub(crate) fn write_each_page(memory: &mut WorkloadMemory, bytes: usize) {
     for offset in (0..bytes).step_by(PAGE) {
-        memory.write(offset, offset as u64 | 1);
+        memory.write_word(offset, offset as u64 | 1);
     }
 }
 
 /// For nanoseconds, to three decimal digits.
-pub(crate) fn new_time_histogram() -> WorkloadResult<Histogram<u64>> {
-    Histogram::new(3).map_err(WorkloadError::histogram_error)
+pub(crate) fn new_nanosecond_histogram() -> WorkloadResult<Histogram<u64>> {
+    Histogram::new(3).map_err(WorkloadError::from_histogram_error)
 }
 
-pub(crate) fn read_at_random(memory: &WorkloadMemory, over: &AtomicBool) -> WorkloadResult<()> {
+pub(crate) fn read_at_random_until_over(
+    memory: &WorkloadMemory,
+    over: &AtomicBool,
+) -> WorkloadResult<()> {
     /// Reads between two checks of the flag.
     const BATCH: usize = 8192;
     let mut rng = WorkloadRng::new(1, 0);
     while !over.load(Ordering::Relaxed) {
         for _ in 0..BATCH {
-            memory.read(rng.draw_below(memory.bytes() / 8) * 8);
+            memory.read_word(rng.draw_below(memory.bytes() / 8) * 8);
         }
     }
     Ok(())
@@ -123,7 +128,9 @@ impl ForkedWorker {
         // SAFETY: the child runs only what the caller vouches for, makes async-signal-safe calls,
         // and never returns.
         match unsafe { libc::fork() } {
-            -1 => Err(WorkloadError::system("fork")(io::Error::last_os_error())),
+            -1 => Err(WorkloadError::wrap_system_error("fork")(
+                io::Error::last_os_error(),
+            )),
             0 => {
                 // SAFETY: async-signal-safe; if the parent is killed, its children end with it.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -217,7 +224,7 @@ impl Drop for ExitOnDrop {
 }
 
 /// The exit status in a wait status; `None` if a signal ended the process.
-pub(crate) fn exit_code(wait_status: i32) -> Option<i32> {
+pub(crate) fn exit_code_of_wait_status(wait_status: i32) -> Option<i32> {
     libc::WIFEXITED(wait_status).then(|| libc::WEXITSTATUS(wait_status))
 }
 
@@ -229,6 +236,6 @@ mod tests {
     fn a_child_returns_its_status() {
         // SAFETY: the child computes nothing.
         let child = unsafe { ForkedChild::fork(|| 7) }.unwrap();
-        assert_eq!(exit_code(child.wait().unwrap()), Some(7));
+        assert_eq!(exit_code_of_wait_status(child.wait().unwrap()), Some(7));
     }
 }

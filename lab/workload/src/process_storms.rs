@@ -1,7 +1,7 @@
 //! Processes that are hard to watch: threads and children without end, exec, early exit.
 
 use crate::prelude::*;
-use crate::process::{self, ForkedChild, exit_code};
+use crate::process::{self, ForkedChild, exit_code_of_wait_status};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
@@ -13,7 +13,7 @@ pub struct ThreadStormArgs {
     pub threads: u16,
     /// Memory and duration.
     #[command(flatten)]
-    pub hold: HoldArgs,
+    pub hold: HeldMemoryArgs,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -23,11 +23,11 @@ pub struct ForkStormArgs {
     pub children: u16,
     /// Memory and duration.
     #[command(flatten)]
-    pub hold: HoldArgs,
+    pub hold: HeldMemoryArgs,
 }
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct ExecArgs {
+pub struct ExecSelfArgs {
     /// Delay before each exec, in milliseconds.
     #[arg(long, default_value_t = 500)]
     pub ms: u64,
@@ -36,11 +36,11 @@ pub struct ExecArgs {
     pub times: u32,
     /// Memory and duration; the duration counts from the last exec.
     #[command(flatten)]
-    pub hold: HoldArgs,
+    pub hold: HeldMemoryArgs,
 }
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct ExitArgs {
+pub struct ExitAfterArgs {
     /// Delay, in milliseconds.
     #[arg(long, default_value_t = 500)]
     pub ms: u64,
@@ -57,7 +57,7 @@ pub struct ExitArgs {
 
 /// Memory that a storm holds, and how long it lasts.
 #[derive(Clone, Debug, clap::Args)]
-pub struct HoldArgs {
+pub struct HeldMemoryArgs {
     /// Memory to touch, in MiB.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
@@ -76,13 +76,16 @@ const PAGES_WRITTEN: usize = 64;
 const IDLE: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_secs(1);
 
-pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+pub(super) fn run_thread_storm(
+    args: &ThreadStormArgs,
+    console: &mut Console,
+) -> WorkloadResult<()> {
+    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     run_storm_rounds(memory, &args.hold, console, |_, _| {
         let started: WorkloadResult<Vec<_>, _> = (0..args.threads)
-            .map(|_| thread::Builder::new().spawn(thread_body))
+            .map(|_| thread::Builder::new().spawn(map_and_write_pages))
             .collect();
-        let threads = started.map_err(WorkloadError::system("starting a thread"))?;
+        let threads = started.map_err(WorkloadError::wrap_system_error("starting a thread"))?;
         for thread in threads {
             thread
                 .join()
@@ -92,28 +95,30 @@ pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Wor
     })
 }
 
-fn thread_body() -> WorkloadResult<()> {
-    WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |memory| {
+fn map_and_write_pages() -> WorkloadResult<()> {
+    WorkloadMemory::map_private_and_touch(REGION, RequestedPageKind::Default, |memory| {
         for page in 0..PAGES_WRITTEN {
-            memory.write(page * PAGE, 1);
+            memory.write_word(page * PAGE, 1);
         }
     })?;
     Ok(())
 }
 
-pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+pub(super) fn run_fork_storm(args: &ForkStormArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     run_storm_rounds(memory, &args.hold, console, |memory, rng| {
         let mut children = Vec::with_capacity(args.children.into());
         for _ in 0..args.children {
-            let first = rng.draw_below(memory.pages().saturating_sub(PAGES_WRITTEN).max(1));
+            let first = rng.draw_below(memory.count_pages().saturating_sub(PAGES_WRITTEN).max(1));
             // SAFETY: the child only writes to memory.
-            let child = unsafe { ForkedChild::fork(|| child_body(memory, first)) };
-            children.push(child.map_err(WorkloadError::system("fork"))?);
+            let child = unsafe { ForkedChild::fork(|| write_and_check_pages(memory, first)) };
+            children.push(child.map_err(WorkloadError::wrap_system_error("fork"))?);
         }
         for child in children {
-            let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
-            if exit_code(status) != Some(0) {
+            let status = child
+                .wait()
+                .map_err(WorkloadError::wrap_system_error("waitpid"))?;
+            if exit_code_of_wait_status(status) != Some(0) {
                 return Err(WorkloadError::Child(status));
             }
         }
@@ -121,21 +126,21 @@ pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> Workloa
     })
 }
 
-fn child_body(memory: &mut WorkloadMemory, first: usize) -> u8 {
-    let end = memory.pages().min(first + PAGES_WRITTEN);
+fn write_and_check_pages(memory: &mut WorkloadMemory, first: usize) -> u8 {
+    let end = memory.count_pages().min(first + PAGES_WRITTEN);
     for page in first..end {
-        memory.write(page * PAGE, page as u64);
+        memory.write_word(page * PAGE, page as u64);
     }
-    let kept = (first..end).all(|page| memory.read(page * PAGE) == page as u64);
+    let kept = (first..end).all(|page| memory.read_word(page * PAGE) == page as u64);
     u8::from(!kept)
 }
 
-pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> WorkloadResult<()> {
     let count = std::env::var(EXECS_VARIABLE)
         .ok()
         .and_then(|count| count.parse().ok());
     let execs = count.unwrap_or(0);
-    let memory = hold_memory(args.hold.mib, args.hold.pages)?;
+    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     if execs < args.times {
         report_ready_after_execs(&memory, execs, console)?;
         // Standard input is not read before the last exec: input read now would be lost.
@@ -144,25 +149,28 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResul
             .args(std::env::args_os().skip(1))
             .env(EXECS_VARIABLE, (execs + 1).to_string())
             .exec();
-        return Err(WorkloadError::system("exec")(error));
+        return Err(WorkloadError::wrap_system_error("exec")(error));
     }
     report_ready_after_execs(&memory, execs, console)?;
     let mut clock = EndCondition::new(args.hold.seconds);
-    while clock.should_go_on(console, IDLE)? {}
+    while clock.wait_and_should_go_on(console, IDLE)? {}
     Ok(())
 }
 
-pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = hold_memory(args.mib, args.pages)?;
+pub(super) fn run_exit_after(args: &ExitAfterArgs, console: &mut Console) -> WorkloadResult<()> {
+    let memory = map_and_fill_mib(args.mib, args.pages)?;
     report_ready_after_execs(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
 }
 
-pub(super) fn hold_memory(mib: u64, pages: RequestedPageKind) -> WorkloadResult<WorkloadMemory> {
+pub(super) fn map_and_fill_mib(
+    mib: u64,
+    pages: RequestedPageKind,
+) -> WorkloadResult<WorkloadMemory> {
     let bytes = (mib << 20) as usize;
-    let fill = |memory: &mut WorkloadMemory| process::fill_memory(memory, bytes);
-    Ok(WorkloadMemory::map_private(bytes, pages, fill)?)
+    let fill = |memory: &mut WorkloadMemory| process::write_each_page(memory, bytes);
+    Ok(WorkloadMemory::map_private_and_touch(bytes, pages, fill)?)
 }
 
 pub(super) fn report_ready_after_execs(
@@ -171,7 +179,7 @@ pub(super) fn report_ready_after_execs(
     console: &mut Console,
 ) -> WorkloadResult<()> {
     let (start, bytes) = (memory.start_address(), memory.bytes() as u64);
-    console.emit(&WorkloadEvent::Ready(WorkloadReady {
+    console.emit_event(&WorkloadEvent::Ready(WorkloadReady {
         execs,
         ..process::ready_report(start, bytes, start + bytes)
     }))
@@ -180,7 +188,7 @@ pub(super) fn report_ready_after_execs(
 /// `round` returns the number of tasks that it started.
 fn run_storm_rounds(
     mut memory: WorkloadMemory,
-    args: &HoldArgs,
+    args: &HeldMemoryArgs,
     console: &mut Console,
     mut round: impl FnMut(&mut WorkloadMemory, &mut WorkloadRng) -> WorkloadResult<u64>,
 ) -> WorkloadResult<()> {
@@ -188,18 +196,18 @@ fn run_storm_rounds(
     let mut rng = WorkloadRng::new(1, 0);
     let mut clock = EndCondition::new(args.seconds);
     let (mut operations, mut reported) = (0, Instant::now());
-    while clock.should_go_on(console, Duration::ZERO)? {
+    while clock.wait_and_should_go_on(console, Duration::ZERO)? {
         operations += round(&mut memory, &mut rng)?;
         if reported.elapsed() >= PROGRESS {
             reported = Instant::now();
-            console.emit(&WorkloadEvent::Progress {
+            console.emit_event(&WorkloadEvent::Progress {
                 elapsed_s: clock.elapsed_s(),
                 operations,
             })?;
         }
     }
     let elapsed_s = clock.elapsed_s();
-    console.emit(&WorkloadEvent::Done(TortureTotals {
+    console.emit_event(&WorkloadEvent::Done(OperationTotals {
         elapsed_s,
         operations,
         ..Default::default()
@@ -227,7 +235,7 @@ impl EndCondition {
         self.begin.elapsed().as_secs_f64()
     }
 
-    pub(super) fn time_is_over(&self) -> bool {
+    pub(super) fn is_time_over(&self) -> bool {
         self.period
             .is_some_and(|period| self.begin.elapsed() >= period)
     }
@@ -248,7 +256,7 @@ impl EndCondition {
     }
 
     /// Checks the clock and standard input, and waits for the latter at most `wait`.
-    pub(super) fn should_go_on(
+    pub(super) fn wait_and_should_go_on(
         &mut self,
         console: &mut Console,
         wait: Duration,
@@ -258,9 +266,9 @@ impl EndCondition {
                 ConsoleInput::End
                 | ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop),
             ) => return Ok(false),
-            Some(other) => console.report_invalid_request(other)?,
+            Some(other) => console.refuse_input(other)?,
             None => {}
         }
-        Ok(!self.time_is_over())
+        Ok(!self.is_time_over())
     }
 }

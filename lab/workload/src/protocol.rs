@@ -1,7 +1,7 @@
 //! Lines that a workload and its starter exchange.
 
 use crate::key_value_client::request_schedule::{AnswerLatencies, RequestSchedule};
-use crate::stalls::FaultTimes;
+use crate::page_fault_stalls::PageFaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -97,7 +97,7 @@ pub enum WorkloadEvent {
         calls: u64,
     },
     /// Answer to `faults`.
-    Faults(FaultTimes),
+    Faults(PageFaultTimes),
     /// Answer to `latencies`.
     Answered(AnswerLatencies),
     /// Answer to `delete`.
@@ -108,7 +108,7 @@ pub enum WorkloadEvent {
     /// Memory that does not hold the written value.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.
-    Done(TortureTotals),
+    Done(OperationTotals),
     /// A request could not be carried out, or the workload ends with this error.
     Error {
         /// One sentence.
@@ -169,7 +169,7 @@ impl fmt::Display for WrongWord {
 /// Totals of torture, or of a storm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TortureTotals {
+pub struct OperationTotals {
     /// Seconds since it was ready.
     pub elapsed_s: f64,
     /// Operations of every kind; of a storm, threads or children.
@@ -237,13 +237,13 @@ const WORDS: [(&str, WorkloadRequest); 7] = [
 /// A line that is not a request.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("not a request: {0:?}")]
-pub struct BadRequest(String);
+pub struct InvalidRequestLine(String);
 
 impl FromStr for WorkloadRequest {
-    type Err = BadRequest;
+    type Err = InvalidRequestLine;
 
-    fn from_str(line: &str) -> Result<Self, BadRequest> {
-        let bad = || BadRequest(line.to_owned());
+    fn from_str(line: &str) -> Result<Self, InvalidRequestLine> {
+        let bad = || InvalidRequestLine(line.to_owned());
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str| text.parse::<usize>().map_err(|_| bad());
         let percent = |text: &str| match text.parse() {

@@ -41,7 +41,7 @@ fn nonsense_is_no_request() {
         "latencies 1000 0 20",
         "latencies 1000 10 101",
     ] {
-        let bad = BadRequest(line.to_owned());
+        let bad = InvalidRequestLine(line.to_owned());
         assert_eq!(line.parse::<WorkloadRequest>(), Err(bad));
     }
 }

@@ -13,7 +13,7 @@ impl WorkloadRng {
     }
 
     #[inline]
-    pub(crate) fn next(&mut self) -> u64 {
+    pub(crate) fn next_bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -23,7 +23,7 @@ impl WorkloadRng {
     /// A number below `bound`, which must not be zero.
     #[inline]
     pub fn draw_below(&mut self, bound: usize) -> usize {
-        scale_below(self.next(), bound)
+        scale_below(self.next_bits(), bound)
     }
 
     /// Puts items into a random order (Fisher and Yates).
@@ -41,11 +41,11 @@ impl WorkloadRng {
 
 impl RngCore for WorkloadRng {
     fn next_u32(&mut self) -> u32 {
-        (self.next() >> 32) as u32
+        (self.next_bits() >> 32) as u32
     }
 
     fn next_u64(&mut self) -> u64 {
-        self.next()
+        self.next_bits()
     }
 
     fn fill_bytes(&mut self, bytes: &mut [u8]) {
@@ -76,7 +76,7 @@ mod tests {
     fn a_seed_repeats_and_streams_differ() {
         let draw = |seed, stream| {
             let mut rng = WorkloadRng::new(seed, stream);
-            [rng.next(), rng.next(), rng.next()]
+            [rng.next_bits(), rng.next_bits(), rng.next_bits()]
         };
         assert_eq!(draw(7, 1), draw(7, 1));
         assert_ne!(draw(7, 1), draw(7, 2));

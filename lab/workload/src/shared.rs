@@ -41,7 +41,7 @@ pub struct SharedArgs {
 }
 
 impl SharedArgs {
-    fn first_word(&self, page: u64) -> u64 {
+    fn first_word_of_page(&self, page: u64) -> u64 {
         match self.mergeable {
             Some(different) if page % self.mergeable_every == 0 => {
                 page / self.mergeable_every % different.max(1) + 1
@@ -56,19 +56,19 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Time between two checks for requests of a parent that does not read.
 const IDLE: Duration = Duration::from_millis(50);
 
-pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
-    let mut memory = WorkloadMemory::map_private(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut memory = WorkloadMemory::map_private_and_touch(bytes, RequestedPageKind::Base, |_| {})?;
     if args.mergeable.is_some() {
         memory.allow_same_page_merging()?;
     }
-    for page in 0..memory.pages() {
-        memory.write(page * PAGE, args.first_word(page as u64));
+    for page in 0..memory.count_pages() {
+        memory.write_word(page * PAGE, args.first_word_of_page(page as u64));
     }
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = match args.private_mib {
         0 => None,
-        mib => Some(WorkloadMemory::map_private(
+        mib => Some(WorkloadMemory::map_private_and_touch(
             (mib << 20) as usize,
             RequestedPageKind::Base,
             |_| {},
@@ -80,11 +80,11 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult
         workers: Vec::new(),
     };
     if !args.wait {
-        family.fork(args)?;
+        family.fork_workers(args)?;
     }
     let (start, bytes) = (family.memory.start_address(), family.memory.bytes() as u64);
     report_ready(console, start, bytes)?;
-    family.serve(args, console)
+    family.read_and_serve(args, console)
 }
 
 struct SharingProcesses {
@@ -94,21 +94,22 @@ struct SharingProcesses {
 }
 
 impl SharingProcesses {
-    fn fork(&mut self, args: &SharedArgs) -> WorkloadResult<()> {
+    fn fork_workers(&mut self, args: &SharedArgs) -> WorkloadResult<()> {
         for number in 0..args.workers {
             // SAFETY: the child reads and writes memory and makes system calls.
-            let worker = unsafe { ForkedWorker::fork(|| read_in_worker(self, args, number)) }?;
+            let worker =
+                unsafe { ForkedWorker::fork(|| fill_and_read_in_worker(self, args, number)) }?;
             self.workers.push(worker);
         }
         Ok(())
     }
 
     /// Reads, if the parent should, and answers requests until there is a reason to end.
-    fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
+    fn read_and_serve(&mut self, args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
         let mut clock = EndCondition::new(args.seconds);
         let read_pages = ((args.parent_mib << 20) as usize).min(self.memory.bytes()) / PAGE;
         let mut rng = WorkloadRng::new(1, 0);
-        while !clock.time_is_over() {
+        while !clock.is_time_over() {
             let pause = if read_pages > 0 { PAUSE } else { IDLE };
             if read_pages > 0 {
                 for _ in 0..BATCH {
@@ -118,12 +119,12 @@ impl SharingProcesses {
             match clock.wait_for_input(console, pause) {
                 None => {}
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
-                Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork(args)?,
+                Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork_workers(args)?,
                 Some(ConsoleInput::Request(WorkloadRequest::Stop)) => self.workers.clear(),
                 Some(ConsoleInput::Request(WorkloadRequest::Rss)) => {
-                    console.emit(&resident_report()?)?
+                    console.emit_event(&resident_memory_event()?)?
                 }
-                Some(other) => console.report_invalid_request(other)?,
+                Some(other) => console.refuse_input(other)?,
             }
         }
         Ok(())
@@ -132,15 +133,15 @@ impl SharingProcesses {
 
 fn read_random_word(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: usize) {
     let word = rng.draw_below(pages * PAGE_WORDS);
-    memory.read(word * 8);
+    memory.read_word(word * 8);
 }
 
 /// A worker's work, which is async-signal-safe.
-fn read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, number: u16) {
+fn fill_and_read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, number: u16) {
     let mut rng = WorkloadRng::new(2, number.into());
     if let Some(private) = &mut family.private {
-        for page in 0..private.pages() {
-            private.write(page * PAGE, rng.next());
+        for page in 0..private.count_pages() {
+            private.write_word(page * PAGE, rng.next_bits());
         }
     }
     let pause = libc::timespec {
@@ -152,9 +153,9 @@ fn read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, number: u16)
     }
     loop {
         for _ in 0..BATCH / 2 {
-            read_random_word(&family.memory, &mut rng, family.memory.pages());
+            read_random_word(&family.memory, &mut rng, family.memory.count_pages());
             let other = family.private.as_ref().unwrap_or(&family.memory);
-            read_random_word(other, &mut rng, other.pages());
+            read_random_word(other, &mut rng, other.count_pages());
         }
         if args.pause_ms > 0 {
             // SAFETY: async-signal-safe; `pause` is ours.

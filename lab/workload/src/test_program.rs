@@ -18,7 +18,7 @@ enum TestProgramArguments {
 pub fn run_workload_if_asked() {
     if std::env::args().nth(1).as_deref() == Some("workload") {
         let TestProgramArguments::Workload(command) = TestProgramArguments::parse();
-        let done = crate::run(&command);
+        let done = crate::run_workload(&command);
         if let Err(error) = &done {
             eprintln!("hawkeye-workload: {error}");
         }
@@ -33,12 +33,12 @@ pub fn run_workload_if_asked() {
 /// The link can't be created.
 pub fn run_as_workload_or_link(link: &str) {
     run_workload_if_asked();
-    let linked = link_to_this(Path::new(link));
+    let linked = link_to_this_program(Path::new(link));
     linked.unwrap_or_else(|error| panic!("{link} can't be made: {error}"));
 }
 
 /// Not a symbolic link: a process gets the name of its file.
-fn link_to_this(link: &Path) -> io::Result<()> {
+fn link_to_this_program(link: &Path) -> io::Result<()> {
     let program = std::env::current_exe()?;
     let file = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino()));
     let wanted = file(&program)?;

@@ -5,7 +5,7 @@ mod operation;
 mod operation_steps;
 mod shadow_pages;
 mod shadowed_mapping;
-mod snapshot;
+mod snapshot_checker;
 mod torture_thread;
 
 use crate::prelude::*;
@@ -43,9 +43,9 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Time between two checks of standard input.
 const POLL: Duration = Duration::from_millis(100);
 
-type TortureResult = WorkloadResult<TortureTotals>;
+type TortureResult = WorkloadResult<OperationTotals>;
 
-pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_torture(args: &TortureArgs, console: &mut Console) -> WorkloadResult<()> {
     let each_mib = args.mib / u64::from(args.threads);
     if each_mib < LEAST_MIB {
         let message = format!(
@@ -59,7 +59,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
     let torturers = (0..usize::from(args.threads))
         .map(|thread| TortureThread::new(thread, pages, args))
         .collect::<WorkloadResult<Vec<_>, _>>()?;
-    console.emit(&WorkloadEvent::Ready(ready_report(0, args.mib << 20, 0)))?;
+    console.emit_event(&WorkloadEvent::Ready(ready_report(0, args.mib << 20, 0)))?;
 
     let begin = Instant::now();
     let deadline = begin.checked_add(duration).unwrap_or(begin);
@@ -69,13 +69,16 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
         for torturer in torturers {
             let (sender, stop, operations) = (sender.clone(), &stop, &operations);
             let body = move || {
-                let outcome = torture_in_thread(torturer, deadline, stop, operations, args.corrupt);
+                let outcome =
+                    run_torture_thread(torturer, deadline, stop, operations, args.corrupt);
                 // A receiver that is gone has the first failure, and that is enough.
                 let _ = sender.send(outcome);
             };
             if let Err(source) = thread::Builder::new().spawn_scoped(scope, body) {
                 stop.store(true, Ordering::Relaxed);
-                return Err(WorkloadError::system("starting a thread")(source));
+                return Err(WorkloadError::wrap_system_error("starting a thread")(
+                    source,
+                ));
             }
         }
         drop(sender);
@@ -84,13 +87,13 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResu
         totals
     });
     let elapsed_s = begin.elapsed().as_secs_f64();
-    console.emit(&WorkloadEvent::Done(TortureTotals {
+    console.emit_event(&WorkloadEvent::Done(OperationTotals {
         elapsed_s,
         ..totals?
     }))
 }
 
-fn torture_in_thread(
+fn run_torture_thread(
     mut torturer: TortureThread,
     deadline: Instant,
     stop: &AtomicBool,
@@ -98,13 +101,13 @@ fn torture_in_thread(
     corrupt: bool,
 ) -> TortureResult {
     while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
-        torturer.run_operation()?;
+        torturer.run_random_operation()?;
         operations.fetch_add(1, Ordering::Relaxed);
     }
     if corrupt {
-        torturer.corrupt();
+        torturer.corrupt_one_byte();
     }
-    torturer.finish()?;
+    torturer.verify_all_mappings()?;
     Ok(torturer.totals)
 }
 
@@ -116,13 +119,13 @@ fn collect_totals(
     operations: &AtomicU64,
     console: &mut Console,
 ) -> TortureResult {
-    let (mut totals, mut reported) = (TortureTotals::default(), begin);
+    let (mut totals, mut reported) = (OperationTotals::default(), begin);
     loop {
         match outcomes.recv_timeout(POLL) {
             Ok(Ok(more)) => totals = add_totals(totals, more),
             Ok(Err(error)) => {
                 if let WorkloadError::Wrong(wrong) = &error {
-                    console.emit(&WorkloadEvent::Wrong(wrong.clone()))?;
+                    console.emit_event(&WorkloadEvent::Wrong(wrong.clone()))?;
                 }
                 return Err(error);
             }
@@ -139,7 +142,7 @@ fn collect_totals(
             reported = Instant::now();
             let operations = operations.load(Ordering::Relaxed);
             let elapsed_s = begin.elapsed().as_secs_f64();
-            console.emit(&WorkloadEvent::Progress {
+            console.emit_event(&WorkloadEvent::Progress {
                 elapsed_s,
                 operations,
             })?;
@@ -147,8 +150,8 @@ fn collect_totals(
     }
 }
 
-fn add_totals(a: TortureTotals, b: TortureTotals) -> TortureTotals {
-    TortureTotals {
+fn add_totals(a: OperationTotals, b: OperationTotals) -> OperationTotals {
+    OperationTotals {
         elapsed_s: a.elapsed_s.max(b.elapsed_s),
         operations: a.operations + b.operations,
         verified_bytes: a.verified_bytes + b.verified_bytes,

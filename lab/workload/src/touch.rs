@@ -1,7 +1,7 @@
 //! A workload that touches new memory, and the time of each touch.
 
 use crate::prelude::*;
-use crate::process::new_time_histogram;
+use crate::process::new_nanosecond_histogram;
 use hdrhistogram::Histogram;
 use std::thread;
 
@@ -54,15 +54,15 @@ pub enum TouchOrder {
 }
 
 /// Waits for `go`, touches, reports the time, checks its memory and ends.
-pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
-    let memory = WorkloadMemory::map_private(mapped, args.pages, |_| {})?;
+    let memory = WorkloadMemory::map_private_and_touch(mapped, args.pages, |_| {})?;
     report_ready(console, memory.start_address(), bytes as u64)?;
     if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
     }
-    let (touched, _untouched) = memory.split(bytes);
+    let (touched, _untouched) = memory.split_at(bytes);
     let mut parts = touched.map_or_else(Vec::new, |memory| {
         split_for_threads(memory, usize::from(args.threads))
     });
@@ -72,17 +72,17 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
             let threads: Vec<_> = parts
                 .iter_mut()
                 .enumerate()
-                .map(|(n, part)| scope.spawn(move || touch_part(args, part, n as u64)))
+                .map(|(n, part)| scope.spawn(move || touch_memory_part(args, part, n as u64)))
                 .collect();
-            let mut all = new_time_histogram()?;
+            let mut all = new_nanosecond_histogram()?;
             for thread in threads {
                 let joined = thread.join();
                 let part = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-                all.add(part).map_err(WorkloadError::histogram_error)?;
+                all.add(part).map_err(WorkloadError::from_histogram_error)?;
             }
             Ok::<_, WorkloadError>(all)
         })?;
-        console.emit(&WorkloadEvent::Touched {
+        console.emit_event(&WorkloadEvent::Touched {
             elapsed_s: begun.elapsed().as_secs_f64(),
             mean_ns: all.mean(),
             p99_ns: all.value_at_quantile(0.99) as f64,
@@ -90,7 +90,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<(
         })?;
     }
     let wrong = parts.iter().find_map(|part| find_wrong_word(args, part));
-    console.emit(&WorkloadEvent::Verified {
+    console.emit_event(&WorkloadEvent::Verified {
         checked_bytes: bytes as u64,
         bad_bytes: wrong.as_ref().map_or(0, |_| 8),
         first_bad: wrong.as_ref().map(|wrong| wrong.address),
@@ -107,7 +107,7 @@ fn split_for_threads(memory: WorkloadMemory, threads: usize) -> Vec<WorkloadMemo
     for left in (1..=threads).rev() {
         let Some(memory) = rest.take() else { break };
         let regions = memory.bytes() / REGION;
-        let (part, after) = memory.split(regions.div_ceil(left) * REGION);
+        let (part, after) = memory.split_at(regions.div_ceil(left) * REGION);
         parts.extend(part);
         rest = after;
     }
@@ -119,7 +119,7 @@ fn expected_word(memory: &WorkloadMemory, offset: usize) -> u64 {
     (memory.start_address() + offset as u64) | 1
 }
 
-fn touch_part(
+fn touch_memory_part(
     args: &TouchArgs,
     memory: &mut WorkloadMemory,
     seed: u64,
@@ -127,16 +127,16 @@ fn touch_part(
     let regions = memory.bytes() / REGION;
     let per_region = usize::from(args.pages_per_region);
     let work = Duration::from_micros(args.work_us);
-    let mut latencies = new_time_histogram()?;
+    let mut latencies = new_nanosecond_histogram()?;
     let mut write = |memory: &mut WorkloadMemory, region: usize, page: usize| {
         let offset = region * REGION + page * (REGION_PAGES / per_region) * PAGE;
         let value = expected_word(memory, offset);
         if args.latencies {
             let begun = Instant::now();
-            memory.write(offset, value);
+            memory.write_word(offset, value);
             latencies.saturating_record(begun.elapsed().as_nanos() as u64);
         } else {
-            memory.write(offset, value);
+            memory.write_word(offset, value);
         }
     };
     if args.order == TouchOrder::Random {
@@ -181,7 +181,7 @@ fn find_wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWor
         } else {
             0
         };
-        let found = memory.read(offset);
+        let found = memory.read_word(offset);
         (found != expected).then(|| memory.wrong_word_report(offset, expected, found, "touching"))
     })
 }

@@ -1,6 +1,6 @@
 //! The starter's side of the protocol.
 
-use crate::line_receiver::receive_lines;
+use crate::line_receiver::spawn_line_receiver;
 use crate::protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -84,7 +84,7 @@ impl WorkloadProcess {
         let output = child.stdout.take();
         let lines = output.map_or_else(
             || mpsc::channel().1,
-            |output| receive_lines(output, |line| Some(line.to_owned())),
+            |output| spawn_line_receiver(output, |line| Some(line.to_owned())),
         );
         Ok(Self {
             child,
@@ -101,7 +101,7 @@ impl WorkloadProcess {
 
     /// Waits until the workload's memory is mapped and touched, at most two minutes.
     pub fn wait_ready(&mut self) -> Result<WorkloadReady, WorkloadProcessError> {
-        self.wait_for(READY_TIMEOUT, |event| match event {
+        self.wait_for_event(READY_TIMEOUT, |event| match event {
             WorkloadEvent::Ready(ready) => Some(*ready),
             _ => None,
         })
@@ -122,7 +122,7 @@ impl WorkloadProcess {
         timeout: Duration,
     ) -> Result<WorkloadEvent, WorkloadProcessError> {
         self.send_request(request)?;
-        self.wait_for(timeout, |event| match event {
+        self.wait_for_event(timeout, |event| match event {
             WorkloadEvent::Rate { .. } | WorkloadEvent::Progress { .. } => None,
             answer => Some(answer.clone()),
         })
@@ -172,12 +172,12 @@ impl WorkloadProcess {
         self.pending
             .retain(|event| !matches!(event, WorkloadEvent::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
-            self.keep_unless_rate(parse_event(&line)?)?;
+            self.rate_or_keep(parse_event(&line)?)?;
         }
         let mut first = None;
         loop {
             let event = self.receive_event(RATE_TIMEOUT)?;
-            let Some((elapsed_s, accesses)) = self.keep_unless_rate(event)? else {
+            let Some((elapsed_s, accesses)) = self.rate_or_keep(event)? else {
                 continue;
             };
             let (begin_s, before) = *first.get_or_insert_with(|| {
@@ -192,7 +192,7 @@ impl WorkloadProcess {
     }
 
     /// Time and reads of an event that reports the rate; other events are kept.
-    fn keep_unless_rate(
+    fn rate_or_keep(
         &mut self,
         event: WorkloadEvent,
     ) -> Result<Option<(f64, u64)>, WorkloadProcessError> {
@@ -210,7 +210,7 @@ impl WorkloadProcess {
     }
 
     /// Closes the workload's standard input, which ends most workloads, and waits for its end.
-    pub fn finish(mut self) -> Result<ExitStatus, WorkloadProcessError> {
+    pub fn close_input_and_wait(mut self) -> Result<ExitStatus, WorkloadProcessError> {
         drop(self.input.take());
         self.child.wait().map_err(WorkloadProcessError::Wait)
     }
@@ -221,7 +221,7 @@ impl WorkloadProcess {
     }
 
     /// An event that reports an error ends the wait.
-    fn wait_for<T>(
+    fn wait_for_event<T>(
         &mut self,
         timeout: Duration,
         choose: impl Fn(&WorkloadEvent) -> Option<T>,

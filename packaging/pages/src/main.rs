@@ -26,7 +26,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let Arguments { folder, date } = Arguments::parse();
     write("hawkeye", &hawkeye::command(), &date, &folder)?;
-    write("hawkeye-lab", &hawkeye_lab::command(), &date, &folder)
+    write("hawkeye-lab", &hawkeye_lab::clap_command(), &date, &folder)
 }
 
 /// Writes the pages and completions of one program.

@@ -100,7 +100,11 @@ fn attach_ends_when_the_process_ends() {
     let (program, pid) = workload("exit-after --ms 2500");
     let mut attached = machine.attach("", pid);
     // The process is not gone before its parent has waited for it.
-    assert!(program.finish().is_ok_and(|status| status.success()));
+    assert!(
+        program
+            .close_input_and_wait()
+            .is_ok_and(|status| status.success())
+    );
     let summary = attached.finish();
     assert_eq!(summary["subject"], format!("process {pid}"));
 }

@@ -301,7 +301,7 @@ fn a_rule_can_prefault_a_program_at_its_start() {
     assert!(warm, "{} bytes", resident());
     // Some of these regions belong to the program's own code.
     daemon.wait_for_status(DEADLINE, |it| it["fill"]["filled"].as_u64() >= Some(128));
-    let left_alone = touch.finish().expect("the workload ends");
+    let left_alone = touch.close_input_and_wait().expect("the workload ends");
     assert!(left_alone.success());
     daemon.end();
 }

@@ -35,7 +35,9 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     compact();
     let compacted = fmfi().expect("the fragmentation can be read");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
-    workload.finish().expect("the workload ends on request");
+    workload
+        .close_input_and_wait()
+        .expect("the workload ends on request");
     let _short = Changed::to([(LIMIT.into(), "1000000")]).expect("the limit can be set");
     let half_way = f64::midpoint(before, reached);
     let mut left = reached;
@@ -115,7 +117,9 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
     assert_eq!(promoted, RESERVE);
     assert_eq!((reserve.held, reserve.served), (0, u64::from(RESERVE)));
     assert_eq!(compaction_stalls(), stalls, "no promotion waited");
-    workload.finish().expect("the workload ends on request");
+    workload
+        .close_input_and_wait()
+        .expect("the workload ends on request");
 }
 
 /// How often a task has waited for compaction of its own.

@@ -38,7 +38,7 @@ fn touches_and_ends(mut program: WorkloadProcess) {
         |event: WorkloadEvent| matches!(event, WorkloadEvent::Verified { bad_bytes: 0, .. });
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
     assert!(events.any(|event| verified(event.expect("the next event arrives"))));
-    let status = program.finish().expect("the workload ends");
+    let status = program.close_input_and_wait().expect("the workload ends");
     assert!(status.success());
 }
 

@@ -44,7 +44,11 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
     let least = 100 / u64::from(time_limit_factor());
     let enough = promoted > least && split > least;
     assert!(enough, "{promoted} promoted, {split} split");
-    assert!(program.finish().is_ok_and(|status| status.success()));
+    assert!(
+        program
+            .close_input_and_wait()
+            .is_ok_and(|status| status.success())
+    );
 }
 
 fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBool) {

@@ -157,7 +157,7 @@ impl BenchHost {
 
     /// Starts a workload that stays on one core.
     pub fn start_workload_on_core(&self, core: usize, words: &str) -> BenchResult<WorkloadProcess> {
-        let cores = CoreSet::of_cores(&[core]);
+        let cores = CoreSet::from_core_numbers(&[core]);
         let cores = cores.ok_or_else(|| impossible!("this machine has no core {core}"))?;
         let mut command = self.workload_command(words);
         cores.restrict_command(&mut command);

@@ -25,7 +25,7 @@ pub(super) use running_process::{
 };
 
 use crate::live::prelude::*;
-use hawkeye_workload::{AnswerLatencies, HotKeys, RequestSchedule};
+use hawkeye_workload::{AnswerLatencies, HotKeyShares, RequestSchedule};
 use kv_servers::LIGHT_LOAD;
 use python::PythonScript;
 use tempfile::TempDir;
@@ -167,7 +167,7 @@ impl ProgramKind {
                 Box::new(protocol_program::start_workload_program(host, words, mib)?)
             }
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
-                return self.start_hot(host, mib, HotKeys::UNIFORM);
+                return self.start_hot(host, mib, HotKeyShares::UNIFORM);
             }
             Self::Postgres => Box::new(postgres::start(mib)?),
             Self::GoMap => Box::new(hash_maps::start_go(mib)?),
@@ -185,7 +185,7 @@ impl ProgramKind {
         self,
         host: &BenchHost,
         mib: u64,
-        hot: HotKeys,
+        hot: HotKeyShares,
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let client = host.workload_command("ask");
         Ok(match self {
@@ -241,7 +241,7 @@ pub fn idle_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredPro
     let redis = kv_servers::start_redis(
         host.workload_command("ask"),
         mib,
-        HotKeys::UNIFORM,
+        HotKeyShares::UNIFORM,
         LIGHT_LOAD,
     )?;
     Ok(Box::new(redis))

@@ -5,7 +5,7 @@ use super::manager_runs::POLICIES;
 use super::prelude::*;
 use crate::statistics::median_error;
 use hawkeye_policy::SamplingPace;
-use hawkeye_workload::FaultTimes;
+use hawkeye_workload::PageFaultTimes;
 
 /// Sides without a manager. The difference between them is chance.
 const UNMANAGED: [&str; 2] = ["unmanaged", "unmanaged again"];
@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 struct ComparedSide {
     name: &'static str,
     managed: bool,
-    rounds: Vec<FaultTimes>,
+    rounds: Vec<PageFaultTimes>,
     windows: u64,
     longest_call: Duration,
 }
@@ -116,7 +116,7 @@ fn measure_policy_sides(
     Ok(sides)
 }
 
-fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
+fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<PageFaultTimes> {
     Ok(
         program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
             WorkloadEvent::Faults(times) => Some(times),
@@ -128,7 +128,7 @@ fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
 fn add_rows_to_report(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
     for side in sides {
-        let mut all = FaultTimes::default();
+        let mut all = PageFaultTimes::default();
         side.rounds.iter().for_each(|round| all.merge(round));
         let mut done = String::new();
         if side.managed {
@@ -158,8 +158,8 @@ fn add_rows_to_report(beside_mib: u64, sides: &[ComparedSide], report: &mut Live
 }
 
 /// Returns the ratio and its standard error, from rounds just before or after each other.
-fn times_slower(rounds: &[FaultTimes], unmanaged: &[FaultTimes]) -> (f64, f64) {
-    let p999 = |round: &FaultTimes| round.quantile_ns(0.999).max(1) as f64;
+fn times_slower(rounds: &[PageFaultTimes], unmanaged: &[PageFaultTimes]) -> (f64, f64) {
+    let p999 = |round: &PageFaultTimes| round.quantile_ns(0.999).max(1) as f64;
     let rounds = rounds.iter().zip(unmanaged);
     let ratios: Vec<f64> = rounds.map(|(one, other)| p999(one) / p999(other)).collect();
     (median(&ratios), median_error(&ratios))
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn rounds_are_compared_with_those_beside_them() {
         // The host is slower in every second round, which cancels out.
-        let rounds = |slow_ns: u64| -> Vec<FaultTimes> {
-            let round = |n: u64| FaultTimes {
+        let rounds = |slow_ns: u64| -> Vec<PageFaultTimes> {
+            let round = |n: u64| PageFaultTimes {
                 counts: vec![(1000, 1996), (slow_ns * (1 + n % 2), 4)],
                 longest_ns: 2 * slow_ns,
                 faults: 2000,

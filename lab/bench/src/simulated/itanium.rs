@@ -17,7 +17,7 @@ use thesis_measure::ThesisMeasure;
 use super::paper::PublishedValue;
 use crate::plot::distinct_in_order;
 use hawkeye_itanium::workloads::ThesisWorkload;
-use hawkeye_itanium::{ItaniumError, MachineSettings, RunFigures, simulate as run};
+use hawkeye_itanium::{ItaniumError, ItaniumRunFigures, MachineSettings, simulate_workload as run};
 use hawkeye_sim::parallel::map_on_threads;
 
 const SEED: u64 = 1;
@@ -46,7 +46,7 @@ pub struct ThesisTable {
     notes: &'static [&'static str],
 }
 
-struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
+struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, ItaniumRunFigures)>);
 
 impl FinishedRuns {
     fn run_all(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {
@@ -62,7 +62,11 @@ impl FinishedRuns {
         Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
-    fn find(&self, workload: &ThesisWorkload, setup: &MachineSettings) -> Option<&RunFigures> {
+    fn find(
+        &self,
+        workload: &ThesisWorkload,
+        setup: &MachineSettings,
+    ) -> Option<&ItaniumRunFigures> {
         let mut runs = self.0.iter();
         let found = runs.find(|(w, s, _)| (w, s) == (workload, setup))?;
         Some(&found.2)

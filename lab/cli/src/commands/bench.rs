@@ -1,6 +1,6 @@
 //! `hawkeye-lab bench`: measurements.
 
-use super::sim::machine_options::available_cores;
+use super::sim::machine_options::count_available_cores;
 use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -94,15 +94,19 @@ impl BenchCommand {
             .into_iter()
             .flat_map(ExperimentEntry::live_and_simulated_sides)
         {
-            match self.run_experiment(&side, host.as_mut()) {
+            match self.run_experiment_side(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
                         println!("{outcome}");
                     }
                     if let Some(folder) = &self.out {
                         let section = results.markdown_section(&outcome);
-                        write_outcome(&folder.join(experiments::FIGURES), &outcome, &section)?;
-                        write_index(folder)?;
+                        write_outcome_files(
+                            &folder.join(experiments::FIGURES),
+                            &outcome,
+                            &section,
+                        )?;
+                        write_results_index(folder)?;
                     }
                     results.outcomes.push(outcome);
                 }
@@ -118,7 +122,7 @@ impl BenchCommand {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    fn run_experiment(
+    fn run_experiment_side(
         &self,
         experiment: &ExperimentEntry,
         host: Option<&mut BenchHost>,
@@ -131,7 +135,7 @@ impl BenchCommand {
         let side = match (experiment.live, host, experiment.simulated) {
             (Some(live), Some(host), _) => SideReport::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
-                let simulated = paper::simulate(table, available_cores());
+                let simulated = paper::simulate(table, count_available_cores());
                 SideReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("this experiment has no side that was requested"),
@@ -173,7 +177,7 @@ impl BenchCommand {
     }
 }
 
-fn write_outcome(folder: &Path, outcome: &ExperimentOutcome, section: &str) -> Result<()> {
+fn write_outcome_files(folder: &Path, outcome: &ExperimentOutcome, section: &str) -> Result<()> {
     let file = |kind| folder.join(format!("{}.{kind}", outcome.title()));
     write_text_file(&file("json"), &serde_json::to_string_pretty(outcome)?)?;
     write_text_file(&file("md"), section)?;
@@ -183,7 +187,7 @@ fn write_outcome(folder: &Path, outcome: &ExperimentOutcome, section: &str) -> R
     Ok(())
 }
 
-fn write_index(folder: &Path) -> Result<()> {
+fn write_results_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all_experiments()
         .into_iter()

@@ -26,7 +26,7 @@ pub struct CalibrateCommand {
 
 impl CalibrateCommand {
     pub fn execute(self) -> Result<()> {
-        must_be_optimised()?;
+        require_optimised_build()?;
         let done = calibrate::calibrate()?;
         if let Some(path) = &self.output {
             write_text_file(path, &done.to_commented_toml()?)?;
@@ -49,7 +49,7 @@ impl CalibrateCommand {
 }
 
 /// Refuses to measure with an unoptimised build, which would measure itself.
-pub(super) fn must_be_optimised() -> Result<()> {
+pub(super) fn require_optimised_build() -> Result<()> {
     if cfg!(debug_assertions) {
         bail!(
             "this build is not optimised, so its figures would be wrong: build it with --release"

@@ -51,7 +51,7 @@ struct BloatFigures {
 impl DemoCommand {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
-        let systems = compare_hot_first()?;
+        let systems = measure_policies_on_hot_workload()?;
         // The first policy does nothing.
         let base = systems
             .first()
@@ -74,16 +74,16 @@ impl DemoCommand {
             }
             println!();
         }
-        let bloat = measure_bloat()?;
+        let bloat = simulate_bloat_recovery()?;
         println!("\n2. Bloat (simulated)\n");
         println!(
             "  before       {} resident",
-            with_mib_unit(bloat.before_bytes)
+            format_as_mib(bloat.before_bytes)
         );
         println!(
             "  after        {} resident, {} in use",
-            with_mib_unit(bloat.after_bytes),
-            with_mib_unit(bloat.used_bytes)
+            format_as_mib(bloat.after_bytes),
+            format_as_mib(bloat.used_bytes)
         );
         if let Some(path) = &self.json {
             let file = File::create(path);
@@ -99,7 +99,7 @@ impl DemoCommand {
     }
 }
 
-fn with_mib_unit(bytes: u64) -> String {
+fn format_as_mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
@@ -108,7 +108,7 @@ const HOT_REGIONS: usize = 256;
 const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
 
 /// The same program under each policy, with base pages at faults and with huge pages.
-fn compare_hot_first() -> Result<Vec<SystemFigures>> {
+fn measure_policies_on_hot_workload() -> Result<Vec<SystemFigures>> {
     let workload = WorkloadSpec::parse("hot", include_str!("demo/hot.toml"))?;
     let setup = SimulationSetup {
         memory_bytes: 16 << 30,
@@ -127,7 +127,7 @@ fn compare_hot_first() -> Result<Vec<SystemFigures>> {
         all.push(SystemFigures {
             system: policy.to_owned(),
             promoted: run.promoted.len() as u64,
-            promoted_hot: run.promoted_among_top(HOT_REGIONS),
+            promoted_hot: run.count_promoted_among_top(HOT_REGIONS),
             million_reads_per_s: run.million_reads_per_s(),
         });
     }
@@ -143,7 +143,7 @@ fn compare_hot_first() -> Result<Vec<SystemFigures>> {
 }
 
 /// Huge pages at faults, most of which is never written, on a machine that is nearly full.
-fn measure_bloat() -> Result<BloatFigures> {
+fn simulate_bloat_recovery() -> Result<BloatFigures> {
     let workload = WorkloadSpec::parse("bloated", include_str!("demo/bloated.toml"))?;
     let setup = SimulationSetup {
         memory_bytes: 9 << 27,
@@ -157,7 +157,7 @@ fn measure_bloat() -> Result<BloatFigures> {
     };
     let system = systems::by_name("hawkeye-g")?;
     let run = DemoRun::run_policy(&system, &workload, &setup, "hawkeye-g", settings)?;
-    let program = run.program()?;
+    let program = run.first_program_figures()?;
     let last = program.course.last();
     Ok(BloatFigures {
         before_bytes: program.rss_peak_bytes,
@@ -209,12 +209,12 @@ impl DemoRun {
         })
     }
 
-    fn program(&self) -> Result<&hawkeye_sim::engine::ProgramFigures> {
+    fn first_program_figures(&self) -> Result<&hawkeye_sim::engine::ProgramFigures> {
         let program = self.figures.programs.first();
         program.context("the simulation has no program")
     }
 
-    fn promoted_among_top(&self, count: usize) -> u64 {
+    fn count_promoted_among_top(&self, count: usize) -> u64 {
         let Some(first) = self.regions.iter().rev().nth(count - 1) else {
             return 0;
         };
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn hawkeye_promotes_the_hot_part_and_linux_the_first() -> Result<()> {
-        let systems = compare_hot_first()?;
+        let systems = measure_policies_on_hot_workload()?;
         let [none, linux, hawkeye, all_huge] = &systems[..] else {
             panic!("{systems:?}");
         };
@@ -253,13 +253,17 @@ mod tests {
         };
         assert!(gain(hawkeye) > 0.5, "{systems:?}");
         assert!(gain(linux) < 0.1, "{systems:?}");
-        assert_eq!(compare_hot_first()?, systems, "the same again");
+        assert_eq!(
+            measure_policies_on_hot_workload()?,
+            systems,
+            "the same again"
+        );
         Ok(())
     }
 
     #[test]
     fn a_bloated_program_is_left_with_what_it_uses() -> Result<()> {
-        let bloat = measure_bloat()?;
+        let bloat = simulate_bloat_recovery()?;
         assert_eq!(bloat.before_bytes, 1 << 30);
         assert_eq!(bloat.used_bytes, 512 * 100 * 4096);
         assert_eq!(bloat.after_bytes, bloat.used_bytes);

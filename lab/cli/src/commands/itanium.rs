@@ -1,6 +1,6 @@
 //! `hawkeye-lab itanium`.
 
-use super::sim::machine_options::available_cores;
+use super::sim::machine_options::count_available_cores;
 use super::sim::output_options::write_text_file;
 use super::sim::published_tables;
 use anyhow::Result;
@@ -37,7 +37,7 @@ impl ItaniumCommand {
             |table| table.name.into(),
             &self.names,
             self.json,
-            |table| Ok(itanium::simulate(table, available_cores())?),
+            |table| Ok(itanium::simulate(table, count_available_cores())?),
         )?;
         if let Some(path) = &self.svg {
             write_text_file(path, &itanium::plot_reports(&reports).to_svg()?)?;

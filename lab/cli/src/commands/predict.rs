@@ -1,6 +1,6 @@
 //! `hawkeye-lab predict`.
 
-use super::calibrate::must_be_optimised;
+use super::calibrate::require_optimised_build;
 use super::sim::output_options::print_json;
 use anyhow::Result;
 use clap::Args;
@@ -23,7 +23,7 @@ pub struct PredictCommand {
 
 impl PredictCommand {
     pub fn execute(self) -> Result<()> {
-        must_be_optimised()?;
+        require_optimised_build()?;
         let report = predicted_speed_ups::predict(&std::env::current_exe()?)?;
         if self.json {
             return print_json(&report);

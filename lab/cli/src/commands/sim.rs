@@ -53,12 +53,12 @@ impl SimCommand {
             SimSubcommand::Sweep(sweep) => sweep.execute(),
             SimSubcommand::Prezeroing(prezeroing) => prezeroing.execute(),
             SimSubcommand::Paper(paper) => paper.execute(),
-            SimSubcommand::List => print_lists(),
+            SimSubcommand::List => print_known_names(),
         }
     }
 }
 
-fn print_lists() -> Result<()> {
+fn print_known_names() -> Result<()> {
     println!("Systems:");
     for system in &SYSTEMS {
         println!("  {:12} {}", system.name, system.about);

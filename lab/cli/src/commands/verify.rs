@@ -1,6 +1,6 @@
 //! `hawkeye-lab verify`.
 
-use super::calibrate::must_be_optimised;
+use super::calibrate::require_optimised_build;
 use super::sim::output_options::{print_json, write_text_file};
 use anyhow::Result;
 use clap::Args;
@@ -30,7 +30,7 @@ impl VerifyCommand {
     pub fn execute(self) -> Result<()> {
         // First, because it takes no time and fails on most virtual machines.
         let counters = verify::find_counters()?;
-        must_be_optimised()?;
+        require_optimised_build()?;
         let host = BenchHost::take_over(std::env::current_exe()?)?;
         let results = verify::run(&host, &counters)?;
         if let Some(path) = &self.output {

@@ -1,9 +1,9 @@
 //! Frames: allocation and release, and memory that no simulated process owns.
 
 use super::ItaniumMachine;
-use super::policies::PoolSettings;
+use super::policies::HugePagePoolSettings;
 use crate::address::REGION_BITS;
-use crate::error::{Contradiction, ItaniumError, Result};
+use crate::error::{ItaniumError, ModelContradiction, Result};
 use crate::mmu::RegionRegisters;
 use hawkeye_sim::rng::SimulationRng;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ const POOL_REGION: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct HugePagePool {
-    pub(super) settings: PoolSettings,
+    pub(super) settings: HugePagePoolSettings,
     pub(super) first: u32,
     /// Free frames of the pool, numbered from `first`.
     buddy: BuddyAllocator,
@@ -21,11 +21,11 @@ pub(super) struct HugePagePool {
 
 impl HugePagePool {
     /// Sets the pool aside at the end of `frames` frames.
-    pub(super) fn new(settings: PoolSettings, frames: u32) -> Result<Self> {
+    pub(super) fn new(settings: HugePagePoolSettings, frames: u32) -> Result<Self> {
         let size = u64::from(settings.pages) << settings.order;
         let fits = size <= u64::from(frames / 2);
         let what = "memory set aside for large pages";
-        ItaniumError::require(fits, what, "at most half of all memory")?;
+        ItaniumError::require_setting(fits, what, "at most half of all memory")?;
         let first = (frames - size as u32) & !((1 << settings.order) - 1);
         Ok(Self {
             settings,
@@ -34,24 +34,24 @@ impl HugePagePool {
         })
     }
 
-    pub(super) fn allocate(&mut self) -> Option<u32> {
-        let frame = self.buddy.allocate(self.settings.order)?;
+    pub(super) fn allocate_page(&mut self) -> Option<u32> {
+        let frame = self.buddy.allocate_block(self.settings.order)?;
         Some(self.first + frame)
     }
 
-    pub(super) fn owns_address(&self, address: u64) -> bool {
+    pub(super) fn is_address_in_own_region(&self, address: u64) -> bool {
         self.settings.own_region && address >> REGION_BITS == POOL_REGION as u64
     }
 
-    pub(super) fn region_start(&self) -> Option<u64> {
+    pub(super) fn own_region_start(&self) -> Option<u64> {
         let start = (POOL_REGION as u64) << REGION_BITS;
         self.settings.own_region.then_some(start)
     }
 
     /// Sets the pool's page size in a process's registers.
-    pub(super) fn with_pool_region(&self, registers: RegionRegisters) -> RegionRegisters {
+    pub(super) fn registers_with_pool_region(&self, registers: RegionRegisters) -> RegionRegisters {
         if self.settings.own_region {
-            registers.with_preferred_size(POOL_REGION, self.settings.order)
+            registers.with_preferred_order_in(POOL_REGION, self.settings.order)
         } else {
             registers
         }
@@ -60,46 +60,51 @@ impl HugePagePool {
 
 impl ItaniumMachine {
     /// Number of free frames, including those of the pool.
-    pub fn free_frames(&self) -> u32 {
+    pub fn count_free_frames(&self) -> u32 {
         self.buddy_allocators()
-            .map(|(buddy, _)| buddy.free_frames())
+            .map(|(buddy, _)| buddy.count_free_frames())
             .sum()
     }
 
     /// Number of frames outside of the pool that can be allocated one by one.
-    pub(super) fn available_frames(&self) -> u32 {
-        self.buddy.free_frames() + self.reservations.unused
+    pub(super) fn count_available_frames(&self) -> u32 {
+        self.buddy.count_free_frames() + self.reservations.unused
     }
 
     /// Allocates 2^order neighbouring frames; gives up reservations if none is left.
-    pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
+    pub(super) fn allocate_frames(&mut self, order: u8) -> Option<u32> {
         loop {
-            let found = self.buddy.allocate(order);
+            let found = self.buddy.allocate_block(order);
             if found.is_some() || order > 0 || !self.release_oldest_reservation() {
                 return found;
             }
         }
     }
 
-    pub(super) fn release_frame(&mut self, frame: u32) {
+    pub(super) fn drop_frame_owner(&mut self, frame: u32) {
         match self.shared.get_mut(&frame) {
             Some(1) => {
                 self.shared.remove(&frame);
             }
             Some(more) => *more -= 1,
             None => match &mut self.pool {
-                Some(pool) if frame >= pool.first => pool.buddy.free(frame - pool.first, 1),
-                _ => self.buddy.free(frame, 1),
+                Some(pool) if frame >= pool.first => pool.buddy.free_range(frame - pool.first, 1),
+                _ => self.buddy.free_range(frame, 1),
             },
         }
     }
 
     /// Removes this owner of the memory of `pages` pages.
-    pub(super) fn release_pages(&mut self, process: u32, first: u64, pages: u64) -> Result {
+    pub(super) fn drop_frame_owner_of_pages(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+    ) -> Result {
         for page in first..first + pages {
-            let entry = self.space(process)?.table.entry_or_empty(page);
+            let entry = self.process_space(process)?.table.entry_or_empty(page);
             if entry.present {
-                self.release_frame(entry.frame);
+                self.drop_frame_owner(entry.frame);
             }
         }
         Ok(())
@@ -109,21 +114,21 @@ impl ItaniumMachine {
         self.pool.as_ref().is_some_and(|pool| frame >= pool.first)
     }
 
-    pub(super) fn count_frames(&self) -> u32 {
+    pub(super) fn count_all_frames(&self) -> u32 {
         self.buddy_allocators()
-            .map(|(buddy, _)| buddy.frames())
+            .map(|(buddy, _)| buddy.count_frames())
             .sum()
     }
 
     /// Free memory outside of the pool, in per cent.
-    pub(super) fn free_percent(&self) -> u64 {
-        u64::from(self.available_frames()) * 100 / u64::from(self.buddy.frames().max(1))
+    pub(super) fn free_memory_percent(&self) -> u64 {
+        u64::from(self.count_available_frames()) * 100 / u64::from(self.buddy.count_frames().max(1))
     }
 
     /// Frames that are only reserved do not count, because the kernel can still allocate them.
     pub(super) fn update_peak_memory(&mut self) {
         let others = self.held + self.movable.len() as u32;
-        let used = self.count_frames() - self.available_frames() - others;
+        let used = self.count_all_frames() - self.count_available_frames() - others;
         let statistics = &mut self.statistics;
         statistics.most_frames = statistics.most_frames.max(used);
         statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused);
@@ -138,7 +143,7 @@ impl ItaniumMachine {
     /// Free blocks: first frame and order.
     pub(super) fn free_blocks(&self) -> impl Iterator<Item = (u32, u8)> {
         self.buddy_allocators().flat_map(|(buddy, first)| {
-            let blocks = buddy.blocks();
+            let blocks = buddy.free_blocks();
             blocks.map(move |(block, order)| (first + block, order))
         })
     }
@@ -157,7 +162,7 @@ pub struct InitialFragmentation {
 
 impl InitialFragmentation {
     /// No page of this order or more is available, and moving pages does not help.
-    pub const fn complete(order: u8) -> Self {
+    pub const fn with_all_blocks_broken(order: u8) -> Self {
         Self {
             order,
             broken_percent: 100,
@@ -170,10 +175,10 @@ impl ItaniumMachine {
     /// Takes the first frame of the broken blocks, which the seed selects.
     pub(super) fn fragment_free_memory(&mut self, how: InitialFragmentation, seed: u64) {
         let mut rng = SimulationRng::new(seed, 0xf4a6);
-        for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
+        for block in (0..self.buddy.count_frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.draw_below(100) < how.broken_percent.into();
             let movable = rng.draw_below(100) < how.movable_percent.into();
-            if !broken || !self.buddy.take_free_frame(block) {
+            if !broken || !self.buddy.take_frame_if_free(block) {
                 continue;
             }
             if movable {
@@ -210,20 +215,20 @@ impl BuddyAllocator {
             frames,
             free_frames: 0,
         };
-        buddy.free(0, frames);
+        buddy.free_range(0, frames);
         buddy
     }
 
-    pub(super) fn free_frames(&self) -> u32 {
+    pub(super) fn count_free_frames(&self) -> u32 {
         self.free_frames
     }
 
-    pub(super) fn frames(&self) -> u32 {
+    pub(super) fn count_frames(&self) -> u32 {
         self.frames
     }
 
     /// Takes the lowest of the smallest free blocks that hold 2^order aligned frames.
-    pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
+    pub(super) fn allocate_block(&mut self, order: u8) -> Option<u32> {
         let (found, block) = (order..ORDERS)
             .find_map(|larger| Some((larger, self.free[usize::from(larger)].pop_first()?)))?;
         for rest in order..found {
@@ -234,7 +239,7 @@ impl BuddyAllocator {
     }
 
     /// Takes one frame, if it is free.
-    pub(super) fn take_free_frame(&mut self, frame: u32) -> bool {
+    pub(super) fn take_frame_if_free(&mut self, frame: u32) -> bool {
         let held = (0..ORDERS).find(|order| {
             let block = frame & !((1 << order) - 1);
             self.free[usize::from(*order)].remove(&block)
@@ -253,7 +258,7 @@ impl BuddyAllocator {
     }
 
     /// Frees neighbouring frames; blocks merge with their free buddies.
-    pub(super) fn free(&mut self, first: u32, count: u32) {
+    pub(super) fn free_range(&mut self, first: u32, count: u32) {
         let end = first + count;
         let mut at = first;
         while at < end {
@@ -283,15 +288,15 @@ impl BuddyAllocator {
     }
 
     /// Free blocks: first frame and order.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u8)> {
+    pub(super) fn free_blocks(&self) -> impl Iterator<Item = (u32, u8)> {
         let by_order = self.free.iter().zip(0..);
         by_order.flat_map(|(blocks, order)| blocks.iter().map(move |block| (*block, order)))
     }
 
     /// Blocks must be aligned, disjoint and merged, and the number of free frames right.
-    pub(super) fn check(&self) -> Result<(), Contradiction> {
-        let must = Contradiction::require;
-        let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
+    pub(super) fn check_blocks(&self) -> Result<(), ModelContradiction> {
+        let must = ModelContradiction::require_consistent;
+        let mut sorted: Vec<(u32, u8)> = self.free_blocks().collect();
         sorted.sort_unstable();
         let mut end = 0;
         let mut total = 0;
@@ -333,7 +338,7 @@ mod tests {
                         let size = 1u32 << order;
                         let free = |b: u32| (b..b + size).all(|f| f < frames && !owned.contains(&f));
                         let any = (0..frames).step_by(size as usize).any(free);
-                        let got = buddy.allocate(order);
+                        let got = buddy.allocate_block(order);
                         prop_assert_eq!(got.is_some(), any);
                         if let Some(block) = got {
                             prop_assert!(block % size == 0 && free(block));
@@ -343,20 +348,20 @@ mod tests {
                     }
                     1 => {
                         let frame = number % frames;
-                        prop_assert_eq!(buddy.take_free_frame(frame), owned.insert(frame));
+                        prop_assert_eq!(buddy.take_frame_if_free(frame), owned.insert(frame));
                         if !blocks.iter().any(|(b, c)| (*b..b + c).contains(&frame)) {
                             blocks.push((frame, 1));
                         }
                     }
                     _ if !blocks.is_empty() => {
                         let (block, count) = blocks.swap_remove(number as usize % blocks.len());
-                        buddy.free(block, count);
+                        buddy.free_range(block, count);
                         owned.retain(|frame| !(block..block + count).contains(frame));
                     }
                     _ => {}
                 }
-                prop_assert_eq!(buddy.check(), Ok(()));
-                prop_assert_eq!(buddy.free_frames() as usize, frames as usize - owned.len());
+                prop_assert_eq!(buddy.check_blocks(), Ok(()));
+                prop_assert_eq!(buddy.count_free_frames() as usize, frames as usize - owned.len());
             }
         }
     }

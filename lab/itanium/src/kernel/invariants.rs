@@ -2,11 +2,11 @@
 
 use super::{ItaniumMachine, ProcessSpace};
 use crate::address::REGION_BITS;
-use crate::error::Contradiction;
+use crate::error::ModelContradiction;
 use crate::mmu::TlbEntry;
 use std::collections::BTreeMap;
 
-type CheckOutcome = Result<(), Contradiction>;
+type InvariantResult = Result<(), ModelContradiction>;
 
 impl ItaniumMachine {
     /// Checks that the model doesn't contradict itself:
@@ -17,23 +17,23 @@ impl ItaniumMachine {
     /// - No frame is both free and owned.
     /// - Every translation in the TLB and in the hash table matches the page table.
     /// - Misses add up.
-    pub fn check(&self) -> CheckOutcome {
-        self.check_frames()?;
+    pub fn check_invariants(&self) -> InvariantResult {
+        self.check_frame_owners()?;
         self.check_translations()?;
         let counters = &self.counters;
         let missed = counters.walker + counters.software + counters.nested;
         let fits = missed == counters.misses;
-        Contradiction::require(fits, "misses do not add up", counters.misses)
+        ModelContradiction::require_consistent(fits, "misses do not add up", counters.misses)
     }
 
-    fn check_frames(&self) -> CheckOutcome {
-        let must = Contradiction::require;
+    fn check_frame_owners(&self) -> InvariantResult {
+        let must = ModelContradiction::require_consistent;
         for (buddy, _) in self.buddy_allocators() {
-            buddy.check()?;
+            buddy.check_blocks()?;
         }
         let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
         for space in self.spaces.iter().flatten() {
-            self.check_entries(space)?;
+            self.check_process_space(space)?;
             let entries = space.table.entries().filter(|(_, entry)| entry.present);
             for frame in entries.map(|(_, entry)| entry.frame) {
                 *owners.entry(frame).or_default() += 1;
@@ -68,19 +68,19 @@ impl ItaniumMachine {
             let used = owners.range(block..block + (1 << order)).next();
             must(used.is_none(), "a frame is free and owned", block)?;
         }
-        let all = owners.len() as u32 + self.held + self.free_frames();
-        must(all == self.count_frames(), "a frame is lost", all)
+        let all = owners.len() as u32 + self.held + self.count_free_frames();
+        must(all == self.count_all_frames(), "a frame is lost", all)
     }
 
-    fn check_entries(&self, space: &ProcessSpace) -> CheckOutcome {
-        let must = Contradiction::require;
+    fn check_process_space(&self, space: &ProcessSpace) -> InvariantResult {
+        let must = ModelContradiction::require_consistent;
         for (page, entry) in space.table.entries() {
-            let mapped = space.mapping_of(page).is_some();
+            let mapped = space.mapping_around_page(page).is_some();
             must(mapped, "a page has an entry without a mapping", page)?;
-            let known = self.orders().contains(entry.order);
+            let known = self.allowed_orders().contains(entry.order);
             must(known, "the size of a page is not allowed", page)?;
             let first = page & !((1 << entry.order) - 1);
-            let head = space.table.get(first);
+            let head = space.table.get_entry(first);
             let same = head.is_some_and(|head| {
                 let place = (page - first) as u32;
                 let frame = !entry.present
@@ -89,7 +89,7 @@ impl ItaniumMachine {
                 frame && flags(&head) == flags(&entry)
             });
             must(same, "entries of a large page disagree", page)?;
-            let last = space.table.get(first + (1 << entry.order) - 1);
+            let last = space.table.get_entry(first + (1 << entry.order) - 1);
             let whole = last.is_some_and(|last| last.order == entry.order);
             must(whole, "a large page is not whole", page)?;
             let shared = self.shared.contains_key(&entry.frame);
@@ -101,27 +101,31 @@ impl ItaniumMachine {
             must(*first >= end, "mappings overlap", *first)?;
             end = first + mapping.pages;
             let mut pages = *first..end;
-            let sized = !self.has_sizes_at_map(mapping.backing)
-                || pages.all(|page| space.table.get(page).is_some());
+            let sized = !self.are_pages_sized_at_mmap(mapping.backing)
+                || pages.all(|page| space.table.get_entry(page).is_some());
             must(sized, "a page of a mapping has no size", *first)?;
         }
         Ok(())
     }
 
     /// Translations under ids that no process has any more are never found.
-    fn check_translations(&self) -> CheckOutcome {
+    fn check_translations(&self) -> InvariantResult {
         let mut regions = BTreeMap::new();
         for space in self.spaces.iter().flatten() {
             let rids = space.registers.rids.iter().zip(0u64..);
             regions.extend(rids.map(|(rid, region)| (*rid, (space, region))));
         }
-        let in_tlb = self.mmu.tlb.entries().filter(|(_, pinned)| !pinned);
+        let in_tlb = self
+            .mmu
+            .tlb
+            .entries_with_pinned_flag()
+            .filter(|(_, pinned)| !pinned);
         let in_tlb = in_tlb.map(|(entry, _)| entry);
         let in_hash = self.mmu.hash.iter().flat_map(|hash| hash.translations());
         let sub_blocks = self.setup.processor.sub_block_order;
         for entry in in_tlb.chain(in_hash) {
             if let Some((space, region)) = regions.get(&entry.rid) {
-                for page in entry.parts_as_pages(sub_blocks) {
+                for page in entry.present_parts_as_entries(sub_blocks) {
                     self.check_translation(space, *region, page)?;
                 }
             }
@@ -134,14 +138,14 @@ impl ItaniumMachine {
         space: &ProcessSpace,
         region: u64,
         entry: TlbEntry,
-    ) -> CheckOutcome {
-        let must = |right, what| Contradiction::require(right, what, entry.page);
-        let base = self.base();
-        let region_page = base.page_of(region << REGION_BITS);
-        let tables = base.page_of(base.table_entry_offset(0));
+    ) -> InvariantResult {
+        let must = |right, what| ModelContradiction::require_consistent(right, what, entry.page);
+        let base = self.base_page_size();
+        let region_page = base.page_of_address(region << REGION_BITS);
+        let tables = base.page_of_address(base.linear_table_entry_offset(0));
         if entry.shift == base.shift() && entry.page >= tables {
-            let page = (entry.page - tables) << base.table_shift();
-            let leaf = space.table.leaf_frame(region_page + page);
+            let page = (entry.page - tables) << base.table_entries_shift();
+            let leaf = space.table.leaf_frame_of_page(region_page + page);
             return must(
                 leaf == Some(entry.frame),
                 "a page table has a wrong translation",

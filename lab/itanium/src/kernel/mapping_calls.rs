@@ -2,7 +2,7 @@
 
 use super::frames::HugePagePool;
 use super::policies::PageSizePolicy;
-use super::{ItaniumMachine, MappingBacking, PageMapping};
+use super::{ItaniumMachine, MappingBacking, MemoryMapping};
 use crate::address::{REGION_LIMIT, offset_in_region};
 use crate::error::{ItaniumError, Result};
 use crate::mmu::Pte;
@@ -21,47 +21,50 @@ impl ItaniumMachine {
         at: Option<u64>,
         backing: MappingBacking,
     ) -> Result<u64> {
-        let base = self.base();
+        let base = self.base_page_size();
         let align = base.pages_for_bytes(self.setup.kernel.vm_align_bytes);
         let advice = self.setup.advice.filter(|it| bytes >= it.from_bytes);
         let preferred = advice.map_or(0, |it| (it.page_bytes.ilog2() - base.shift()) as u8);
         if backing == MappingBacking::Anonymous && at.is_none() {
-            let (_, pages) = self.page_range(0, bytes)?;
-            let elsewhere = match self.map_on_pool(process, pages, preferred)? {
+            let (_, pages) = self.pages_of_byte_range(0, bytes)?;
+            let elsewhere = match self.map_in_pool_region(process, pages, preferred)? {
                 None => self.map_on_heap(process, pages, preferred, align)?,
                 pool => pool,
             };
             if let Some(first) = elsewhere {
-                return Ok(base.address_of(first));
+                return Ok(base.address_of_page(first));
             }
         }
-        let space = self.space(process)?;
+        let space = self.process_space(process)?;
         let first = match at {
             Some(address)
-                if address <= u64::MAX - base.bytes() && !self.is_pool_address(address) =>
+                if address <= u64::MAX - base.bytes()
+                    && !self.is_address_in_pool_region(address) =>
             {
-                self.page_range(address.next_multiple_of(base.bytes()), bytes)?
+                self.pages_of_byte_range(address.next_multiple_of(base.bytes()), bytes)?
                     .0
             }
             Some(address) => return Err(ItaniumError::Range { address, bytes }),
             None => {
-                let (_, pages) = self.page_range(0, bytes)?;
+                let (_, pages) = self.pages_of_byte_range(0, bytes)?;
                 let placed = space.find_free_range(base, pages, align);
                 placed.ok_or(ItaniumError::NoRoom(process))?
             }
         };
         let pages = base.pages_for_bytes(bytes);
-        let address = base.address_of(first);
-        if !space.is_free(first, pages) {
+        let address = base.address_of_page(first);
+        if !space.is_range_unmapped(first, pages) {
             return Err(ItaniumError::Occupied(process, address));
         }
         // Memory for page tables may be short: then nothing is mapped.
         self.set_page_sizes_in_entries(process, first, pages, backing)?;
-        let mapping = PageMapping {
+        let mapping = MemoryMapping {
             backing,
-            ..PageMapping::anonymous(pages, preferred)
+            ..MemoryMapping::new_anonymous(pages, preferred)
         };
-        self.space_mut(process)?.mappings.insert(first, mapping);
+        self.process_space_mut(process)?
+            .mappings
+            .insert(first, mapping);
         Ok(address)
     }
 
@@ -77,28 +80,31 @@ impl ItaniumMachine {
         pages: u64,
         backing: MappingBacking,
     ) -> Result {
-        if !self.has_sizes_at_map(backing) {
+        if !self.are_pages_sized_at_mmap(backing) {
             return Ok(());
         }
         for page in first..first + pages {
             self.ensure_leaf_table(process, page)?;
         }
-        for (start, order) in self.orders().cover_by_pages(first, pages, u8::MAX) {
-            let table = &mut self.space_mut(process)?.table;
+        for (start, order) in self
+            .allowed_orders()
+            .largest_pages_covering(first, pages, u8::MAX)
+        {
+            let table = &mut self.process_space_mut(process)?.table;
             for page in start..start + (1 << order) {
-                table.set(page, Some(Pte::without_memory(order)));
+                table.set_entry(page, Some(Pte::new_without_memory(order)));
             }
-            self.statistics.sized.add(order);
+            self.statistics.sized.increment_order(order);
         }
         self.counters.sized_entries += pages;
         Ok(())
     }
 
     /// Whether pages have their sizes as soon as they are mapped.
-    pub(super) fn has_sizes_at_map(&self, backing: MappingBacking) -> bool {
+    pub(super) fn are_pages_sized_at_mmap(&self, backing: MappingBacking) -> bool {
         backing == MappingBacking::Anonymous
-            && self.orders().has_large()
-            && *self.policy() == PageSizePolicy::Cover
+            && self.allowed_orders().has_large_orders()
+            && *self.page_size_policy() == PageSizePolicy::Cover
     }
 
     /// Unmaps everything in a range.
@@ -106,19 +112,19 @@ impl ItaniumMachine {
     /// # Errors
     /// No such process; an invalid range.
     pub fn munmap(&mut self, process: u32, address: u64, bytes: u64) -> Result {
-        let (first, pages) = self.page_range(address, bytes)?;
-        let purge = self.purge_covering(process, first, pages, true)?;
-        self.release_reservations(process, first, pages);
-        self.split_at_ends(process, first, pages)?;
-        self.release_pages(process, first, pages)?;
-        let space = self.space_mut(process)?;
+        let (first, pages) = self.pages_of_byte_range(address, bytes)?;
+        let purge = self.purge_range_covering(process, first, pages, true)?;
+        self.release_reservations_in_range(process, first, pages);
+        self.split_pages_and_mappings_at_ends(process, first, pages)?;
+        self.drop_frame_owner_of_pages(process, first, pages)?;
+        let space = self.process_space_mut(process)?;
         for page in first..first + pages {
-            space.table.set(page, None);
+            space.table.set_entry(page, None);
         }
         space
             .mappings
             .retain(|start, _| !(first..first + pages).contains(start));
-        space.forget_heap_surplus(first, pages);
+        space.reset_heap_if_surplus_overlaps(first, pages);
         self.purge_translations(purge)
     }
 
@@ -127,57 +133,63 @@ impl ItaniumMachine {
     /// # Errors
     /// No such process; an invalid range, or one that is mapped only in part.
     pub fn mprotect(&mut self, process: u32, address: u64, bytes: u64, writable: bool) -> Result {
-        let (first, pages) = self.mapped_page_range(process, address, bytes)?;
-        let purge = self.purge_covering(process, first, pages, false)?;
-        self.split_at_ends(process, first, pages)?;
-        let mappings = &mut self.space_mut(process)?.mappings;
+        let (first, pages) = self.mapped_pages_of_byte_range(process, address, bytes)?;
+        let purge = self.purge_range_covering(process, first, pages, false)?;
+        self.split_pages_and_mappings_at_ends(process, first, pages)?;
+        let mappings = &mut self.process_space_mut(process)?.mappings;
         for (_, mapping) in mappings.range_mut(first..first + pages) {
             mapping.writable = writable;
         }
         let mut page = first;
         while page < first + pages {
-            let Pte { order, present, .. } = self.space(process)?.table.entry_or_empty(page);
+            let Pte { order, present, .. } =
+                self.process_space(process)?.table.entry_or_empty(page);
             if present {
-                let allowed = writable && !self.is_shared(process, page, order)?;
-                self.set_writable(process, page, order, allowed)?;
+                let allowed = writable && !self.has_shared_frame(process, page, order)?;
+                self.set_page_writable(process, page, order, allowed)?;
             }
             page += 1 << order;
         }
         self.purge_translations(purge)
     }
 
-    pub(super) fn is_shared(&self, process: u32, first: u64, order: u8) -> Result<bool> {
-        let table = &self.space(process)?.table;
-        let mut entries = (first..first + (1 << order)).filter_map(|page| table.get(page));
+    pub(super) fn has_shared_frame(&self, process: u32, first: u64, order: u8) -> Result<bool> {
+        let table = &self.process_space(process)?.table;
+        let mut entries = (first..first + (1 << order)).filter_map(|page| table.get_entry(page));
         Ok(entries.any(|entry| self.shared.contains_key(&entry.frame)))
     }
 
-    pub(super) fn set_writable(
+    pub(super) fn set_page_writable(
         &mut self,
         process: u32,
         first: u64,
         order: u8,
         writable: bool,
     ) -> Result {
-        let table = &mut self.space_mut(process)?.table;
+        let table = &mut self.process_space_mut(process)?.table;
         table.update_entries(first, 1 << order, |entry| Pte { writable, ..entry });
         Ok(())
     }
 
-    pub(super) fn split_at_ends(&mut self, process: u32, first: u64, pages: u64) -> Result {
+    pub(super) fn split_pages_and_mappings_at_ends(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+    ) -> Result {
         for end in [first, first + pages] {
-            self.split_pages_at(process, end)?;
-            self.space_mut(process)?.split_mapping(end);
+            self.split_large_page_at(process, end)?;
+            self.process_space_mut(process)?.split_mapping_at(end);
         }
         Ok(())
     }
 
     /// The pages of a range of bytes: the first one and their number.
-    pub(super) fn page_range(&self, address: u64, bytes: u64) -> Result<(u64, u64)> {
-        let base = self.base();
+    pub(super) fn pages_of_byte_range(&self, address: u64, bytes: u64) -> Result<(u64, u64)> {
+        let base = self.base_page_size();
         let wrong = ItaniumError::Range { address, bytes };
         let (unit, bytes) = match &self.pool {
-            Some(pool) if pool.owns_address(address) => {
+            Some(pool) if pool.is_address_in_own_region(address) => {
                 let unit = base.bytes() << pool.settings.order;
                 // Lengths are rounded up, as those of other mappings are.
                 (unit, bytes.checked_next_multiple_of(unit).unwrap_or(bytes))
@@ -189,20 +201,23 @@ impl ItaniumMachine {
         if address % unit != 0 || !fits {
             return Err(wrong);
         }
-        Ok((base.page_of(address), base.pages_for_bytes(bytes)))
+        Ok((base.page_of_address(address), base.pages_for_bytes(bytes)))
     }
 
-    pub(super) fn mapped_page_range(
+    pub(super) fn mapped_pages_of_byte_range(
         &self,
         process: u32,
         address: u64,
         bytes: u64,
     ) -> Result<(u64, u64)> {
-        let (first, pages) = self.page_range(address, bytes)?;
-        match self.space(process)?.first_unmapped(first, pages) {
+        let (first, pages) = self.pages_of_byte_range(address, bytes)?;
+        match self
+            .process_space(process)?
+            .first_unmapped_page(first, pages)
+        {
             Some(page) => Err(ItaniumError::NotMapped(
                 process,
-                self.base().address_of(page),
+                self.base_page_size().address_of_page(page),
             )),
             None => Ok((first, pages)),
         }
@@ -210,33 +225,38 @@ impl ItaniumMachine {
 
     /// Maps whole pages of the pool in the pool's own region and returns the first page. `None` if
     /// it has no such region or the program asks for another order.
-    fn map_on_pool(&mut self, process: u32, pages: u64, preferred: u8) -> Result<Option<u64>> {
-        let base = self.base();
+    fn map_in_pool_region(
+        &mut self,
+        process: u32,
+        pages: u64,
+        preferred: u8,
+    ) -> Result<Option<u64>> {
+        let base = self.base_page_size();
         let pool = self
             .pool
             .as_ref()
             .filter(|pool| pool.settings.order == preferred);
-        let Some(start) = pool.and_then(HugePagePool::region_start) else {
+        let Some(start) = pool.and_then(HugePagePool::own_region_start) else {
             return Ok(None);
         };
         let pages = pages.next_multiple_of(1 << preferred);
-        let space = self.space_mut(process)?;
+        let space = self.process_space_mut(process)?;
         let placed = space.find_free_range_from(base, start, pages, 1 << preferred);
         let first = placed.ok_or(ItaniumError::NoRoom(process))?;
         space
             .mappings
-            .insert(first, PageMapping::anonymous(pages, preferred));
+            .insert(first, MemoryMapping::new_anonymous(pages, preferred));
         Ok(Some(first))
     }
 
-    fn is_pool_address(&self, address: u64) -> bool {
+    fn is_address_in_pool_region(&self, address: u64) -> bool {
         let pool = self.pool.as_ref();
-        pool.is_some_and(|pool| pool.owns_address(address))
+        pool.is_some_and(|pool| pool.is_address_in_own_region(address))
     }
 
     /// Whether a page is in the pool's region, which holds whole pages of the pool only.
-    pub(super) fn is_pool_page(&self, page: u64) -> bool {
-        self.is_pool_address(self.base().address_of(page))
+    pub(super) fn is_page_in_pool_region(&self, page: u64) -> bool {
+        self.is_address_in_pool_region(self.base_page_size().address_of_page(page))
     }
 }
 
@@ -254,65 +274,67 @@ impl ItaniumMachine {
         old_bytes: u64,
         new_bytes: u64,
     ) -> Result<u64> {
-        let base = self.base();
-        let (first, old_pages) = self.page_range(address, old_bytes)?;
-        if self.is_pool_page(first) {
+        let base = self.base_page_size();
+        let (first, old_pages) = self.pages_of_byte_range(address, old_bytes)?;
+        if self.is_page_in_pool_region(first) {
             // As on Linux, which refuses this for hugetlb pages.
             let bytes = old_bytes;
             return Err(ItaniumError::Range { address, bytes });
         }
-        let (_, new_pages) = self.page_range(0, new_bytes)?;
-        let space = self.space(process)?;
-        let found = space.mapping_of(first);
+        let (_, new_pages) = self.pages_of_byte_range(0, new_bytes)?;
+        let space = self.process_space(process)?;
+        let found = space.mapping_around_page(first);
         let whole = found.filter(|(start, it)| first + old_pages <= start + it.pages);
         let (start, mapping) = whole.ok_or(ItaniumError::NotMapped(process, address))?;
-        let of = |pages| PageMapping { pages, ..mapping };
+        let of = |pages| MemoryMapping { pages, ..mapping };
         if new_pages <= old_pages {
-            let tail = base.address_of(first + new_pages);
+            let tail = base.address_of_page(first + new_pages);
             if new_pages < old_pages {
-                self.munmap(process, tail, base.address_of(old_pages - new_pages))?;
+                self.munmap(process, tail, base.address_of_page(old_pages - new_pages))?;
             }
             return Ok(address);
         }
         let end = first + old_pages;
         let more = new_pages - old_pages;
-        let in_region =
-            offset_in_region(base.address_of(end)) + base.address_of(more) <= REGION_LIMIT;
-        if end == start + mapping.pages && in_region && space.is_free(end, more) {
+        let in_region = offset_in_region(base.address_of_page(end)) + base.address_of_page(more)
+            <= REGION_LIMIT;
+        if end == start + mapping.pages && in_region && space.is_range_unmapped(end, more) {
             self.set_page_sizes_in_entries(process, end, more, mapping.backing)?;
             let longer = of(mapping.pages + more);
-            self.space_mut(process)?.mappings.insert(start, longer);
+            self.process_space_mut(process)?
+                .mappings
+                .insert(start, longer);
             return Ok(address);
         }
         let align = base.pages_for_bytes(self.setup.kernel.vm_align_bytes);
         let to = space.find_free_range(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
         // Memory first: without it, the call must change nothing.
-        let entries = if self.has_sizes_at_map(mapping.backing) {
+        let entries = if self.are_pages_sized_at_mmap(mapping.backing) {
             new_pages
         } else {
             old_pages
         };
-        self.add_leaf_tables(process, to, entries)?;
-        let purge = self.purge_covering(process, first, old_pages, true)?;
-        self.release_reservations(process, first, old_pages);
-        self.split_at_ends(process, first, old_pages)?;
-        self.move_entries(process, first, to, old_pages)?;
-        let space = self.space_mut(process)?;
+        self.ensure_leaf_tables(process, to, entries)?;
+        let purge = self.purge_range_covering(process, first, old_pages, true)?;
+        self.release_reservations_in_range(process, first, old_pages);
+        self.split_pages_and_mappings_at_ends(process, first, old_pages)?;
+        self.move_page_table_entries(process, first, to, old_pages)?;
+        let space = self.process_space_mut(process)?;
         space.mappings.remove(&first);
         space.mappings.insert(to, of(new_pages));
-        space.forget_heap_surplus(first, old_pages);
+        space.reset_heap_if_surplus_overlaps(first, old_pages);
         self.set_page_sizes_in_entries(process, to + old_pages, more, mapping.backing)?;
         self.purge_translations(purge)?;
-        Ok(base.address_of(to))
+        Ok(base.address_of_page(to))
     }
 
     /// Memory stays, so a page keeps its size only if its new place is aligned as its memory is.
-    fn move_entries(&mut self, process: u32, from: u64, to: u64, count: u64) -> Result {
-        let orders = self.orders();
+    fn move_page_table_entries(&mut self, process: u32, from: u64, to: u64, count: u64) -> Result {
+        let orders = self.allowed_orders();
         let mut done = 0;
         while done < count {
-            let Some(entry) = self.space(process)?.table.get(from + done) else {
+            let Some(entry) = self.process_space(process)?.table.get_entry(from + done) else {
                 done += 1;
                 continue;
             };
@@ -325,16 +347,18 @@ impl ItaniumMachine {
                 } else {
                     place
                 };
-                let order = orders.largest_order(alignment, pages - at, entry.order);
+                let order = orders.largest_fitting_order(alignment, pages - at, entry.order);
                 for page in done + at..done + at + (1 << order) {
                     self.ensure_leaf_table(process, to + page)?;
-                    let table = &mut self.space_mut(process)?.table;
-                    let kept = table.get(from + page).map(|kept| Pte { order, ..kept });
-                    table.set(to + page, kept);
-                    table.set(from + page, None);
+                    let table = &mut self.process_space_mut(process)?.table;
+                    let kept = table
+                        .get_entry(from + page)
+                        .map(|kept| Pte { order, ..kept });
+                    table.set_entry(to + page, kept);
+                    table.set_entry(from + page, None);
                 }
                 if order < entry.order && at == 0 {
-                    self.statistics.demoted.add(entry.order);
+                    self.statistics.demoted.increment_order(entry.order);
                 }
                 at += 1 << order;
             }
@@ -352,16 +376,16 @@ impl ItaniumMachine {
     /// # Errors
     /// No such process; no memory for page tables; no region ids.
     pub fn fork(&mut self, parent: u32) -> Result<u32> {
-        let space = self.space(parent)?;
+        let space = self.process_space(parent)?;
         let leaves = space.table.leaf_frames().count();
-        if leaves > self.available_frames() as usize {
+        if leaves > self.count_available_frames() as usize {
             return Err(ItaniumError::OutOfMemory(parent));
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();
         let (mappings, heap) = (space.mappings.clone(), space.heap);
-        self.space_mut(parent)?.registers = self.next_region_registers()?;
-        let child = self.spawn()?;
-        let copy = self.space_mut(child)?;
+        self.process_space_mut(parent)?.registers = self.allocate_region_registers()?;
+        let child = self.spawn_process()?;
+        let copy = self.process_space_mut(child)?;
         copy.mappings = mappings;
         copy.heap = heap;
         for (page, entry) in entries {
@@ -373,8 +397,12 @@ impl ItaniumMachine {
             if entry.present {
                 *self.shared.entry(entry.frame).or_default() += 1;
             }
-            self.space_mut(parent)?.table.set(page, Some(both));
-            self.space_mut(child)?.table.set(page, Some(both));
+            self.process_space_mut(parent)?
+                .table
+                .set_entry(page, Some(both));
+            self.process_space_mut(child)?
+                .table
+                .set_entry(page, Some(both));
         }
         self.update_peak_memory();
         Ok(child)
@@ -385,12 +413,12 @@ impl ItaniumMachine {
     pub fn exit(&mut self, process: u32) -> Result {
         let space = self.spaces.get_mut(process as usize).and_then(Option::take);
         let space = space.ok_or(ItaniumError::Process(process))?;
-        self.release_reservations(process, 0, u64::MAX);
+        self.release_reservations_in_range(process, 0, u64::MAX);
         for (_, entry) in space.table.entries().filter(|(_, entry)| entry.present) {
-            self.release_frame(entry.frame);
+            self.drop_frame_owner(entry.frame);
         }
         for frame in space.table.leaf_frames() {
-            self.buddy.free(frame, 1);
+            self.buddy.free_range(frame, 1);
         }
         Ok(())
     }

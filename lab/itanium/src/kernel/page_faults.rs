@@ -2,7 +2,7 @@
 //! write.
 
 use super::policies::{ExtentLimit, FirstTouchRequest, FrameSource};
-use super::{CopyOnWrite, ItaniumMachine, MappingBacking, PageMapping};
+use super::{ItaniumMachine, LargePageCopyOnWrite, MappingBacking, MemoryMapping};
 use crate::address::REGION_BITS;
 use crate::error::{ItaniumError, Result};
 use crate::mmu::Pte;
@@ -10,9 +10,9 @@ use crate::mmu::Pte;
 impl ItaniumMachine {
     /// Handles a page fault; the caller repeats the access afterwards.
     pub(super) fn handle_page_fault(&mut self, process: u32, address: u64, write: bool) -> Result {
-        let page = self.base().page_of(address);
-        let space = self.space(process)?;
-        let Some((_, mapping)) = space.mapping_of(page) else {
+        let page = self.base_page_size().page_of_address(address);
+        let space = self.process_space(process)?;
+        let Some((_, mapping)) = space.mapping_around_page(page) else {
             return Err(ItaniumError::NotMapped(process, address));
         };
         if write && !mapping.writable {
@@ -23,13 +23,13 @@ impl ItaniumMachine {
         if entry.present {
             self.handle_write_to_shared(process, page, entry)?;
         } else {
-            match self.frame_source(&mapping) {
+            match self.frame_source_of_mapping(&mapping) {
                 FrameSource::AsSized => {
                     self.allocate_page_as_sized(process, page, entry.order, mapping.writable)?
                 }
-                other => self.allocate_from_source(process, page, other)?,
+                other => self.allocate_page_from_source(process, page, other)?,
             }
-            while self.promote_full_block(process, page)? {}
+            while self.promote_block_if_full(process, page)? {}
             self.run_compaction_if_due()?;
         }
         self.update_peak_memory();
@@ -49,56 +49,62 @@ impl ItaniumMachine {
         let mut order = order;
         loop {
             let first = page & !((1 << order) - 1);
-            if let Some(frame) = self.allocate(order) {
-                return self.fill_page(process, first, Pte::present(frame, order, writable));
+            if let Some(frame) = self.allocate_frames(order) {
+                return self.map_zeroed_page(
+                    process,
+                    first,
+                    Pte::new_present(frame, order, writable),
+                );
             }
             if order == 0 {
                 return Err(ItaniumError::OutOfMemory(process));
             }
-            self.statistics.failed.add(order);
-            let lower = self.orders().next_lower_order(order);
-            let table = &mut self.space_mut(process)?.table;
+            self.statistics.failed.increment_order(order);
+            let lower = self.allowed_orders().next_lower_order(order);
+            let table = &mut self.process_space_mut(process)?.table;
             for page in first..first + (1 << order) {
-                table.set(page, Some(Pte::without_memory(lower)));
+                table.set_entry(page, Some(Pte::new_without_memory(lower)));
             }
             order = lower;
         }
     }
 
-    pub(super) fn fill_page(&mut self, process: u32, first: u64, page: Pte) -> Result {
-        self.write_entries(process, first, page)?;
-        self.statistics.faulted.add(page.order);
-        self.counters.zeroed_bytes += self.base().bytes() << page.order;
+    pub(super) fn map_zeroed_page(&mut self, process: u32, first: u64, page: Pte) -> Result {
+        self.write_page_entries(process, first, page)?;
+        self.statistics.faulted.increment_order(page.order);
+        self.counters.zeroed_bytes += self.base_page_size().bytes() << page.order;
         Ok(())
     }
 
     /// Writes the entries of a page, given the first one. The leaves for them must exist.
-    pub(super) fn write_entries(&mut self, process: u32, first: u64, page: Pte) -> Result {
-        let table = &mut self.space_mut(process)?.table;
+    pub(super) fn write_page_entries(&mut self, process: u32, first: u64, page: Pte) -> Result {
+        let table = &mut self.process_space_mut(process)?.table;
         for (at, frame) in (first..first + (1 << page.order)).zip(page.frame..) {
-            table.set(at, Some(Pte { frame, ..page }));
+            table.set_entry(at, Some(Pte { frame, ..page }));
         }
         Ok(())
     }
 
     fn handle_write_to_shared(&mut self, process: u32, page: u64, entry: Pte) -> Result {
-        let purge = self.purge_covering(process, page, 1, false)?;
+        let purge = self.purge_range_covering(process, page, 1, false)?;
         let (first, order) = (purge.first, entry.order);
-        let all_or_none = self.is_pool_page(page);
-        let whole = order > 0 && self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
-        if !self.is_shared(process, first, order)? {
-            self.set_writable(process, first, order, true)?;
-        } else if !((whole || all_or_none) && self.copy_or_count_failure(process, first, order)?) {
+        let all_or_none = self.is_page_in_pool_region(page);
+        let whole = order > 0 && self.setup.kernel.copy_on_write == LargePageCopyOnWrite::CopyLarge;
+        if !self.has_shared_frame(process, first, order)? {
+            self.set_page_writable(process, first, order, true)?;
+        } else if !((whole || all_or_none)
+            && self.copy_page_or_count_failure(process, first, order)?)
+        {
             let shared = self.shared.contains_key(&entry.frame);
             // Returns before anything has changed that would need a purge.
-            if all_or_none || shared && self.available_frames() == 0 {
+            if all_or_none || shared && self.count_available_frames() == 0 {
                 return Err(ItaniumError::OutOfMemory(process));
             }
             if order > 0 {
-                self.split_to_base(process, first, order)?;
+                self.split_to_base_pages(process, first, order)?;
             }
             if !shared {
-                self.set_writable(process, page, 0, true)?;
+                self.set_page_writable(process, page, 0, true)?;
             } else if !self.copy_page(process, page, 0)? {
                 return Err(ItaniumError::OutOfMemory(process));
             }
@@ -106,28 +112,28 @@ impl ItaniumMachine {
         self.purge_translations(purge)
     }
 
-    fn copy_or_count_failure(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
+    fn copy_page_or_count_failure(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let copied = self.copy_page(process, first, order)?;
         if !copied {
-            self.statistics.failed.add(order);
+            self.statistics.failed.increment_order(order);
         }
         Ok(copied)
     }
 
     /// Gives a page memory of its own. Returns false if there is none.
     fn copy_page(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
-        let from_pool = self.is_pool_page(first);
+        let from_pool = self.is_page_in_pool_region(first);
         let pool = self.pool.as_mut().filter(|_| from_pool);
         let found = match pool {
-            Some(pool) => pool.allocate(),
-            None => self.allocate(order),
+            Some(pool) => pool.allocate_page(),
+            None => self.allocate_frames(order),
         };
         let Some(frame) = found else {
             return Ok(false);
         };
-        self.release_pages(process, first, 1 << order)?;
-        self.write_entries(process, first, Pte::present(frame, order, true))?;
-        self.counters.copied_bytes += self.base().bytes() << order;
+        self.drop_frame_owner_of_pages(process, first, 1 << order)?;
+        self.write_page_entries(process, first, Pte::new_present(frame, order, true))?;
+        self.counters.copied_bytes += self.base_page_size().bytes() << order;
         Ok(true)
     }
 
@@ -135,12 +141,16 @@ impl ItaniumMachine {
     ///
     /// # Errors
     /// No such process; an invalid range, or one that is mapped only in part; no memory.
-    pub fn populate(&mut self, process: u32, address: u64, bytes: u64) -> Result {
-        let (first, pages) = self.mapped_page_range(process, address, bytes)?;
+    pub fn populate_range(&mut self, process: u32, address: u64, bytes: u64) -> Result {
+        let (first, pages) = self.mapped_pages_of_byte_range(process, address, bytes)?;
         for page in first..first + pages {
-            let there = self.space(process)?.table.get(page);
+            let there = self.process_space(process)?.table.get_entry(page);
             if !there.is_some_and(|entry| entry.present) {
-                self.handle_page_fault(process, self.base().address_of(page), false)?;
+                self.handle_page_fault(
+                    process,
+                    self.base_page_size().address_of_page(page),
+                    false,
+                )?;
             }
         }
         Ok(())
@@ -149,19 +159,22 @@ impl ItaniumMachine {
 
 impl ItaniumMachine {
     /// The policy's source of memory for a touch in a mapping. Files have base pages only.
-    pub(super) fn frame_source(&self, mapping: &PageMapping) -> FrameSource {
+    pub(super) fn frame_source_of_mapping(&self, mapping: &MemoryMapping) -> FrameSource {
         if mapping.backing == MappingBacking::File {
             return FrameSource::AsSized;
         }
-        self.policy().first_touch_source(&FirstTouchRequest {
-            preferred: mapping.preferred,
-            largest: self.orders().largest_order(0, u64::MAX, u8::MAX),
-            free_percent: self.free_percent(),
-        })
+        self.page_size_policy()
+            .first_touch_frame_source(&FirstTouchRequest {
+                preferred: mapping.preferred,
+                largest: self
+                    .allowed_orders()
+                    .largest_fitting_order(0, u64::MAX, u8::MAX),
+                free_percent: self.free_memory_percent(),
+            })
     }
 
     /// Allocates from a source, or a base page where the source has nothing.
-    pub(super) fn allocate_from_source(
+    pub(super) fn allocate_page_from_source(
         &mut self,
         process: u32,
         page: u64,
@@ -182,25 +195,25 @@ impl ItaniumMachine {
                 within,
                 preempt,
             } => {
-                let (_, order) = self.largest_empty_extent(process, page, order, within)?;
+                let (_, order) = self.largest_empty_page_around(process, page, order, within)?;
                 (
                     page,
                     0,
-                    self.take_reserved_frame(process, page, order, preempt),
+                    self.take_or_reserve_frame(process, page, order, preempt),
                 )
             }
         };
         let (first, order, frame) = match frame {
             Some(frame) => (first, order, frame),
-            None => (page, 0, self.allocate(0).ok_or(out_of_memory)?),
+            None => (page, 0, self.allocate_frames(0).ok_or(out_of_memory)?),
         };
-        if let Err(error) = self.add_leaf_tables(process, first, 1 << order) {
-            (frame..frame + (1 << order)).for_each(|frame| self.release_frame(frame));
+        if let Err(error) = self.ensure_leaf_tables(process, first, 1 << order) {
+            (frame..frame + (1 << order)).for_each(|frame| self.drop_frame_owner(frame));
             return Err(error);
         }
-        let mapping = self.space(process)?.mapping_of(page);
+        let mapping = self.process_space(process)?.mapping_around_page(page);
         let writable = mapping.is_some_and(|(_, mapping)| mapping.writable);
-        self.fill_page(process, first, Pte::present(frame, order, writable))
+        self.map_zeroed_page(process, first, Pte::new_present(frame, order, writable))
     }
 
     /// Finds a page around `page`: first page, order (at most this one), and frame if it has one.
@@ -211,43 +224,43 @@ impl ItaniumMachine {
         wanted: u8,
         within: ExtentLimit,
     ) -> Result<(u64, u8, Option<u32>)> {
-        let (_, mut order) = self.largest_empty_extent(process, page, wanted, within)?;
+        let (_, mut order) = self.largest_empty_page_around(process, page, wanted, within)?;
         loop {
             let first = page & !((1 << order) - 1);
-            let frame = self.allocate(order);
+            let frame = self.allocate_frames(order);
             if frame.is_some() || order == 0 {
                 return Ok((first, order, frame));
             }
             self.record_failed_request(order);
-            order = self.orders().next_lower_order(order);
+            order = self.allowed_orders().next_lower_order(order);
         }
     }
 
     fn allocate_pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
         let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
         let (first, order) =
-            self.largest_empty_extent(process, page, wanted, ExtentLimit::Mapping)?;
+            self.largest_empty_page_around(process, page, wanted, ExtentLimit::Mapping)?;
         let pool = self.pool.as_mut().filter(|_| order == wanted);
-        let frame = pool.and_then(|pool| pool.allocate());
+        let frame = pool.and_then(|pool| pool.allocate_page());
         if frame.is_none() && order == wanted {
-            self.statistics.failed.add(order);
+            self.statistics.failed.increment_order(order);
         }
         Ok((first, order, frame))
     }
 
     /// Finds the largest page of at most this order around `page` that has no memory and stays
     /// within its limits: first page and order (one of the kernel's, any for reservations).
-    pub(super) fn largest_empty_extent(
+    pub(super) fn largest_empty_page_around(
         &self,
         process: u32,
         page: u64,
         wanted: u8,
         within: ExtentLimit,
     ) -> Result<(u64, u8)> {
-        let space = self.space(process)?;
+        let space = self.process_space(process)?;
         let limits = match within {
             ExtentLimit::Mapping => space
-                .mapping_of(page)
+                .mapping_around_page(page)
                 .map(|(first, it)| first..first + it.pages),
             ExtentLimit::Neighbours => space.range_of_like_mappings(page),
             ExtentLimit::Anything => Some(0..u64::MAX),
@@ -255,7 +268,9 @@ impl ItaniumMachine {
         let limits = limits.unwrap_or(page..page + 1);
         let mut order = match within {
             ExtentLimit::Anything => wanted,
-            _ => self.orders().largest_order(0, u64::MAX, wanted),
+            _ => self
+                .allowed_orders()
+                .largest_fitting_order(0, u64::MAX, wanted),
         };
         while order > 0 {
             let count = 1 << order;
@@ -266,17 +281,17 @@ impl ItaniumMachine {
                 && !self
                     .reservations
                     .overlaps_reservation(process, first, count)
-                && pages.all(|page| space.table.get(page).is_none())
+                && pages.all(|page| space.table.get_entry(page).is_none())
             {
                 return Ok((first, order));
             }
-            order = self.orders().next_lower_order(order);
+            order = self.allowed_orders().next_lower_order(order);
         }
         Ok((page, 0))
     }
 
-    pub(super) fn add_leaf_tables(&mut self, process: u32, first: u64, pages: u64) -> Result {
-        let leaf = 1 << self.base().table_shift();
+    pub(super) fn ensure_leaf_tables(&mut self, process: u32, first: u64, pages: u64) -> Result {
+        let leaf = 1 << self.base_page_size().table_entries_shift();
         let mut page = first;
         while page < first + pages {
             self.ensure_leaf_table(process, page)?;
@@ -291,10 +306,10 @@ impl ItaniumMachine {
     /// larger preferred page size, entries are numbered by that size (`htlbpage_to_page`,
     /// `asm-ia64/page.h`).
     pub(super) fn walker_entry_page(&self, process: u32, page: u64) -> Result<u64> {
-        let base = self.base();
-        let registers = &self.space(process)?.registers;
-        let order = registers.preferred_order(base.address_of(page));
-        let region = base.page_of(1 << REGION_BITS);
+        let base = self.base_page_size();
+        let registers = &self.process_space(process)?.registers;
+        let order = registers.preferred_order_at(base.address_of_page(page));
+        let region = base.page_of_address(1 << REGION_BITS);
         Ok(page / region * region + ((page % region) >> order))
     }
 }

@@ -5,15 +5,15 @@
 //! their administrators ask for. Each policy states whether it uses them.
 
 use super::KernelSettings;
-use crate::address::BasePage;
+use crate::address::BasePageSize;
 use crate::error::{ItaniumError, Result};
-use crate::mmu::{EventCosts, WalkerMode};
+use crate::mmu::{EventCycleCosts, WalkerMode};
 use serde::Serialize;
 
 /// Classes of policies in the thesis (section 2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[strum(serialize_all = "lowercase")]
-pub enum PolicyClass {
+pub enum ThesisPolicyClass {
     /// Large pages of a fixed size, which never grow or shrink.
     Global,
     /// Pages of the best size that is available at once. They may shrink, and nothing is ever
@@ -76,7 +76,7 @@ pub enum PageSizePolicy {
     /// Sizes" (USENIX 1998): IRIX 6.4, as in the thesis' section 2.4.3. Policy modules set page
     /// sizes for ranges of addresses. The first touch tries the size of its range, then smaller
     /// ones. A daemon moves pages to free blocks for requests that failed.
-    Irix(CompactionSettings),
+    Irix(CompactionDaemonSettings),
     /// J. Navarro, S. Iyer, P. Druschel and A. Cox, "Practical, transparent operating system
     /// support for superpages" (OSDI 2002), with all available page sizes; as in the thesis'
     /// section 2.4.3. The first touch reserves memory for the largest page that is aligned, lies in
@@ -91,7 +91,7 @@ pub enum PageSizePolicy {
         /// The largest order that is reserved; `None` for all orders that the kernel may use.
         limit: Option<u8>,
         /// The authors' contiguity daemon, if it runs; the same as that of IRIX.
-        daemon: Option<CompactionSettings>,
+        daemon: Option<CompactionDaemonSettings>,
     },
     /// T. Romer, W. Ohlrich, A. Karlin and B. Bershad, "Reducing TLB and Memory Overhead Using
     /// Online Superpage Promotion" (ISCA 1995), as in the thesis' section 2.3.2. The kernel makes a
@@ -136,8 +136,8 @@ pub enum PageSizePolicy {
 /// A first touch: what a policy gets about the page and its memory.
 #[derive(Clone, Copy)]
 pub(super) struct FirstTouchRequest {
-    /// The order that its mapping should have: as advised, or as [`PageSizePolicy::heap_order`]
-    /// decided. 0 without either.
+    /// The order that its mapping should have: as advised, or as
+    /// [`PageSizePolicy::order_of_grown_heap`] decided. 0 without either.
     pub(super) preferred: u8,
     /// The largest order that the kernel may use.
     pub(super) largest: u8,
@@ -187,7 +187,7 @@ pub(super) enum FullBlockAction {
 
 /// Memory set aside when the machine starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PoolSettings {
+pub(super) struct HugePagePoolSettings {
     pub(super) order: u8,
     pub(super) pages: u32,
     /// Mappings on them lie in a region of addresses of their own, for which the hardware's walker
@@ -206,7 +206,7 @@ pub(super) struct HeapGrowth {
 
 /// Work of a daemon that moves pages to free larger blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactionSettings {
+pub struct CompactionDaemonSettings {
     /// Page faults between two passes.
     pub every_faults: u32,
     /// At most this number of failed requests since the last pass counts as mild demand.
@@ -217,7 +217,7 @@ pub struct CompactionSettings {
     pub strong_percent: u32,
 }
 
-impl CompactionSettings {
+impl CompactionDaemonSettings {
     /// The thesis describes IRIX's daemon only by "varying levels of aggression depending on the
     /// current contiguity requirements"; its numbers are chosen.
     pub const IRIX: Self = Self {
@@ -228,7 +228,7 @@ impl CompactionSettings {
     };
 
     /// The largest number of frames that it moves to free a block of `frames` frames.
-    pub(super) fn most_frames_to_move(&self, failures: u64, frames: u64) -> u64 {
+    pub(super) fn most_moves_per_block(&self, failures: u64, frames: u64) -> u64 {
         let mild = failures <= u64::from(self.mild_failures);
         let percent = if mild {
             self.mild_percent
@@ -240,10 +240,10 @@ impl CompactionSettings {
 
     fn check(&self) -> Result {
         let what = "the page faults between two passes of the daemon";
-        ItaniumError::require(self.every_faults > 0, what, "at least 1")?;
+        ItaniumError::require_setting(self.every_faults > 0, what, "at least 1")?;
         let fits = self.mild_percent <= self.strong_percent && self.strong_percent <= 100;
         let what = "the share of a block that the daemon moves";
-        ItaniumError::require(fits, what, "0 to 100 %, and no less under stronger demand")
+        ItaniumError::require_setting(fits, what, "0 to 100 %, and no less under stronger demand")
     }
 }
 
@@ -261,34 +261,36 @@ impl PageSizePolicy {
     /// twice the best possible cost (`threshold` = cost of promotion / cost of a miss). Fang et al.
     /// (HPCA 2001; thesis, section 2.3.2) found low thresholds better on processors that execute
     /// several instructions at a time.
-    pub fn ski_rental(
-        costs: &EventCosts,
+    pub fn approx_online_ski_rental(
+        costs: &EventCycleCosts,
         walker: WalkerMode,
-        base: BasePage,
+        base: BasePageSize,
         percent: u32,
     ) -> Self {
         let copy = costs.copied_byte * base.bytes() as f64;
-        let misses = copy / costs.software_miss_cycles(walker) * f64::from(percent) / 100.0;
+        let misses = copy / costs.cycles_per_software_miss(walker) * f64::from(percent) / 100.0;
         Self::ApproxOnline {
             misses_per_page: misses.round().clamp(1.0, f64::from(u32::MAX)) as u32,
         }
     }
 
     /// The policy's class in the thesis.
-    pub fn class(&self) -> PolicyClass {
+    pub fn thesis_class(&self) -> ThesisPolicyClass {
         match self {
-            Self::HugeTlb { .. } | Self::Winwood { .. } | Self::Solaris => PolicyClass::Global,
-            Self::Cover | Self::HpUx { .. } => PolicyClass::Static,
+            Self::HugeTlb { .. } | Self::Winwood { .. } | Self::Solaris => {
+                ThesisPolicyClass::Global
+            }
+            Self::Cover | Self::HpUx { .. } => ThesisPolicyClass::Static,
             Self::Irix(_)
             | Self::Navarro { .. }
             | Self::Asap
             | Self::ApproxOnline { .. }
             | Self::HalfReferenced { .. }
-            | Self::PageReservation { .. } => PolicyClass::Dynamic,
+            | Self::PageReservation { .. } => ThesisPolicyClass::Dynamic,
         }
     }
 
-    pub(super) fn first_touch_source(&self, touch: &FirstTouchRequest) -> FrameSource {
+    pub(super) fn first_touch_frame_source(&self, touch: &FirstTouchRequest) -> FrameSource {
         let within = ExtentLimit::Mapping;
         match *self {
             Self::HugeTlb { order, .. } if touch.preferred == order => {
@@ -322,13 +324,13 @@ impl PageSizePolicy {
         }
     }
 
-    pub(super) fn pool_settings(&self) -> Option<PoolSettings> {
+    pub(super) fn pool_settings(&self) -> Option<HugePagePoolSettings> {
         let (order, pages, own_region) = match *self {
             Self::HugeTlb { order, pages } => (order, pages, true),
             Self::Winwood { order, pages } => (order, pages, false),
             _ => return None,
         };
-        Some(PoolSettings {
+        Some(HugePagePoolSettings {
             order,
             pages,
             own_region,
@@ -337,7 +339,7 @@ impl PageSizePolicy {
 
     /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
     /// kernel maps more than requested, up to a whole page of that order.
-    pub(super) fn heap_order(&self, heap: &HeapGrowth) -> Option<u8> {
+    pub(super) fn order_of_grown_heap(&self, heap: &HeapGrowth) -> Option<u8> {
         let Self::HpUx {
             ceiling, growths, ..
         } = *self
@@ -358,7 +360,7 @@ impl PageSizePolicy {
 
     /// Number of misses, which a page of this order would have prevented, after which the kernel
     /// makes it. `None` if the policy does not count misses.
-    pub(super) fn promotion_threshold(&self, order: u8) -> Option<u64> {
+    pub(super) fn misses_before_promotion(&self, order: u8) -> Option<u64> {
         match self {
             Self::ApproxOnline { misses_per_page } => Some(u64::from(*misses_per_page) << order),
             _ => None,
@@ -367,7 +369,7 @@ impl PageSizePolicy {
 
     /// Number of references between two decisions by [`Self::should_be_large`], and the order of
     /// the large pages. `None` if the policy does not use references.
-    pub(super) fn reference_window(&self) -> Option<(u64, u8)> {
+    pub(super) fn reference_window_and_order(&self) -> Option<(u64, u8)> {
         match *self {
             Self::HalfReferenced { order, references } => Some((references, order)),
             _ => None,
@@ -380,7 +382,7 @@ impl PageSizePolicy {
     }
 
     /// Settings of its daemon that frees larger blocks.
-    pub(super) fn compaction_daemon(&self) -> Option<CompactionSettings> {
+    pub(super) fn compaction_daemon_settings(&self) -> Option<CompactionDaemonSettings> {
         match *self {
             Self::Irix(daemon) => Some(daemon),
             Self::Navarro { daemon, .. } => daemon,
@@ -389,8 +391,8 @@ impl PageSizePolicy {
     }
 
     /// Checks that its settings fit the kernel's.
-    pub(super) fn check(&self, settings: &KernelSettings) -> Result {
-        let must = ItaniumError::require;
+    pub(super) fn check_against_kernel(&self, settings: &KernelSettings) -> Result {
+        let must = ItaniumError::require_setting;
         let large = |order: u8, what| {
             let fits = order > 0 && settings.orders.contains(order);
             let allowed = "one of the kernel's page sizes above its base page";
@@ -462,20 +464,21 @@ mod tests {
                     FrameSource::AsSized
                 }
             };
-            assert_eq!(huge.first_touch_source(&touch), supply(false));
-            assert_eq!(zone.first_touch_source(&touch), supply(true));
+            assert_eq!(huge.first_touch_frame_source(&touch), supply(false));
+            assert_eq!(zone.first_touch_frame_source(&touch), supply(true));
         }
     }
 
     #[test]
     fn heaps_get_a_larger_order_after_every_few_growths() {
         let hp_ux = PageSizePolicy::HP_UX;
-        let grown = |preferred, growths| hp_ux.heap_order(&HeapGrowth { preferred, growths });
+        let grown =
+            |preferred, growths| hp_ux.order_of_grown_heap(&HeapGrowth { preferred, growths });
         let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
         assert_eq!(orders, [0, 0, 1, 1, 2, 2].map(Some));
         // A hint above the ceiling stays.
         assert_eq!(grown(6, 8), Some(6));
-        let order = |free_percent| match hp_ux.first_touch_source(&touch(4, free_percent)) {
+        let order = |free_percent| match hp_ux.first_touch_frame_source(&touch(4, free_percent)) {
             FrameSource::Page { order, .. } => order,
             other => panic!("{other:?}"),
         };
@@ -484,8 +487,8 @@ mod tests {
 
     #[test]
     fn the_daemon_moves_more_as_more_requests_fail() {
-        let daemon = CompactionSettings::IRIX;
-        let most = [1, 8, 9, 1000].map(|failures| daemon.most_frames_to_move(failures, 256));
+        let daemon = CompactionDaemonSettings::IRIX;
+        let most = [1, 8, 9, 1000].map(|failures| daemon.most_moves_per_block(failures, 256));
         assert_eq!(most, [33, 33, 128, 128]);
     }
 
@@ -496,7 +499,7 @@ mod tests {
                 limit,
                 daemon: None,
             };
-            match navarro.first_touch_source(&touch(2, 50)) {
+            match navarro.first_touch_frame_source(&touch(2, 50)) {
                 FrameSource::Reserve { order, .. } => order,
                 other => panic!("{other:?}"),
             }

@@ -17,21 +17,25 @@ struct ConstituentPages {
 
 impl ItaniumMachine {
     /// If the policy wants it and all of it has memory. Returns whether it did.
-    pub(super) fn promote_full_block(&mut self, process: u32, page: u64) -> Result<bool> {
-        let when_full = self.policy().full_block_action();
+    pub(super) fn promote_block_if_full(&mut self, process: u32, page: u64) -> Result<bool> {
+        let when_full = self.page_size_policy().full_block_action();
         if when_full == FullBlockAction::Stay {
             return Ok(false);
         }
-        let order = self.space(process)?.table.entry_or_empty(page).order;
-        let larger = (order + 1..u32::BITS as u8).find(|o| self.orders().contains(*o));
+        let order = self
+            .process_space(process)?
+            .table
+            .entry_or_empty(page)
+            .order;
+        let larger = (order + 1..u32::BITS as u8).find(|o| self.allowed_orders().contains(*o));
         let Some(larger) = larger else {
             return Ok(false);
         };
         let first = page & !((1 << larger) - 1);
-        if !self.is_in_one_mapping(process, first, larger) {
+        if !self.is_block_in_anonymous_mapping(process, first, larger) {
             return Ok(false);
         }
-        let reserved = self.reservations.reserved_order_around(process, page);
+        let reserved = self.reservations.reservation_order_around(process, page);
         match when_full {
             FullBlockAction::Copy => self.promote_by_copy(process, first, larger, false),
             FullBlockAction::Join if reserved.is_some_and(|reserved| reserved >= larger) => {
@@ -41,9 +45,14 @@ impl ItaniumMachine {
         }
     }
 
-    pub(super) fn is_in_one_mapping(&self, process: u32, first: u64, order: u8) -> bool {
-        let space = self.space(process).ok();
-        let mapping = space.and_then(|space| space.mapping_of(first));
+    pub(super) fn is_block_in_anonymous_mapping(
+        &self,
+        process: u32,
+        first: u64,
+        order: u8,
+    ) -> bool {
+        let space = self.process_space(process).ok();
+        let mapping = space.and_then(|space| space.mapping_around_page(first));
         mapping.is_some_and(|(start, mapping)| {
             mapping.backing == MappingBacking::Anonymous
                 && first + (1 << order) <= start + mapping.pages
@@ -53,7 +62,7 @@ impl ItaniumMachine {
     /// Returns false if the parts don't lie in place, or if some have no memory.
     pub(super) fn promote_in_place(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let parts = self.constituent_pages(process, first, order)?;
-        let page = parts.and_then(|it| Some(Pte::present(it.joined?, order, it.writable)));
+        let page = parts.and_then(|it| Some(Pte::new_present(it.joined?, order, it.writable)));
         page.map_or(Ok(false), |page| {
             self.map_promoted_page(process, first, page)
         })
@@ -72,27 +81,32 @@ impl ItaniumMachine {
         let Some(parts) = self.constituent_pages(process, first, order)? else {
             return Ok(false);
         };
-        if parts.present < pages && (!fill || self.add_leaf_tables(process, first, pages).is_err())
+        if parts.present < pages
+            && (!fill || self.ensure_leaf_tables(process, first, pages).is_err())
         {
             return Ok(false);
         }
-        let Some(frame) = self.buddy.allocate(order) else {
+        let Some(frame) = self.buddy.allocate_block(order) else {
             self.record_failed_request(order);
             return Ok(false);
         };
-        self.release_pages(process, first, pages)?;
-        let base = self.base().bytes();
+        self.drop_frame_owner_of_pages(process, first, pages)?;
+        let base = self.base_page_size().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;
-        self.map_promoted_page(process, first, Pte::present(frame, order, parts.writable))
+        self.map_promoted_page(
+            process,
+            first,
+            Pte::new_present(frame, order, parts.writable),
+        )
     }
 
     fn map_promoted_page(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
-        self.write_entries(process, first, page)?;
-        self.statistics.promoted.add(page.order);
+        self.write_page_entries(process, first, page)?;
+        self.statistics.promoted.increment_order(page.order);
         self.counters.remaps += 1;
         self.counters.sized_entries += 1 << page.order;
-        let purge = self.purge_covering(process, first, 1 << page.order, false)?;
+        let purge = self.purge_range_covering(process, first, 1 << page.order, false)?;
         self.purge_translations(purge)?;
         Ok(true)
     }
@@ -105,13 +119,13 @@ impl ItaniumMachine {
         first: u64,
         order: u8,
     ) -> Result<Option<ConstituentPages>> {
-        let table = &self.space(process)?.table;
+        let table = &self.process_space(process)?.table;
         let mut known: Option<Pte> = None;
         let mut present = 0;
         let mut joined = None;
         let mut page = first;
         while page < first + (1 << order) {
-            let Some(entry) = table.get(page).filter(|entry| entry.present) else {
+            let Some(entry) = table.get_entry(page).filter(|entry| entry.present) else {
                 joined = None;
                 page += 1;
                 continue;
@@ -143,8 +157,8 @@ impl ItaniumMachine {
 
 impl ItaniumMachine {
     /// The rule of `mmap` covers the parts on either side.
-    pub(super) fn split_pages_at(&mut self, process: u32, page: u64) -> Result {
-        let Some(entry) = self.space(process)?.table.get(page) else {
+    pub(super) fn split_large_page_at(&mut self, process: u32, page: u64) -> Result {
+        let Some(entry) = self.process_space(process)?.table.get_entry(page) else {
             return Ok(());
         };
         let first = page & !((1 << entry.order) - 1);
@@ -154,13 +168,13 @@ impl ItaniumMachine {
         let after = first + (1 << entry.order) - page;
         self.cover_by_smaller_pages(process, first, page - first, entry.order)?;
         self.cover_by_smaller_pages(process, page, after, entry.order)?;
-        self.statistics.demoted.add(entry.order);
+        self.statistics.demoted.increment_order(entry.order);
         Ok(())
     }
 
-    pub(super) fn split_to_base(&mut self, process: u32, first: u64, order: u8) -> Result {
+    pub(super) fn split_to_base_pages(&mut self, process: u32, first: u64, order: u8) -> Result {
         self.cover_by_smaller_pages(process, first, 1 << order, 0)?;
-        self.statistics.demoted.add(order);
+        self.statistics.demoted.increment_order(order);
         Ok(())
     }
 
@@ -172,9 +186,9 @@ impl ItaniumMachine {
         pages: u64,
         limit: u8,
     ) -> Result {
-        let orders = self.orders();
-        let table = &mut self.space_mut(process)?.table;
-        for (start, order) in orders.cover_by_pages(first, pages, limit) {
+        let orders = self.allowed_orders();
+        let table = &mut self.process_space_mut(process)?.table;
+        for (start, order) in orders.largest_pages_covering(first, pages, limit) {
             table.update_entries(start, 1 << order, |entry| Pte { order, ..entry });
         }
         Ok(())

@@ -36,7 +36,7 @@ pub struct CountsByOrder(Vec<u64>);
 
 impl CountsByOrder {
     /// Adds one.
-    pub fn add(&mut self, order: u8) {
+    pub fn increment_order(&mut self, order: u8) {
         let order = usize::from(order);
         if self.0.len() <= order {
             self.0.resize(order + 1, 0);
@@ -45,26 +45,26 @@ impl CountsByOrder {
     }
 
     /// The largest order with a count above 0.
-    pub fn largest(&self) -> Option<u8> {
+    pub fn largest_counted_order(&self) -> Option<u8> {
         let largest = self.0.iter().rposition(|count| *count > 0);
         largest.map(|order| order as u8)
     }
 
     /// The count of this order.
-    pub fn count(&self, order: u8) -> u64 {
+    pub fn count_of_order(&self, order: u8) -> u64 {
         self.0.get(usize::from(order)).copied().unwrap_or(0)
     }
 
     /// This order's share of all base pages, in per cent. `None` without pages.
-    pub fn percent(&self, order: u8) -> Option<f64> {
-        let pages = |order: u8| (self.count(order) << order) as f64;
+    pub fn base_page_percent(&self, order: u8) -> Option<f64> {
+        let pages = |order: u8| (self.count_of_order(order) << order) as f64;
         let all: f64 = (0..self.0.len()).map(|order| pages(order as u8)).sum();
         Some(pages(order) / all * 100.0).filter(|percent| percent.is_finite())
     }
 }
 
 /// Misses by process, order and first page of the page that would have prevented them.
-pub(super) type MissCounts = BTreeMap<(u32, u8, u64), u64>;
+pub(super) type PreventableMissCounts = BTreeMap<(u32, u8, u64), u64>;
 
 /// References since the policy last decided which pages are large.
 #[derive(Clone, Debug, Default)]
@@ -77,17 +77,18 @@ impl ItaniumMachine {
     /// Counts a TLB miss that the kernel's handler fills. The nearest page in the TLB decides which
     /// larger pages its other parts would have brought. Makes such a page after enough misses.
     pub(super) fn count_miss_and_promote(&mut self, process: u32, address: u64) -> Result {
-        if self.policy().promotion_threshold(1).is_none() {
+        if self.page_size_policy().misses_before_promotion(1).is_none() {
             return Ok(());
         }
-        let space = self.space(process)?;
-        let rid = space.registers.rid(address);
-        let page = self.base().page_of(address);
-        let entry = space.table.get(page).filter(|entry| entry.present);
-        let near =
-            self.mmu
-                .tlb
-                .nearest_entry_order(rid, offset_in_region(address), self.base().shift());
+        let space = self.process_space(process)?;
+        let rid = space.registers.region_id_at(address);
+        let page = self.base_page_size().page_of_address(address);
+        let entry = space.table.get_entry(page).filter(|entry| entry.present);
+        let near = self.mmu.tlb.order_reaching_nearest_entry(
+            rid,
+            offset_in_region(address),
+            self.base_page_size().shift(),
+        );
         let near = near.and_then(|order| u8::try_from(order).ok());
         let Some((near, entry)) = near.zip(entry) else {
             return Ok(());
@@ -95,13 +96,13 @@ impl ItaniumMachine {
         let mut reached = None;
         for order in near.max(entry.order + 1)..u32::BITS as u8 {
             let first = page & !((1 << order) - 1);
-            let Some(enough) = self.policy().promotion_threshold(order) else {
+            let Some(enough) = self.page_size_policy().misses_before_promotion(order) else {
                 break;
             };
-            if !self.orders().contains(order) {
+            if !self.allowed_orders().contains(order) {
                 continue;
             }
-            if !self.is_in_one_mapping(process, first, order) {
+            if !self.is_block_in_anonymous_mapping(process, first, order) {
                 break;
             }
             let count = self.misses.entry((process, order, first)).or_default();
@@ -127,7 +128,7 @@ impl ItaniumMachine {
         length: u64,
         order: u8,
     ) -> Result {
-        let page = self.base().page_of(address);
+        let page = self.base_page_size().page_of_address(address);
         self.window.pages.insert((process, page));
         self.window.references += u64::from(references);
         if self.window.references < length {
@@ -140,19 +141,19 @@ impl ItaniumMachine {
         }
         for (process, chunk) in self.large_pages_of_order(order) {
             let count = referred.get(&(process, chunk)).copied().unwrap_or(0);
-            if !self.policy().should_be_large(count, 1 << order) {
+            if !self.page_size_policy().should_be_large(count, 1 << order) {
                 let first = chunk << order;
-                let purge = self.purge_covering(process, first, 1, false)?;
-                self.split_to_base(process, first, order)?;
+                let purge = self.purge_range_covering(process, first, 1, false)?;
+                self.split_to_base_pages(process, first, order)?;
                 self.purge_translations(purge)?;
             }
         }
         for ((process, chunk), count) in referred {
             let first = chunk << order;
-            let large = self.policy().should_be_large(count, 1 << order);
+            let large = self.page_size_policy().should_be_large(count, 1 << order);
             // A former large page still lies in memory as it did.
             if large
-                && self.is_in_one_mapping(process, first, order)
+                && self.is_block_in_anonymous_mapping(process, first, order)
                 && !self.promote_in_place(process, first, order)?
             {
                 self.promote_by_copy(process, first, order, true)?;

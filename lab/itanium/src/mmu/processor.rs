@@ -19,7 +19,7 @@ pub enum TlbReplacement {
 /// Entries of the hash table that a miss on a large page fills. The table is indexed by base pages,
 /// so a large page has an entry for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashTableFill {
+pub enum LargePageHashFill {
     /// The entry of its first base page, as in the thesis (section 5.4.1).
     First,
     /// The entry of the base page that was missed. The thesis doesn't consider it.
@@ -43,7 +43,7 @@ pub enum WalkerMode {
         /// Number of entries of 32 bytes; a power of two.
         entries: u32,
         /// The entries that the kernel writes for a large page.
-        fill: HashTableFill,
+        fill: LargePageHashFill,
     },
 }
 
@@ -51,13 +51,13 @@ impl WalkerMode {
     /// The long format as tested in the thesis: 4 MiB of table, entries of the first base page.
     pub const LONG: Self = Self::LongFormat {
         entries: (4 << 20) / 32,
-        fill: HashTableFill::First,
+        fill: LargePageHashFill::First,
     };
 
     /// Number of entries that the kernel pins. They are for its own text and data, those of the
     /// processor, its stack (`asm-ia64/kregs.h`), and the hash table where there is one. (The
     /// latter is from Chapman and Williams' patches for the long format, `IA64_TR_LONG_VHPT`.)
-    pub const fn pinned(self) -> u32 {
+    pub const fn pinned_entry_count(self) -> u32 {
         match self {
             Self::None | Self::ShortFormat => 3,
             Self::LongFormat { .. } => 4,
@@ -84,7 +84,7 @@ pub struct ItaniumProcessorSpec {
     /// Talluri and Hill, ASPLOS 1994, with 16.) Itanium's TLB has no sub-blocks.
     pub sub_block_order: u8,
     /// Its costs.
-    pub costs: EventCosts,
+    pub costs: EventCycleCosts,
 }
 
 /// Itanium 2 "Madison" of 1.5 GHz (thesis, section 4.2 and table 4.1). Neither the thesis nor
@@ -101,8 +101,8 @@ pub const MADISON: ItaniumProcessorSpec = ItaniumProcessorSpec {
 
 impl ItaniumProcessorSpec {
     /// Rejects sizes that the simulation does not support.
-    pub fn check(&self, walker: WalkerMode) -> Result {
-        let must = ItaniumError::require;
+    pub fn check_sizes_for_walker(&self, walker: WalkerMode) -> Result {
+        let must = ItaniumError::require_setting;
         let first = (1..=255).contains(&self.l1_entries);
         must(first, "the number of first-level TLB entries", "1 to 255")?;
         let second = (8..=255).contains(&self.l2_entries);
@@ -133,7 +133,7 @@ impl ItaniumProcessorSpec {
 /// there are therefore shares of an average, not the cost of a single event. The unit costs have to
 /// be solved for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EventCosts {
+pub struct EventCycleCosts {
     /// The walker fills from the virtual linear table. Together with `software_short` this solves
     /// both averages of the short format: .9953 h + .0047 s = 19.23 and .3494 h + .6506 s = 61.47.
     pub walker_short: f64,
@@ -179,7 +179,7 @@ pub struct EventCosts {
 }
 
 /// A 1.5 GHz Itanium 2 in an HP rx2600 (thesis, sections 4.2 and 6.3).
-pub const RX2600_COSTS: EventCosts = EventCosts {
+pub const RX2600_COSTS: EventCycleCosts = EventCycleCosts {
     walker_short: 18.9,
     software_short: 84.3,
     nested: 110.0,
@@ -196,9 +196,9 @@ pub const RX2600_COSTS: EventCosts = EventCosts {
     counted_miss: 14.0,
 };
 
-impl EventCosts {
+impl EventCycleCosts {
     /// Cost of a miss that software fills, by the kernel's setting of the walker.
-    pub fn software_miss_cycles(&self, walker: WalkerMode) -> f64 {
+    pub fn cycles_per_software_miss(&self, walker: WalkerMode) -> f64 {
         match walker {
             WalkerMode::None => self.software_none,
             WalkerMode::ShortFormat => self.software_short,
@@ -266,23 +266,23 @@ impl ItaniumCounters {
     }
 
     /// Cycles in second-level misses.
-    pub fn miss_cycles(&self, costs: &EventCosts, walker: WalkerMode) -> f64 {
+    pub fn total_miss_cycles(&self, costs: &EventCycleCosts, walker: WalkerMode) -> f64 {
         let hardware = match walker {
             WalkerMode::None => 0.0,
             WalkerMode::ShortFormat => costs.walker_short,
             WalkerMode::LongFormat { .. } => costs.walker_long,
         };
         self.walker as f64 * hardware
-            + self.software as f64 * costs.software_miss_cycles(walker)
+            + self.software as f64 * costs.cycles_per_software_miss(walker)
             + self.nested as f64 * costs.nested
             + self.hash_entries as f64 * costs.hash_entry
             + self.counted_misses as f64 * costs.counted_miss
     }
 
     /// Cycles of all events.
-    pub fn cycles(&self, costs: &EventCosts, walker: WalkerMode) -> f64 {
+    pub fn total_cycles(&self, costs: &EventCycleCosts, walker: WalkerMode) -> f64 {
         self.useful_cycles as f64
-            + self.miss_cycles(costs, walker)
+            + self.total_miss_cycles(costs, walker)
             + self.l1_refills as f64 * costs.l1_refill
             + self.page_faults as f64 * costs.page_fault
             + self.sized_entries as f64 * costs.sized_entry
@@ -292,13 +292,13 @@ impl ItaniumCounters {
     }
 
     /// Share of references that hit the second-level TLB, in per cent. `None` without references.
-    pub fn hit_percent(&self) -> Option<f64> {
+    pub fn l2_tlb_hit_percent(&self) -> Option<f64> {
         let share = self.misses as f64 / self.references as f64;
         Some((1.0 - share) * 100.0).filter(|percent| percent.is_finite())
     }
 
     /// Share of misses that the walker filled, in per cent. `None` without misses.
-    pub fn walker_percent(&self) -> Option<f64> {
+    pub fn walker_filled_percent(&self) -> Option<f64> {
         let percent = self.walker as f64 / self.misses as f64 * 100.0;
         Some(percent).filter(|percent| percent.is_finite())
     }

@@ -25,7 +25,7 @@ impl RegionRegisters {
     /// bytes. Together with the hash function of section 3.4, this makes all pages of processes 32
     /// contexts apart collide. In figure 4.5, however, the long format does well with 64 processes.
     /// The formula is therefore not the whole of the hardware's function.
-    pub fn of_context(context: u32) -> Self {
+    pub fn from_context(context: u32) -> Self {
         let mut rids = [0; 8];
         for (rid, region) in rids.iter_mut().zip(0..) {
             *rid = redistribute_rid(context << 3 | region);
@@ -38,19 +38,19 @@ impl RegionRegisters {
 
     /// The same registers with another preferred page size for a region (0 to 7).
     #[must_use]
-    pub fn with_preferred_size(mut self, region: usize, order: u8) -> Self {
+    pub fn with_preferred_order_in(mut self, region: usize, order: u8) -> Self {
         self.preferred[region] = order;
         self
     }
 
     /// The preferred page size of the region of an address, as an order over the base page.
     #[inline]
-    pub fn preferred_order(&self, address: u64) -> u8 {
+    pub fn preferred_order_at(&self, address: u64) -> u8 {
         self.preferred[region_of_address(address)]
     }
 
     /// The id of the region of an address.
-    pub fn rid(&self, address: u64) -> u32 {
+    pub fn region_id_at(&self, address: u64) -> u32 {
         self.rids[region_of_address(address)]
     }
 }
@@ -76,7 +76,7 @@ pub struct Pte {
 
 impl Pte {
     /// An entry for a page of this size without memory.
-    pub const fn without_memory(order: u8) -> Self {
+    pub const fn new_without_memory(order: u8) -> Self {
         Self {
             frame: 0,
             order,
@@ -86,7 +86,7 @@ impl Pte {
     }
 
     /// The entry of the first page of a page with memory.
-    pub const fn present(frame: u32, order: u8, writable: bool) -> Self {
+    pub const fn new_present(frame: u32, order: u8, writable: bool) -> Self {
         Self {
             frame,
             order,
@@ -98,7 +98,7 @@ impl Pte {
     /// Whether the short format's walker takes the entry in a region of this preferred page size.
     /// The kernel keeps entries of all other pages invalid for the walker, which would insert them
     /// with that size (section 5.4.1).
-    pub const fn valid_for_walker(self, preferred: u8) -> bool {
+    pub const fn is_valid_for_walker(self, preferred: u8) -> bool {
         self.present && self.order == preferred
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     fn no_two_regions_have_the_same_id() {
         let contexts = (0..1 << 14).chain([RegionRegisters::CONTEXTS - 1]);
         let all: Vec<u32> = contexts
-            .flat_map(|context| RegionRegisters::of_context(context).rids)
+            .flat_map(|context| RegionRegisters::from_context(context).rids)
             .collect();
         let different: BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), different.len());
@@ -123,7 +123,7 @@ mod tests {
     fn neighbouring_contexts_do_not_collide_in_the_hash_table() {
         // The thesis' example: without it, page 0x1000 under 0x100 and page 0x1001 under 0x101
         // share an entry.
-        let of = |context| RegionRegisters::of_context(context).rid(0);
+        let of = |context| RegionRegisters::from_context(context).region_id_at(0);
         assert_ne!(0x1000 ^ of(0x20), 0x1001 ^ of(0x21));
         // No two of 63 processes share an entry for any of 100 pages.
         let entries = (1..64).flat_map(|context| (0..100).map(move |page| page ^ of(context)));

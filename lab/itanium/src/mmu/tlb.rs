@@ -25,7 +25,13 @@ pub struct TlbEntry {
 
 impl TlbEntry {
     /// An entry without sub-blocks.
-    pub const fn whole(rid: u32, page: u64, shift: u32, frame: u32, writable: bool) -> Self {
+    pub const fn new_without_sub_blocks(
+        rid: u32,
+        page: u64,
+        shift: u32,
+        frame: u32,
+        writable: bool,
+    ) -> Self {
         Self {
             rid,
             page,
@@ -41,34 +47,34 @@ impl TlbEntry {
     /// The parts of an entry without sub-blocks: all present.
     pub const WHOLE: u32 = u32::MAX;
 
-    fn overlaps(&self, rid: u32, start: u64, end: u64) -> bool {
+    fn overlaps_range(&self, rid: u32, start: u64, end: u64) -> bool {
         let first = self.page << self.shift;
         self.rid == rid && first < end && start < first + (1 << self.shift)
     }
 
     /// In a TLB with 2^order sub-blocks. The byte must be in the page.
-    fn has_part(&self, offset: u64, order: u8) -> bool {
-        self.parts == Self::WHOLE || self.parts >> self.part_of_byte(offset, order) & 1 != 0
+    fn has_part_at_offset(&self, offset: u64, order: u8) -> bool {
+        self.parts == Self::WHOLE || self.parts >> self.part_index_of_offset(offset, order) & 1 != 0
     }
 
-    fn part_of_byte(&self, offset: u64, order: u8) -> u64 {
+    fn part_index_of_offset(&self, offset: u64, order: u8) -> u64 {
         offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
     }
 
     /// The entry with only the part that holds a byte.
     #[must_use]
-    pub fn with_only_part(self, offset: u64, order: u8) -> Self {
+    pub fn with_only_part_at(self, offset: u64, order: u8) -> Self {
         match self.parts {
             Self::WHOLE => self,
             parts => Self {
-                parts: parts & 1 << self.part_of_byte(offset, order),
+                parts: parts & 1 << self.part_index_of_offset(offset, order),
                 ..self
             },
         }
     }
 
     /// The present parts, as entries without sub-blocks.
-    pub fn parts_as_pages(&self, order: u8) -> Vec<Self> {
+    pub fn present_parts_as_entries(&self, order: u8) -> Vec<Self> {
         if self.parts == Self::WHOLE {
             return vec![*self];
         }
@@ -93,7 +99,7 @@ pub struct Tlb {
     /// Whether each entry was used since all were.
     referenced: Vec<bool>,
     free: Vec<u8>,
-    index: SlotIndex,
+    index: TlbSlotIndex,
     sizes: [u16; u64::BITS as usize],
     /// Bitmap of the sizes with at least one entry.
     present: u64,
@@ -114,7 +120,7 @@ impl Tlb {
             stamps: vec![0; count],
             referenced: vec![false; count],
             free: (0..count).rev().map(|place| place as u8).collect(),
-            index: SlotIndex::new(),
+            index: TlbSlotIndex::new(),
             sizes: [0; u64::BITS as usize],
             present: 0,
             replacement,
@@ -143,8 +149,10 @@ impl Tlb {
             sizes &= sizes - 1;
             let page = offset >> shift;
             let order = self.sub_block_order;
-            if let Some(place) = self.find(rid, page, shift, |it| it.has_part(offset, order)) {
-                self.touch_entry(place);
+            if let Some(place) =
+                self.find_place(rid, page, shift, |it| it.has_part_at_offset(offset, order))
+            {
+                self.mark_entry_used(place);
                 return self.entries[place];
             }
         }
@@ -174,26 +182,26 @@ impl Tlb {
             return self.insert(entry);
         }
         let order = self.sub_block_order;
-        for page in entry.parts_as_pages(order) {
+        for page in entry.present_parts_as_entries(order) {
             let start = page.page << page.shift;
             if self
-                .find(page.rid, page.page, page.shift, |_| true)
+                .find_place(page.rid, page.page, page.shift, |_| true)
                 .is_some()
             {
-                entry.parts &= !(1 << entry.part_of_byte(start, order));
+                entry.parts &= !(1 << entry.part_index_of_offset(start, order));
             }
         }
-        let place = self.find(entry.rid, entry.page, entry.shift, |_| true);
+        let place = self.find_place(entry.rid, entry.page, entry.shift, |_| true);
         let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
         let Some((place, block)) = place.zip(block) else {
             return self.insert(entry);
         };
         if (block.frame, block.writable) == (entry.frame, entry.writable) {
             block.parts |= entry.parts;
-            self.touch_entry(place);
+            self.mark_entry_used(place);
         } else if let Some(part) = entry
-            .with_only_part(offset, order)
-            .parts_as_pages(order)
+            .with_only_part_at(offset, order)
+            .present_parts_as_entries(order)
             .first()
         {
             self.insert(*part);
@@ -202,7 +210,7 @@ impl Tlb {
 
     /// The place of the entry of a page of this size for which `fits` is true.
     #[inline]
-    fn find(
+    fn find_place(
         &self,
         rid: u32,
         page: u64,
@@ -217,7 +225,7 @@ impl Tlb {
         self.index.find(rid, page, shift, same).map(usize::from)
     }
 
-    fn touch_entry(&mut self, place: usize) {
+    fn mark_entry_used(&mut self, place: usize) {
         self.referenced[place] = true;
         if self.replacement == TlbReplacement::Lru {
             self.clock += 1;
@@ -229,17 +237,21 @@ impl Tlb {
     fn overlaps_other_entry(&self, entry: &TlbEntry) -> bool {
         let order = self.sub_block_order;
         let start = entry.page << entry.shift;
-        let around = self.entries();
-        let mut around = around
-            .filter(|(other, _)| other.overlaps(entry.rid, start, start + (1 << entry.shift)));
+        let around = self.entries_with_pinned_flag();
+        let mut around = around.filter(|(other, _)| {
+            other.overlaps_range(entry.rid, start, start + (1 << entry.shift))
+        });
         around.any(|(other, _)| {
-            let (own, others) = (entry.parts_as_pages(order), other.parts_as_pages(order));
+            let (own, others) = (
+                entry.present_parts_as_entries(order),
+                other.present_parts_as_entries(order),
+            );
             own.iter().any(|own| {
                 let start = own.page << own.shift;
                 let end = start + (1 << own.shift);
                 others
                     .iter()
-                    .any(|other| other.overlaps(own.rid, start, end))
+                    .any(|other| other.overlaps_range(own.rid, start, end))
             })
         })
     }
@@ -247,7 +259,7 @@ impl Tlb {
     /// The order of the smallest aligned page around an address that would include part of another
     /// TLB entry's page. Orders are over base pages of 2^shift bytes. `None` if the TLB has no
     /// entry of this region.
-    pub fn nearest_entry_order(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
+    pub fn order_reaching_nearest_entry(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
         let page = offset >> shift;
         let entries = self.entries.iter().flatten().filter(|e| e.rid == rid);
         let orders = entries.map(|entry| {
@@ -261,11 +273,11 @@ impl Tlb {
     ///
     /// # Errors
     /// Other entries have been used before, or too few places would be left.
-    pub fn pin(&mut self, entry: TlbEntry) -> Result {
+    pub fn insert_pinned(&mut self, entry: TlbEntry) -> Result {
         let unused = self.free.len() + self.pinned == self.entries.len();
         let allowed = "at least 4 below the number of all entries, and set before others are used";
         let fits = unused && self.free.len() > 4;
-        ItaniumError::require(fits, "the number of pinned TLB entries", allowed)?;
+        ItaniumError::require_setting(fits, "the number of pinned TLB entries", allowed)?;
         if let Some(place) = self.free.pop() {
             self.insert_at(place.into(), entry);
             self.pinned += 1;
@@ -274,10 +286,10 @@ impl Tlb {
     }
 
     /// Removes the entries of a range of a region.
-    pub fn purge(&mut self, rid: u32, start: u64, end: u64) {
+    pub fn purge_range(&mut self, rid: u32, start: u64, end: u64) {
         for place in self.pinned..self.entries.len() {
             let entry = self.entries.get(place).and_then(Option::as_ref);
-            if entry.is_some_and(|entry| entry.overlaps(rid, start, end)) {
+            if entry.is_some_and(|entry| entry.overlaps_range(rid, start, end)) {
                 self.remove_at(place);
                 self.free.push(place as u8);
             }
@@ -285,7 +297,7 @@ impl Tlb {
     }
 
     /// All entries, and whether each is pinned.
-    pub fn entries(&self) -> impl Iterator<Item = (TlbEntry, bool)> {
+    pub fn entries_with_pinned_flag(&self) -> impl Iterator<Item = (TlbEntry, bool)> {
         let places = self.entries.iter().enumerate();
         places.filter_map(|(place, entry)| Some(((*entry)?, place < self.pinned)))
     }
@@ -344,12 +356,12 @@ const END: u8 = u8::MAX;
 
 /// The hardware compares with all entries at once; this index uses short hash chains.
 #[derive(Clone, Debug)]
-struct SlotIndex {
+struct TlbSlotIndex {
     first: [u8; BUCKETS],
     next: [u8; SLOTS],
 }
 
-impl SlotIndex {
+impl TlbSlotIndex {
     fn new() -> Self {
         Self {
             first: [END; BUCKETS],
@@ -359,7 +371,7 @@ impl SlotIndex {
 
     #[inline]
     fn find(&self, rid: u32, page: u64, shift: u32, same: impl Fn(u8) -> bool) -> Option<u8> {
-        let mut slot = self.first[bucket(rid, page, shift)];
+        let mut slot = self.first[hash_bucket(rid, page, shift)];
         while slot != END {
             if same(slot) {
                 return Some(slot);
@@ -370,14 +382,14 @@ impl SlotIndex {
     }
 
     fn add(&mut self, rid: u32, page: u64, shift: u32, slot: u8) {
-        let first = &mut self.first[bucket(rid, page, shift)];
+        let first = &mut self.first[hash_bucket(rid, page, shift)];
         self.next[usize::from(slot)] = *first;
         *first = slot;
     }
 
     fn remove(&mut self, rid: u32, page: u64, shift: u32, slot: u8) {
         let after = self.next[usize::from(slot)];
-        let mut link = &mut self.first[bucket(rid, page, shift)];
+        let mut link = &mut self.first[hash_bucket(rid, page, shift)];
         while *link != slot && *link != END {
             link = &mut self.next[usize::from(*link)];
         }
@@ -388,7 +400,7 @@ impl SlotIndex {
 }
 
 #[inline]
-fn bucket(rid: u32, page: u64, shift: u32) -> usize {
+fn hash_bucket(rid: u32, page: u64, shift: u32) -> usize {
     let key = page ^ u64::from(rid) << 40 ^ u64::from(shift) << 34;
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKETS.ilog2())) as usize
 }
@@ -415,14 +427,14 @@ impl HashedPageTable {
     }
 
     /// The translation that the walker finds for a base page.
-    pub fn find(&self, rid: u32, page: u64) -> Option<TlbEntry> {
+    pub fn find_translation(&self, rid: u32, page: u64) -> Option<TlbEntry> {
         let (entered, translation) = self.entries[self.entry_index(rid, page)]?;
         (translation.rid == rid && entered == page).then_some(translation)
     }
 
     /// Enters a translation under a base page. Returns true if that removed another page's
     /// translation.
-    pub fn enter(&mut self, page: u64, translation: TlbEntry) -> bool {
+    pub fn enter_translation(&mut self, page: u64, translation: TlbEntry) -> bool {
         let index = self.entry_index(translation.rid, page);
         let before = self.entries[index].replace((page, translation));
         before.is_some_and(|(other, it)| (it.rid, other) != (translation.rid, page))
@@ -430,7 +442,7 @@ impl HashedPageTable {
 
     /// Makes the entry of a base page invalid, of whichever process it is: the kernel does not
     /// check that (`flush_vhpt_page`).
-    pub fn invalidate(&mut self, rid: u32, page: u64) {
+    pub fn invalidate_entry(&mut self, rid: u32, page: u64) {
         let index = self.entry_index(rid, page);
         self.entries[index] = None;
     }
@@ -449,7 +461,7 @@ mod tests {
     use super::*;
 
     fn entry(page: u64, shift: u32) -> TlbEntry {
-        TlbEntry::whole(1, page, shift, 0, true)
+        TlbEntry::new_without_sub_blocks(1, page, shift, 0, true)
     }
 
     /// The page replaced of four inserted in order; the first and the third are used then.
@@ -462,7 +474,10 @@ mod tests {
             assert!(tlb.lookup(1, page << 14).is_some());
         }
         tlb.insert(entry(4, 14));
-        let here: Vec<u64> = tlb.entries().map(|(entry, _)| entry.page).collect();
+        let here: Vec<u64> = tlb
+            .entries_with_pinned_flag()
+            .map(|(entry, _)| entry.page)
+            .collect();
         (0..4).find(|page| !here.contains(page)).unwrap()
     }
 
@@ -498,14 +513,14 @@ mod tests {
         ] {
             let mut tlb = Tlb::new(8, replacement, 1);
             for page in 0..4 {
-                tlb.pin(entry(page, 20)).unwrap();
+                tlb.insert_pinned(entry(page, 20)).unwrap();
             }
-            assert!(tlb.pin(entry(4, 20)).is_err());
+            assert!(tlb.insert_pinned(entry(4, 20)).is_err());
             for page in 0..100 {
                 tlb.insert(entry(1000 + page, 14));
             }
-            tlb.purge(1, 0, u64::MAX);
-            let left: Vec<_> = tlb.entries().collect();
+            tlb.purge_range(1, 0, u64::MAX);
+            let left: Vec<_> = tlb.entries_with_pinned_flag().collect();
             assert_eq!(left.len(), 4);
             assert!(left.iter().all(|(_, pinned)| *pinned));
             assert!(tlb.lookup(1, 3 << 20 | 0xfffff).is_some());

@@ -1,6 +1,6 @@
 //! The thesis' microbenchmarks (sections 4.3 and 6.2).
 
-use super::{EventSink, ProgramEvent, Touch, emit_map, emit_map_and_fill};
+use super::{MemoryTouch, ProgramEvent, ProgramEventSink, emit_map, emit_map_and_fill};
 use crate::Result;
 use crate::address::REGION_BITS;
 use hawkeye_sim::rng::SimulationRng;
@@ -23,7 +23,7 @@ impl LinearWorkload {
     /// Chosen: begins a page of the linear table, as the thesis' sum assumes (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
-    pub(super) fn emit_events(&self, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {
         emit_map(0, 0, self.bytes, Some(Self::ADDRESS), sink)?;
         sink(ProgramEvent::Lock {
             process: 0,
@@ -31,10 +31,10 @@ impl LinearWorkload {
         })?;
         sink(ProgramEvent::Measure)?;
         for offset in (0..self.bytes).step_by(self.stride_bytes.max(1) as usize) {
-            sink(ProgramEvent::Touch(Touch {
+            sink(ProgramEvent::Touch(MemoryTouch {
                 offset,
                 write: false,
-                ..Touch::STORE
+                ..MemoryTouch::STORE
             }))?;
         }
         Ok(())
@@ -67,7 +67,7 @@ impl SparseWorkload {
         perturbed: true,
     };
 
-    pub(super) fn emit_events(&self, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {
         for area in 0..self.areas {
             let off = if self.perturbed { PAGE_BYTES } else { 0 };
             let address = u64::from(area) * (STRIDE_BYTES + off);
@@ -77,9 +77,9 @@ impl SparseWorkload {
         }
         for _ in 0..self.loops {
             for area in 0..self.areas {
-                sink(ProgramEvent::Touch(Touch {
+                sink(ProgramEvent::Touch(MemoryTouch {
                     mapping: area,
-                    ..Touch::STORE
+                    ..MemoryTouch::STORE
                 }))?;
             }
         }
@@ -107,7 +107,7 @@ impl TlbcoverWorkload {
     ///
     /// The largest run's times (114 and 104 s) and 19.23 cycles for a miss give 219 cycles from
     /// miss to miss on 16 KiB pages. 200 of them are the program's.
-    pub const fn thesis_run(number: u32) -> Self {
+    pub const fn for_thesis_run(number: u32) -> Self {
         Self {
             bytes: (1 << 18) << number,
             accesses: 1_000_000,
@@ -115,15 +115,15 @@ impl TlbcoverWorkload {
         }
     }
 
-    pub(super) fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, seed: u64, sink: ProgramEventSink<'_>) -> Result {
         let mut rng = SimulationRng::new(seed, 0x71bc);
         emit_map_and_fill(0, 0, self.bytes, sink)?;
         sink(ProgramEvent::Measure)?;
         for _ in 0..self.accesses {
-            sink(ProgramEvent::Touch(Touch {
+            sink(ProgramEvent::Touch(MemoryTouch {
                 offset: rng.draw_below(self.bytes) & !7,
                 useful_cycles: self.useful_cycles,
-                ..Touch::STORE
+                ..MemoryTouch::STORE
             }))?;
         }
         Ok(())
@@ -145,7 +145,7 @@ pub struct TransposeWorkload {
 }
 
 impl TransposeWorkload {
-    pub(super) fn emit_events(&self, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {
         for pair in 1..=self.pairs {
             let dimension = u64::from(self.step * pair);
             let bytes = dimension * dimension * ELEMENT_BYTES;
@@ -157,12 +157,12 @@ impl TransposeWorkload {
                     for (mapping, element, write) in
                         [(1, i * dimension + j, false), (0, j * dimension + i, true)]
                     {
-                        sink(ProgramEvent::Touch(Touch {
+                        sink(ProgramEvent::Touch(MemoryTouch {
                             mapping,
                             offset: element * ELEMENT_BYTES,
                             write,
                             useful_cycles: 1,
-                            ..Touch::STORE
+                            ..MemoryTouch::STORE
                         }))?;
                     }
                 }
@@ -207,7 +207,7 @@ impl ContentionWorkload {
         }
     }
 
-    pub(super) fn emit_events(&self, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {
         let bytes = u64::from(self.pages) * CONTENTION_PAGE_BYTES;
         for process in 0..self.processes {
             emit_map_and_fill(process, 0, bytes, sink)?;
@@ -216,11 +216,11 @@ impl ContentionWorkload {
         for _ in 0..self.turns {
             for process in 0..self.processes {
                 for touch in 0..self.rounds * self.pages {
-                    sink(ProgramEvent::Touch(Touch {
+                    sink(ProgramEvent::Touch(MemoryTouch {
                         process,
                         offset: u64::from(touch % self.pages) * CONTENTION_PAGE_BYTES,
                         useful_cycles: 1,
-                        ..Touch::STORE
+                        ..MemoryTouch::STORE
                     }))?;
                 }
             }

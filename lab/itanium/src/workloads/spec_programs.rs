@@ -1,7 +1,7 @@
 //! Models of two of the thesis' programs: vortex, the slowest one with large pages (sections 6.3.1
 //! to 6.3.4), and mcf, the fastest one (section 6.3.5).
 
-use super::{EventSink, ProgramEvent, Touch, emit_fill_touches, emit_map_and_fill};
+use super::{MemoryTouch, ProgramEvent, ProgramEventSink, emit_fill_touches, emit_map_and_fill};
 use crate::Result;
 use crate::kernel::MappingBacking;
 use hawkeye_sim::rng::SimulationRng;
@@ -58,7 +58,7 @@ impl VortexWorkload {
         reallocated_per_million: 4.0,
     };
 
-    pub(super) fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, seed: u64, sink: ProgramEventSink<'_>) -> Result {
         let mut rng = SimulationRng::new(seed, 0x0e2);
         sink(ProgramEvent::Map {
             process: 0,
@@ -81,15 +81,15 @@ impl VortexWorkload {
             let (mapping, offset) = if rng.chance(self.own_share) {
                 (0, rng.draw_below(self.own_bytes))
             } else {
-                let (block, offset) = block_of_byte(&blocks, rng.draw_below(allocated));
+                let (block, offset) = block_and_offset_of_byte(&blocks, rng.draw_below(allocated));
                 (1 + block, offset)
             };
-            sink(ProgramEvent::Touch(Touch {
+            sink(ProgramEvent::Touch(MemoryTouch {
                 mapping,
                 offset: offset & !7,
                 references: self.references,
                 useful_cycles: self.useful_cycles,
-                ..Touch::STORE
+                ..MemoryTouch::STORE
             }))?;
             if rng.chance(self.reallocated_per_million * 1e-6) {
                 let block = rng.draw_below(blocks.len() as u64) as u32;
@@ -123,7 +123,7 @@ fn random_block_length(rng: &mut SimulationRng) -> u64 {
 }
 
 /// The block that holds a byte of all blocks, and the offset in it.
-fn block_of_byte(blocks: &[u64], mut byte: u64) -> (u32, u64) {
+fn block_and_offset_of_byte(blocks: &[u64], mut byte: u64) -> (u32, u64) {
     for (block, bytes) in (0..).zip(blocks) {
         if byte < *bytes {
             return (block, byte);
@@ -169,7 +169,7 @@ impl McfWorkload {
         aside_per_million: 530.0,
     };
 
-    pub(super) fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
+    pub(super) fn emit_events(&self, seed: u64, sink: ProgramEventSink<'_>) -> Result {
         let mut rng = SimulationRng::new(seed, 0x3cf);
         let arrays = self.arrays.len() as u32;
         let lengths = self.arrays.iter().copied();
@@ -179,13 +179,13 @@ impl McfWorkload {
         }
         sink(ProgramEvent::Measure)?;
         let mut touch = |mapping, offset| {
-            sink(ProgramEvent::Touch(Touch {
+            sink(ProgramEvent::Touch(MemoryTouch {
                 mapping,
                 offset,
                 write: false,
                 references: self.references,
                 useful_cycles: self.useful_cycles,
-                ..Touch::STORE
+                ..MemoryTouch::STORE
             }))
         };
         for step in 0..self.steps {

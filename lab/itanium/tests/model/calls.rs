@@ -1,7 +1,7 @@
 //! Random calls to a machine.
 
 use hawkeye_itanium::kernel::MappingBacking;
-use hawkeye_itanium::mmu::{HashTableFill, WalkerMode};
+use hawkeye_itanium::mmu::{LargePageHashFill, WalkerMode};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -55,7 +55,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 pub fn walkers() -> impl Strategy<Value = WalkerMode> {
-    use HashTableFill::{All, BaseOnly, First, Missed};
+    use LargePageHashFill::{All, BaseOnly, First, Missed};
     let fill = proptest::sample::select(vec![First, Missed, All, BaseOnly]);
     let long = (fill, 5u32..12).prop_map(|(fill, bits)| {
         let entries = 1 << bits;
@@ -72,11 +72,11 @@ pub fn make(
 ) -> Option<u64> {
     let base = machine.settings().kernel.base;
     let process = *process;
-    let address = |place: u64| base.address_of(page(place));
-    let bytes = |pages: u64| base.address_of(pages);
+    let address = |place: u64| base.address_of_page(page(place));
+    let bytes = |pages: u64| base.address_of_page(pages);
     let zero = |()| 0;
     let done = match *call {
-        Call::Spawn => machine.spawn().map(u64::from),
+        Call::Spawn => machine.spawn_process().map(u64::from),
         Call::Map(pages, at) => machine
             .mmap(
                 process,
@@ -84,22 +84,22 @@ pub fn make(
                 at.map(address),
                 MappingBacking::Anonymous,
             )
-            .map(|address| base.page_of(address)),
+            .map(|address| base.page_of_address(address)),
         Call::Unmap(at, pages) => machine.munmap(process, address(at), bytes(pages)).map(zero),
         Call::Protect(at, pages, write) => machine
             .mprotect(process, address(at), bytes(pages), write)
             .map(zero),
         Call::Remap(at, old, new) => machine
             .mremap(process, address(at), bytes(old), bytes(new))
-            .map(|address| base.page_of(address)),
+            .map(|address| base.page_of_address(address)),
         Call::Populate(at, pages) => machine
-            .populate(process, address(at), bytes(pages))
+            .populate_range(process, address(at), bytes(pages))
             .map(zero),
         Call::Fork => machine.fork(process).map(u64::from),
         Call::Exit => machine.exit(process).map(zero),
         Call::Access(at, pages, write, times) => {
             let places = (0..times).flat_map(|_| at..at + pages);
-            let one = |place| machine.access(process, address(place), write, 1);
+            let one = |place| machine.access_memory(process, address(place), write, 1);
             places.map(one).fold(Ok(()), Result::and).map(zero)
         }
     };

@@ -8,5 +8,5 @@ mod reference_machine;
 mod thesis;
 
 fn large(by: &hawkeye_itanium::kernel::CountsByOrder) -> u64 {
-    (1..20).map(|order| by.count(order)).sum()
+    (1..20).map(|order| by.count_of_order(order)).sum()
 }

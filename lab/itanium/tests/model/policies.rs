@@ -6,7 +6,7 @@ mod global;
 mod promotion;
 mod random;
 
-use hawkeye_itanium::address::BasePage;
+use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::kernel::policies::PageSizePolicy;
 use hawkeye_itanium::kernel::{KernelSettings, MappingBacking};
 use hawkeye_itanium::mmu::Pte;
@@ -29,7 +29,7 @@ pub fn machine(
     let mut setup = setup(policy);
     change(&mut setup);
     let mut machine = ItaniumMachine::new(setup, 1).unwrap();
-    assert_eq!(machine.spawn(), Ok(P));
+    assert_eq!(machine.spawn_process(), Ok(P));
     machine
 }
 
@@ -37,7 +37,7 @@ pub fn setup(policy: PageSizePolicy) -> MachineSettings {
     MachineSettings {
         kernel: KernelSettings {
             policy,
-            ..KernelSettings::all_page_sizes(BasePage::Kib16)
+            ..KernelSettings::with_all_page_sizes(BasePageSize::Kib16)
         },
         ..MachineSettings::default()
     }
@@ -58,9 +58,9 @@ pub fn map(machine: &mut ItaniumMachine, at: Option<u64>, bytes: u64) -> u64 {
 
 pub fn write(machine: &mut ItaniumMachine, addresses: impl IntoIterator<Item = u64>) {
     for address in addresses {
-        machine.access(P, address, true, 1).unwrap();
+        machine.access_memory(P, address, true, 1).unwrap();
     }
-    machine.check().unwrap();
+    machine.check_invariants().unwrap();
 }
 
 /// Maps memory at an address and writes to each of its pages.
@@ -74,8 +74,8 @@ fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
 }
 
 fn entry(machine: &ItaniumMachine, address: u64) -> Pte {
-    let page = BasePage::Kib16.page_of(address);
-    machine.space(P).unwrap().table.entry_or_empty(page)
+    let page = BasePageSize::Kib16.page_of_address(address);
+    machine.process_space(P).unwrap().table.entry_or_empty(page)
 }
 
 /// The order of the page at an address; `None` without memory.

@@ -3,18 +3,18 @@
 use super::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use super::large;
 use super::reference_machine::ReferenceMachine;
-use hawkeye_itanium::address::{BasePage, OrderSet};
-use hawkeye_itanium::kernel::{CopyOnWrite, InitialFragmentation, KernelSettings};
+use hawkeye_itanium::address::{BasePageSize, PageOrderSet};
+use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings, LargePageCopyOnWrite};
 use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON, TlbReplacement};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
 use proptest::prelude::*;
 
 /// Every other range is where the kernel maps first, the others where a page of a table ends.
-fn page(base: BasePage, place: u64) -> u64 {
-    let region = base.page_of(1 << 61);
-    let reach = 1 << base.table_shift();
+fn page(base: BasePageSize, place: u64) -> u64 {
+    let region = base.page_of_address(1 << 61);
+    let reach = 1 << base.table_entries_shift();
     match place / WINDOW % 2 {
-        0 => region + base.page_of(0x25_0000) + place % WINDOW,
+        0 => region + base.page_of_address(0x25_0000) + place % WINDOW,
         _ => 2 * region + 4 * reach - WINDOW / 2 + place % WINDOW,
     }
 }
@@ -22,10 +22,13 @@ fn page(base: BasePage, place: u64) -> u64 {
 fn setups() -> impl Strategy<Value = MachineSettings> {
     let replacement = prop_oneof![Just(TlbReplacement::Lru), Just(TlbReplacement::Fifo)];
     let tlbs = (12u32..24, 0u32..3, 1u32..8, replacement);
-    let base = prop_oneof![Just(BasePage::Kib4), Just(BasePage::Kib16)];
+    let base = prop_oneof![Just(BasePageSize::Kib4), Just(BasePageSize::Kib16)];
     let bitmap = prop_oneof![Just(0u32), Just(u32::MAX), any::<u32>()];
     let align = prop_oneof![Just(0u64), Just(1 << 16)];
-    let copy = prop_oneof![Just(CopyOnWrite::Demote), Just(CopyOnWrite::CopyLarge)];
+    let copy = prop_oneof![
+        Just(LargePageCopyOnWrite::Demote),
+        Just(LargePageCopyOnWrite::CopyLarge)
+    ];
     let kernel = (base, bitmap, align, copy);
     let fragmented = proptest::option::of(1u8..7);
     (walkers(), tlbs, kernel, fragmented).prop_map(|(walker, tlbs, kernel, fragmented)| {
@@ -40,14 +43,14 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             },
             walker,
             kernel: KernelSettings {
-                orders: OrderSet::from_bitmap(bitmap, base),
+                orders: PageOrderSet::from_bitmap(bitmap, base),
                 vm_align_bytes,
                 copy_on_write,
                 memory_bytes: 64 << 20,
-                ..KernelSettings::base_pages_only(base)
+                ..KernelSettings::with_base_pages_only(base)
             },
             fake_pinned,
-            fragmentation: fragmented.map(InitialFragmentation::complete),
+            fragmentation: fragmented.map(InitialFragmentation::with_all_blocks_broken),
             advice: None,
         }
     })
@@ -59,13 +62,13 @@ proptest! {
         let at = |place| page(setup.kernel.base, place);
         let mut machine = ItaniumMachine::new(setup, 1).unwrap();
         let mut plain = ReferenceMachine::new(setup);
-        machine.spawn().unwrap();
+        machine.spawn_process().unwrap();
         plain.spawn();
         for (number, step) in steps.iter().enumerate() {
             let (own, other) = (make(&mut machine, step, at), plain.make(step, at));
             prop_assert_eq!(own, other, "step {}: {:?}", number, step);
             prop_assert_eq!(machine.counters(), plain.counters, "step {}: {:?}", number, step);
-            prop_assert_eq!(machine.check(), Ok(()), "step {}: {:?}", number, step);
+            prop_assert_eq!(machine.check_invariants(), Ok(()), "step {}: {:?}", number, step);
         }
     }
 }
@@ -77,7 +80,7 @@ fn the_random_calls_cause_every_kind_of_event() {
         &setups(),
         |setup: MachineSettings, steps: Vec<Step>| {
             let mut machine = ItaniumMachine::new(setup, 1).unwrap();
-            machine.spawn().unwrap();
+            machine.spawn_process().unwrap();
             let mut done = [0; 3];
             for step in &steps {
                 let at = |place| page(setup.kernel.base, place);
@@ -91,7 +94,7 @@ fn the_random_calls_cause_every_kind_of_event() {
                 done[kind] += u64::from(worked);
             }
             let counters = machine.counters();
-            let statistics = machine.statistics();
+            let statistics = machine.large_page_statistics();
             [
                 // At least 50 of each call are enough.
                 2 * done[0],

@@ -5,9 +5,9 @@ mod mapping;
 
 use super::calls::{Call, Step};
 use hawkeye_itanium::MachineSettings;
-use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::CopyOnWrite;
-use hawkeye_itanium::mmu::{HashTableFill, ItaniumCounters, TlbReplacement, WalkerMode};
+use hawkeye_itanium::address::BasePageSize;
+use hawkeye_itanium::kernel::LargePageCopyOnWrite;
+use hawkeye_itanium::mmu::{ItaniumCounters, LargePageHashFill, TlbReplacement, WalkerMode};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl ReferenceMachine {
     pub fn new(setup: MachineSettings) -> Self {
         let base = setup.kernel.base;
         let orders = (0..32).filter(|order| setup.kernel.orders.contains(*order));
-        assert!(base == BasePage::Kib4 || base == BasePage::Kib16);
+        assert!(base == BasePageSize::Kib4 || base == BasePageSize::Kib16);
         Self {
             orders: orders.collect(),
             setup,
@@ -198,7 +198,7 @@ impl ReferenceMachine {
         }
         let whole = self.whole(process, page);
         let any_shared = whole.clone().any(|page| self.shared(process, page));
-        let large = self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
+        let large = self.setup.kernel.copy_on_write == LargePageCopyOnWrite::CopyLarge;
         let fragmented = self.setup.fragmentation;
         let can = fragmented.is_none_or(|how| known.order < how.order);
         let copied = if !any_shared || large && can {
@@ -234,7 +234,7 @@ impl ReferenceMachine {
     }
 
     fn insert(&mut self, entry: ReferenceEntry) {
-        let pinned = self.setup.walker.pinned() + self.setup.fake_pinned;
+        let pinned = self.setup.walker.pinned_entry_count() + self.setup.fake_pinned;
         let room = self.setup.processor.l2_entries - pinned;
         if self.tlb.len() == room as usize {
             self.tlb.remove(0);
@@ -319,10 +319,10 @@ impl ReferenceMachine {
                 let (first, missed) = (entry.start / bytes, offset / bytes);
                 let pages = entry.end / bytes - first;
                 let slots = match fill {
-                    HashTableFill::First => first..first + 1,
-                    HashTableFill::Missed => missed..missed + 1,
-                    HashTableFill::All => first..first + pages,
-                    HashTableFill::BaseOnly => first..first + u64::from(pages == 1),
+                    LargePageHashFill::First => first..first + 1,
+                    LargePageHashFill::Missed => missed..missed + 1,
+                    LargePageHashFill::All => first..first + pages,
+                    LargePageHashFill::BaseOnly => first..first + u64::from(pages == 1),
                 };
                 for (place, page) in slots.enumerate() {
                     self.counters.hash_entries += u64::from(place > 0);

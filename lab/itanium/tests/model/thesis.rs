@@ -1,12 +1,12 @@
 //! Exact results of the thesis.
 
-use hawkeye_itanium::address::BasePage;
+use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::kernel::KernelSettings;
 use hawkeye_itanium::mmu::{ItaniumCounters, WalkerMode};
 use hawkeye_itanium::workloads::{
     ContentionWorkload, LinearWorkload, SparseWorkload, ThesisWorkload,
 };
-use hawkeye_itanium::{MachineSettings, simulate};
+use hawkeye_itanium::{MachineSettings, simulate_workload};
 
 fn counted(
     walker: WalkerMode,
@@ -18,10 +18,10 @@ fn counted(
         kernel,
         ..MachineSettings::default()
     };
-    simulate(&setup, &workload, 1).unwrap().counters
+    simulate_workload(&setup, &workload, 1).unwrap().counters
 }
 
-const PLAIN: KernelSettings = KernelSettings::base_pages_only(BasePage::Kib16);
+const PLAIN: KernelSettings = KernelSettings::with_base_pages_only(BasePageSize::Kib16);
 
 /// Section 4.3.1.
 #[test]
@@ -63,14 +63,14 @@ fn a_linear_walk_is_the_short_formats_best_case_and_the_long_formats_worst() {
     let none = counted(WalkerMode::None, PLAIN, linear);
     assert_eq!((none.misses, none.software), (65_536, 65_536));
     // One page of a GiB.
-    let large = KernelSettings::all_page_sizes(BasePage::Kib16);
+    let large = KernelSettings::with_all_page_sizes(BasePageSize::Kib16);
     assert_eq!(counted(WalkerMode::ShortFormat, large, linear).misses, 1);
 }
 
 /// Section 4.3.1: the range of one page of the linear table grows with the square of the page size.
 #[test]
 fn sparse_accesses_share_tables_on_pages_of_64_kib() {
-    let plain = KernelSettings::base_pages_only(BasePage::Kib64);
+    let plain = KernelSettings::with_base_pages_only(BasePageSize::Kib64);
     let short = counted(
         WalkerMode::ShortFormat,
         plain,

@@ -68,7 +68,7 @@ impl AccessPattern for RandomReads {
         let HotColdLayout { cold, hot, .. } = self.layout;
         let mut rng = self.rng.clone();
         for _ in 0..count {
-            let draw = rng.next();
+            let draw = rng.next_bits();
             let area = if draw & 0xffff_ffff < self.threshold {
                 hot
             } else {
@@ -76,18 +76,18 @@ impl AccessPattern for RandomReads {
             };
             // The low bits have selected the part; the high ones select the word.
             let word = scale_below(draw, area.bytes / 8);
-            memory.read(area.offset + word * 8);
+            memory.read_word(area.offset + word * 8);
         }
         self.rng = rng;
     }
 }
 
-pub(super) struct PartChooser {
+pub(super) struct HotColdChooser {
     threshold: u64,
     rng: WorkloadRng,
 }
 
-impl PartChooser {
+impl HotColdChooser {
     pub(super) fn new(layout: HotColdLayout, seed: u64) -> Self {
         Self {
             threshold: layout.hot_draw_limit(),
@@ -96,14 +96,14 @@ impl PartChooser {
     }
 
     /// 1 for the hot part, 0 for the cold one.
-    pub(super) fn choose(&mut self) -> usize {
-        usize::from(self.rng.next() >> 32 < self.threshold)
+    pub(super) fn draw_part_index(&mut self) -> usize {
+        usize::from(self.rng.next_bits() >> 32 < self.threshold)
     }
 }
 
 /// Reads at a constant distance, from the first byte of each part again and again.
 pub(super) struct StridedReads {
-    chooser: PartChooser,
+    chooser: HotColdChooser,
     /// Each part, and the place in it of the next read.
     cursors: [(MemoryPart, usize); 2],
     distance: usize,
@@ -113,7 +113,7 @@ impl StridedReads {
     pub(super) fn new(layout: HotColdLayout, distance: usize, seed: u64) -> Self {
         let cursors = [(layout.cold, 0), (layout.hot, 0)];
         Self {
-            chooser: PartChooser::new(layout, seed),
+            chooser: HotColdChooser::new(layout, seed),
             cursors,
             distance,
         }
@@ -122,10 +122,10 @@ impl StridedReads {
 
 impl AccessPattern for StridedReads {
     fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
-        let (area, next) = &mut self.cursors[self.chooser.choose()];
+        let (area, next) = &mut self.cursors[self.chooser.draw_part_index()];
         let (mut at, end) = (area.offset + *next, area.offset + area.bytes);
         for _ in 0..count {
-            memory.read(at);
+            memory.read_word(at);
             at += self.distance;
             if at >= end {
                 at = area.offset;
@@ -139,22 +139,22 @@ impl AccessPattern for StridedReads {
 mod tests {
     use super::*;
 
-    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> PartChooser {
-        PartChooser::new(HotColdLayout::new(cold, hot, hot_percent), 3)
+    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> HotColdChooser {
+        HotColdChooser::new(HotColdLayout::new(cold, hot, hot_percent), 3)
     }
 
     #[test]
     fn the_hot_part_gets_its_share() {
         let mut chooser = chooser(8192, 4096, 90);
-        let hot: usize = (0..10_000).map(|_| chooser.choose()).sum();
+        let hot: usize = (0..10_000).map(|_| chooser.draw_part_index()).sum();
         assert!((8_800..9_200).contains(&hot), "{hot} of 10000");
     }
 
     #[test]
     fn an_empty_part_is_never_chosen() {
         let mut all_cold = chooser(8192, 0, 100);
-        assert!((0..1000).all(|_| all_cold.choose() == 0));
+        assert!((0..1000).all(|_| all_cold.draw_part_index() == 0));
         let mut all_hot = chooser(0, 4096, 0);
-        assert!((0..1000).all(|_| all_hot.choose() == 1));
+        assert!((0..1000).all(|_| all_hot.draw_part_index() == 1));
     }
 }

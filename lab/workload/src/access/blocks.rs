@@ -1,14 +1,14 @@
 //! Many allocations of one size, as an allocator's large ones. Each is mapped by itself and used in
 //! part, at random.
 
-use super::AccessArgs;
-use super::read_schedule::ReadSchedule;
+use super::ReadWorkloadArgs;
+use super::read_batch_control::ReadBatchControl;
 use crate::prelude::*;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct BlocksArgs {
     #[command(flatten)]
-    pub(super) access: AccessArgs,
+    pub(super) access: ReadWorkloadArgs,
     /// Size of a block in KiB, a multiple of 4: 132 is what glibc's malloc maps for 128 KiB.
     #[arg(long, default_value_t = 132, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub block_kib: u64,
@@ -54,7 +54,7 @@ impl<'a> BlockMemory<'a> {
         };
         let mut filling = Duration::ZERO;
         for _ in 0..count.max(1) {
-            let mut mapping = this.map()?;
+            let mut mapping = this.map_block()?;
             if !args.fill_late {
                 filling += fill_block(&mut mapping, used_bytes);
             }
@@ -72,12 +72,12 @@ impl<'a> BlockMemory<'a> {
         Ok((this, filling))
     }
 
-    fn map(&self) -> WorkloadResult<WorkloadMemory> {
+    fn map_block(&self) -> WorkloadResult<WorkloadMemory> {
         let block = (self.args.block_kib << 10) as usize;
         let guard = if self.args.guards { PAGE } else { 0 };
         let mut mapping = WorkloadMemory::map_unaligned(block + guard)?;
         if guard > 0 {
-            mapping.protect(block, guard, Protection::Nothing)?;
+            mapping.protect_range(block, guard, MemoryProtection::Nothing)?;
         }
         if self.args.access.pages == RequestedPageKind::Huge {
             mapping.advise_huge(block)?;
@@ -92,7 +92,7 @@ impl<'a> BlockMemory<'a> {
             let block = rng.draw_below(self.blocks.len());
             let word = rng.draw_below(words);
             if let Some(block) = self.blocks.get(block) {
-                block.read(word * 8);
+                block.read_word(word * 8);
             }
         }
         self.rng = rng;
@@ -101,16 +101,16 @@ impl<'a> BlockMemory<'a> {
     fn reallocate_block(&mut self) -> WorkloadResult<()> {
         let index = self.rng.draw_below(self.blocks.len());
         drop(self.blocks.swap_remove(index));
-        let mut mapping = self.map()?;
+        let mut mapping = self.map_block()?;
         fill_block(&mut mapping, self.used_bytes);
         self.blocks.push(mapping);
         Ok(())
     }
 
-    fn verify(&self) -> WorkloadResult<()> {
+    fn verify_blocks(&self) -> WorkloadResult<()> {
         for block in &self.blocks {
             for offset in (0..self.used_bytes).step_by(PAGE) {
-                let (expected, found) = (expected_word(block, offset), block.read(offset));
+                let (expected, found) = (expected_word(block, offset), block.read_word(offset));
                 if found != expected {
                     let wrong = block.wrong_word_report(offset, expected, found, "reading");
                     return Err(WorkloadError::Wrong(wrong));
@@ -124,7 +124,7 @@ impl<'a> BlockMemory<'a> {
 fn fill_block(block: &mut WorkloadMemory, used_bytes: usize) -> Duration {
     let begun = Instant::now();
     for offset in (0..used_bytes).step_by(PAGE) {
-        block.write(offset, expected_word(block, offset));
+        block.write_word(offset, expected_word(block, offset));
     }
     begun.elapsed()
 }
@@ -134,25 +134,25 @@ fn expected_word(block: &WorkloadMemory, offset: usize) -> u64 {
 }
 
 /// Reports the time of filling before it is ready.
-pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(crate) fn run_block_reads(args: &BlocksArgs, console: &mut Console) -> WorkloadResult<()> {
     let (mut blocks, filling) = BlockMemory::new(args)?;
-    console.emit(&WorkloadEvent::Touched {
+    console.emit_event(&WorkloadEvent::Touched {
         elapsed_s: filling.as_secs_f64(),
         mean_ns: 0.0,
         p99_ns: 0.0,
         longest_ns: 0,
     })?;
     let used_bytes = (blocks.blocks.len() * blocks.used_bytes) as u64;
-    console.emit(&WorkloadEvent::Ready(ready_report(0, used_bytes, 0)))?;
-    let mut pace = ReadSchedule::new(&args.access);
+    console.emit_event(&WorkloadEvent::Ready(ready_report(0, used_bytes, 0)))?;
+    let mut pace = ReadBatchControl::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let Some(count) = pace.next_batch_size(console)? {
+    while let Some(count) = pace.serve_and_next_batch_size(console)? {
         blocks.read_batch(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.reallocate_block()?;
             renewed += 1.0;
         }
     }
-    blocks.verify()
+    blocks.verify_blocks()
 }

@@ -1,6 +1,6 @@
 //! A pointer chase: every read yields the address of the next one.
 
-use super::access_patterns::{AccessPattern, HotColdLayout, MemoryPart, PartChooser};
+use super::access_patterns::{AccessPattern, HotColdChooser, HotColdLayout, MemoryPart};
 use super::random_cycle::RandomCycle;
 use crate::memory::WorkloadMemory;
 
@@ -9,7 +9,7 @@ const NODE: usize = 64;
 
 /// One cycle through each part of the memory, in random order.
 pub(super) struct PointerChase {
-    chooser: PartChooser,
+    chooser: HotColdChooser,
     at: [usize; 2],
 }
 
@@ -20,12 +20,12 @@ impl PointerChase {
             let cycle = RandomCycle::new(area.bytes / NODE, seed);
             for node in 0..area.bytes / NODE {
                 let next = area.offset + cycle.successor(node) * NODE;
-                memory.write(area.offset + node * NODE, next as u64);
+                memory.write_word(area.offset + node * NODE, next as u64);
             }
         }
         let begin = |area: MemoryPart| area.offset;
         Self {
-            chooser: PartChooser::new(layout, seed),
+            chooser: HotColdChooser::new(layout, seed),
             at: [layout.cold, layout.hot].map(begin),
         }
     }
@@ -33,9 +33,9 @@ impl PointerChase {
 
 impl AccessPattern for PointerChase {
     fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
-        let at = &mut self.at[self.chooser.choose()];
+        let at = &mut self.at[self.chooser.draw_part_index()];
         for _ in 0..count {
-            *at = memory.read(*at) as usize;
+            *at = memory.read_word(*at) as usize;
         }
     }
 }
@@ -48,7 +48,8 @@ mod tests {
     #[test]
     fn the_chase_stays_in_its_part() {
         let mut memory =
-            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+            WorkloadMemory::map_private_and_touch(REGION, RequestedPageKind::Default, |_| ())
+                .unwrap();
         let half = REGION / 2;
         let layout = HotColdLayout::new(half, half, 50);
         let mut chase = PointerChase::new(&mut memory, layout, 1);

@@ -19,7 +19,7 @@ impl RandomCycle {
     pub(super) fn new(count: usize, seed: u64) -> Self {
         let size = count.next_power_of_two() as u64;
         let bits = size.trailing_zeros();
-        let increment = mix_bits(WorkloadRng::new(seed, 2).next()) | 1;
+        let increment = mix_bits(WorkloadRng::new(seed, 2).next_bits()) | 1;
         Self {
             count,
             mask: size - 1,

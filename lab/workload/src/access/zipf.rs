@@ -1,7 +1,7 @@
 //! Reads of pages with unequal popularity: the share of the `r`-th most popular page is
 //! proportional to `1 / r^theta`.
 
-use super::AccessArgs;
+use super::ReadWorkloadArgs;
 use super::access_patterns::AccessPattern;
 use super::random_cycle::RandomCycle;
 use crate::prelude::*;
@@ -14,7 +14,7 @@ pub struct ZipfArgs {
     pub theta: f64,
     /// Memory and duration.
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub access: ReadWorkloadArgs,
 }
 
 /// Independent reads by Zipf's law. Popular pages are not neighbours.
@@ -29,10 +29,10 @@ pub(super) struct ZipfReads {
 impl ZipfReads {
     pub(super) fn new(memory: &WorkloadMemory, theta: f64, seed: u64) -> WorkloadResult<Self> {
         let refused = |error| WorkloadError::Usage(format!("--theta {theta}: {error}"));
-        let ranks = rand_distr::Zipf::new(memory.pages() as f64, theta).map_err(refused)?;
+        let ranks = rand_distr::Zipf::new(memory.count_pages() as f64, theta).map_err(refused)?;
         Ok(Self {
             ranks,
-            pages: RandomCycle::new(memory.pages(), seed),
+            pages: RandomCycle::new(memory.count_pages(), seed),
             rng: WorkloadRng::new(seed, 0),
         })
     }
@@ -48,7 +48,7 @@ impl AccessPattern for ZipfReads {
     fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
         for _ in 0..count {
             let offset = self.draw_page() * PAGE + self.rng.draw_below(PAGE_WORDS) * 8;
-            memory.read(offset);
+            memory.read_word(offset);
         }
     }
 }
@@ -60,7 +60,8 @@ mod tests {
 
     fn counts(theta: f64) -> Vec<u32> {
         let memory =
-            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+            WorkloadMemory::map_private_and_touch(REGION, RequestedPageKind::Default, |_| ())
+                .unwrap();
         let mut zipf = ZipfReads::new(&memory, theta, 1).unwrap();
         let mut counts = vec![0; REGION_PAGES];
         for _ in 0..100_000 {
@@ -89,7 +90,8 @@ mod tests {
     #[test]
     fn a_theta_that_is_no_number_is_refused() {
         let memory =
-            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+            WorkloadMemory::map_private_and_touch(REGION, RequestedPageKind::Default, |_| ())
+                .unwrap();
         for theta in [-1.0, f64::NAN] {
             let error = ZipfReads::new(&memory, theta, 1).map(drop).unwrap_err();
             assert!(error.to_string().starts_with("--theta"), "{error}");

@@ -15,7 +15,7 @@ pub(super) fn read_frame_numbers(
     memory: &WorkloadMemory,
     filled: usize,
 ) -> WorkloadResult<Vec<u64>> {
-    let failed = || WorkloadError::system("/proc/self/pagemap");
+    let failed = || WorkloadError::wrap_system_error("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
     file.read_exact_at(&mut bytes, memory.start_address() / PAGE as u64 * 8)
@@ -42,7 +42,7 @@ pub(super) fn read_frame_numbers(
 
 /// Number of the `whole` blocks in which a page must stay. Free memory then has this FMFI after all
 /// other filled pages are given back. `free` is the free memory before that.
-fn blocks_to_hold(whole: usize, free: FreeBlocks, filled: usize, fmfi: f64) -> usize {
+fn count_blocks_to_hold(whole: usize, free: FreeBlocks, filled: usize, fmfi: f64) -> usize {
     let free_then = free.bytes as f64 + filled as f64;
     let huge_then = free.huge_bytes as f64 + (whole * REGION) as f64;
     let excess = huge_then - (1.0 - fmfi) * free_then;
@@ -59,7 +59,7 @@ pub(super) struct HeldPages {
 }
 
 impl HeldPages {
-    pub(super) fn choose(frames: &[u64]) -> Self {
+    pub(super) fn choose_from_frames(frames: &[u64]) -> Self {
         let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {
             let pages = blocks.entry(frame / REGION_PAGES as u64).or_default();
@@ -98,7 +98,7 @@ impl HeldPages {
         let mut from = 0;
         for page in self.held_pages().into_iter().chain([filled / PAGE]) {
             if page > from {
-                memory.discard(from * PAGE, (page - from) * PAGE)?;
+                memory.discard_range(from * PAGE, (page - from) * PAGE)?;
             }
             from = page + 1;
         }
@@ -106,8 +106,8 @@ impl HeldPages {
     }
 
     /// To those needed for this FMFI after the others are given back.
-    pub(super) fn keep_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
-        let needed = blocks_to_hold(self.whole.len(), free, filled, fmfi);
+    pub(super) fn keep_pages_for_fmfi(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
+        let needed = count_blocks_to_hold(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
         // The other blocks are no huge pages now, but become huge pages when the pages in them are
         // freed or moved. The requested fragmentation must not depend on others, and must not
@@ -134,7 +134,7 @@ mod tests {
     fn one_page_of_each_block_is_held() {
         // Two whole blocks, and some pages of a third.
         let frames: Vec<u64> = (512..1536).rev().chain([2048, 2050, 0]).collect();
-        let mut holding = HeldPages::choose(&frames);
+        let mut holding = HeldPages::choose_from_frames(&frames);
         let of = |holding: &HeldPages| -> Vec<u64> {
             let kept = holding.held_pages();
             kept.iter().map(|page| frames[*page] / 512).collect()
@@ -145,7 +145,7 @@ mod tests {
             [1, 2, 4].iter().all(|block| blocks.contains(block)),
             "{blocks:?}"
         );
-        holding.keep_as_many_as_needed(NOTHING_FREE, 2 * REGION, 0.5);
+        holding.keep_pages_for_fmfi(NOTHING_FREE, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
     }
@@ -155,8 +155,8 @@ mod tests {
         // Of 100 blocks, other memory has half of each, and this workload has half of each.
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
-            let mut holding = HeldPages::choose(&frames);
-            holding.keep_as_many_as_needed(NOTHING_FREE, frames.len() * PAGE, fmfi);
+            let mut holding = HeldPages::choose_from_frames(&frames);
+            holding.keep_pages_for_fmfi(NOTHING_FREE, frames.len() * PAGE, fmfi);
             assert_eq!(holding.held_pages().len(), held, "{fmfi}");
         }
     }
@@ -168,13 +168,13 @@ mod tests {
             ..NOTHING_FREE
         };
         // Of 100 blocks of memory, ten are fragmented already.
-        assert_eq!(blocks_to_hold(90, free, 90 * REGION, 0.9), 80);
-        assert_eq!(blocks_to_hold(90, free, 90 * REGION, 0.1), 0);
-        assert_eq!(blocks_to_hold(90, free, 90 * REGION, 0.0), 0);
+        assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.9), 80);
+        assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.1), 0);
+        assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.0), 0);
         let whole = FreeBlocks {
             huge_bytes: free.bytes,
             ..free
         };
-        assert_eq!(blocks_to_hold(90, whole, 90 * REGION, 0.9), 90);
+        assert_eq!(count_blocks_to_hold(90, whole, 90 * REGION, 0.9), 90);
     }
 }

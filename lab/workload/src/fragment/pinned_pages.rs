@@ -20,7 +20,7 @@ impl PinnedPages {
         let mut pipes = Vec::new();
         for some in pages.chunks(PAGES_PER_PIPE) {
             let pipe = pipe_with_capacity(PAGES_PER_PIPE * PAGE)
-                .map_err(WorkloadError::system("a pipe"))?;
+                .map_err(WorkloadError::wrap_system_error("a pipe"))?;
             for page in some {
                 memory.pin_by_pipe(page * PAGE, PAGE, pipe.1.as_fd())?;
             }

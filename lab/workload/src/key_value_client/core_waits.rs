@@ -39,7 +39,7 @@ pub(super) struct CoreWaits {
 impl CoreWaits {
     /// Observes the peer of a unix socket, and the calling thread. `None` where the kernel does not
     /// count the waits of threads (`CONFIG_SCHED_INFO`).
-    pub(super) fn watch_peer(socket: &impl AsFd) -> Option<Self> {
+    pub(super) fn watch_peer_and_self(socket: &impl AsFd) -> Option<Self> {
         let peer = getsockopt(socket, PeerCredentials).ok()?.pid();
         let tasks = fs::read_dir(format!("/proc/{peer}/task")).ok()?;
         let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
@@ -56,7 +56,7 @@ impl CoreWaits {
         })
     }
 
-    pub(super) fn read_waits(&mut self, now: Duration, longest: Duration) {
+    pub(super) fn read_waits_if_due(&mut self, now: Duration, longest: Duration) {
         if now < self.looked + DISTANCE && longest < SLOW {
             return;
         }
@@ -114,22 +114,24 @@ mod tests {
     /// Two threads that want the same core wait for it.
     #[test]
     fn a_wait_for_a_core_is_seen() {
-        let first = *CoreSet::allowed_cores().first().expect("it runs somewhere");
-        let one = CoreSet::of_cores(&[first]).expect("there is one");
+        let first = *CoreSet::allowed_cores_of_thread()
+            .first()
+            .expect("it runs somewhere");
+        let one = CoreSet::from_core_numbers(&[first]).expect("there is one");
         let begun = Instant::now();
         let looking = std::thread::spawn(move || {
-            let _stay = one.restrict_thread();
+            let _stay = one.restrict_calling_thread();
             let (here, _there) = UnixStream::pair().expect("sockets");
-            let Some(mut waits) = CoreWaits::watch_peer(&here) else {
+            let Some(mut waits) = CoreWaits::watch_peer_and_self(&here) else {
                 return this_test!().skip("this kernel does not count how long threads wait");
             };
             while begun.elapsed() < ms(200) {
-                waits.read_waits(begun.elapsed(), Duration::ZERO);
+                waits.read_waits_if_due(begun.elapsed(), Duration::ZERO);
             }
             assert!(!waits.seen.is_empty());
         });
         let busy = std::thread::spawn(move || {
-            let _stay = one.restrict_thread();
+            let _stay = one.restrict_calling_thread();
             while begun.elapsed() < ms(200) {}
         });
         busy.join().expect("ends");

@@ -2,10 +2,12 @@
 //! earlier ones.
 
 use super::core_waits::{CoreWaits, ranges_overlap};
-use super::request_schedule::{AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswers};
-use super::server_connection::{RequestMix, ServerConnection};
+use super::request_schedule::{
+    AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswerLatencies,
+};
+use super::server_connection::{KeyValueRequestSettings, ServerConnection};
 use crate::prelude::*;
-use crate::process::new_time_histogram;
+use crate::process::new_nanosecond_histogram;
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -18,7 +20,7 @@ const CONNECTIONS: usize = 32;
 
 /// Keys from `questions.keys` on are inserted.
 pub(super) struct LatencyClient {
-    questions: RequestMix,
+    questions: KeyValueRequestSettings,
     pace: RequestSchedule,
     connections: Vec<ServerConnection>,
     free: Vec<usize>,
@@ -26,17 +28,17 @@ pub(super) struct LatencyClient {
     busy: Vec<(usize, Duration)>,
     rng: WorkloadRng,
     inserted: u64,
-    answers: Vec<AnswerTimes>,
+    answers: Vec<AnswerTimeRange>,
     waits: Option<CoreWaits>,
 }
 
 /// Time at which the request was due, and that of the answer, since the first request was due.
-type AnswerTimes = Range<Duration>;
+type AnswerTimeRange = Range<Duration>;
 
 impl LatencyClient {
     pub(super) fn new(
         socket: &Path,
-        questions: RequestMix,
+        questions: KeyValueRequestSettings,
         pace: RequestSchedule,
     ) -> WorkloadResult<Self> {
         let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
@@ -46,7 +48,7 @@ impl LatencyClient {
         Ok(Self {
             questions,
             pace,
-            waits: CoreWaits::watch_peer(&connections[0]),
+            waits: CoreWaits::watch_peer_and_self(&connections[0]),
             connections,
             free: (0..CONNECTIONS).collect(),
             busy: Vec::new(),
@@ -56,7 +58,7 @@ impl LatencyClient {
         })
     }
 
-    pub(super) fn run(mut self) -> WorkloadResult<AnswerLatencies> {
+    pub(super) fn measure_latencies(mut self) -> WorkloadResult<AnswerLatencies> {
         let questions_per_s = self.pace.questions_per_s;
         let at_most = self.pace.answers_time_limit();
         let count = self.pace.request_count();
@@ -75,7 +77,7 @@ impl LatencyClient {
                 let Some(connection) = self.free.pop() else {
                     break;
                 };
-                self.send_request(connection)?;
+                self.send_read_or_insert(connection)?;
                 self.busy.push((connection, due(asked)));
                 asked += 1;
             }
@@ -86,13 +88,13 @@ impl LatencyClient {
         summarize_latencies(&self.answers, self.inserted, waits.as_deref())
     }
 
-    fn send_request(&mut self, connection: usize) -> WorkloadResult<()> {
+    fn send_read_or_insert(&mut self, connection: usize) -> WorkloadResult<()> {
         let connection = &mut self.connections[connection];
         if self.rng.draw_below(100) < usize::from(self.pace.writes_percent) {
             self.inserted += 1;
-            connection.send_store(self.questions.keys + self.inserted - 1)
+            connection.send_store_request(self.questions.keys + self.inserted - 1)
         } else {
-            connection.send_requests(1, &mut self.rng)
+            connection.send_get_requests(1, &mut self.rng)
         }
     }
 
@@ -107,7 +109,7 @@ impl LatencyClient {
         let ready = ppoll(&mut polled, Some(TimeSpec::from_duration(most)), None);
         let ready = ready
             .map_err(std::io::Error::from)
-            .map_err(WorkloadError::system("waiting for answers"))?;
+            .map_err(WorkloadError::wrap_system_error("waiting for answers"))?;
         if ready == 0 && next.is_none() {
             let silence = SILENCE.as_secs();
             let message = format!("the server did not answer for {silence} s");
@@ -121,7 +123,7 @@ impl LatencyClient {
         let mut longest = Duration::ZERO;
         for ((at, due), answered) in std::mem::take(&mut self.busy).into_iter().zip(answered) {
             if answered {
-                self.connections[at].read_answers()?;
+                self.connections[at].read_pending_answers()?;
                 let came = begun.elapsed();
                 longest = longest.max(came - due);
                 self.answers.push(due..came);
@@ -132,25 +134,26 @@ impl LatencyClient {
         }
         self.busy = waiting;
         if let Some(waits) = &mut self.waits {
-            waits.read_waits(begun.elapsed(), longest);
+            waits.read_waits_if_due(begun.elapsed(), longest);
         }
         Ok(())
     }
 }
 
 fn summarize_latencies(
-    answers: &[AnswerTimes],
+    answers: &[AnswerTimeRange],
     inserted: u64,
     waits: Option<&[Range<Duration>]>,
 ) -> WorkloadResult<AnswerLatencies> {
-    let all = histogram(answers.iter())?;
+    let all = answer_time_histogram(answers.iter())?;
     let us = |of: &Histogram<u64>, share| of.value_at_quantile(share) as f64 / 1e3;
     let with_cores = match waits {
         None => None,
         Some(waits) => {
-            let met = |answer: &&AnswerTimes| waits.iter().any(|wait| ranges_overlap(wait, answer));
-            let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
-            Some(UndelayedAnswers {
+            let met =
+                |answer: &&AnswerTimeRange| waits.iter().any(|wait| ranges_overlap(wait, answer));
+            let with_cores = answer_time_histogram(answers.iter().filter(|answer| !met(answer)))?;
+            Some(UndelayedAnswerLatencies {
                 percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,
                 p999_us: us(&with_cores, 0.999),
             })
@@ -167,13 +170,15 @@ fn summarize_latencies(
     })
 }
 
-fn histogram<'a>(answers: impl Iterator<Item = &'a AnswerTimes>) -> WorkloadResult<Histogram<u64>> {
-    let mut nanoseconds = new_time_histogram()?;
+fn answer_time_histogram<'a>(
+    answers: impl Iterator<Item = &'a AnswerTimeRange>,
+) -> WorkloadResult<Histogram<u64>> {
+    let mut nanoseconds = new_nanosecond_histogram()?;
     for answer in answers {
         let took = (answer.end - answer.start).as_nanos() as u64;
         nanoseconds
             .record(took)
-            .map_err(WorkloadError::histogram_error)?;
+            .map_err(WorkloadError::from_histogram_error)?;
     }
     Ok(nanoseconds)
 }
@@ -185,7 +190,7 @@ mod tests {
     #[test]
     fn answers_that_met_a_wait_are_left_out() {
         let ms = Duration::from_millis;
-        let answers: Vec<AnswerTimes> = (0..100)
+        let answers: Vec<AnswerTimeRange> = (0..100)
             .map(|n| {
                 // Requests that are due from 200 ms on wait until 300 ms.
                 let held = if (20..30).contains(&n) { 300 } else { 0 };

@@ -47,12 +47,12 @@ pub struct AnswerLatencies {
     /// The longest time, in microseconds.
     pub longest_us: f64,
     /// Answers during which no thread waited for a core, if the kernel reports such waits.
-    pub with_cores: Option<UndelayedAnswers>,
+    pub with_cores: Option<UndelayedAnswerLatencies>,
 }
 
 /// Answers during which neither the server nor its client waited for a core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct UndelayedAnswers {
+pub struct UndelayedAnswerLatencies {
     /// Share of all answers, in per cent.
     pub percent: f64,
     /// 999 of 1000 of them took at most this time, in microseconds.

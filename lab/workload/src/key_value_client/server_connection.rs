@@ -1,6 +1,6 @@
 //! A connection to a key-value server.
 
-use super::hot_keys::HotKeys;
+use super::hot_key_shares::HotKeyShares;
 use super::request_schedule::SILENCE;
 use super::server_protocol::ServerProtocol;
 use crate::prelude::*;
@@ -10,13 +10,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestMix {
+pub(super) struct KeyValueRequestSettings {
     pub dialect: ServerProtocol,
     /// Keys below this number are stored.
     pub keys: u64,
     pub value_bytes: usize,
     /// The choice of keys to request.
-    pub hot: HotKeys,
+    pub hot: HotKeyShares,
 }
 
 /// Values stored or deleted at a time.
@@ -32,14 +32,14 @@ enum PendingRequest {
 pub(super) struct ServerConnection {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
-    questions: RequestMix,
+    questions: KeyValueRequestSettings,
     value: Vec<u8>,
     requests: Vec<u8>,
     asked: Vec<PendingRequest>,
 }
 
 impl ServerConnection {
-    pub(super) fn open(socket: &Path, questions: RequestMix) -> WorkloadResult<Self> {
+    pub(super) fn open(socket: &Path, questions: KeyValueRequestSettings) -> WorkloadResult<Self> {
         let open = || {
             let stream = UnixStream::connect(socket)?;
             stream.set_read_timeout(Some(SILENCE))?;
@@ -61,31 +61,31 @@ impl ServerConnection {
         })
     }
 
-    pub(super) fn send_requests(
+    pub(super) fn send_get_requests(
         &mut self,
         count: usize,
         rng: &mut WorkloadRng,
     ) -> WorkloadResult<()> {
-        let RequestMix {
+        let KeyValueRequestSettings {
             dialect, keys, hot, ..
         } = self.questions;
         for _ in 0..count {
             let key = hot.pick_key(keys, rng);
-            dialect.write_get(key, &mut self.requests);
+            dialect.append_get_request(key, &mut self.requests);
             self.asked.push(PendingRequest::Value(key));
         }
         self.send_written_requests()
     }
 
-    pub(super) fn send_store(&mut self, key: u64) -> WorkloadResult<()> {
+    pub(super) fn send_store_request(&mut self, key: u64) -> WorkloadResult<()> {
         let dialect = self.questions.dialect;
-        dialect.write_set(key, &self.value, &mut self.requests);
+        dialect.append_set_request(key, &self.value, &mut self.requests);
         self.asked.push(PendingRequest::Storing);
         self.send_written_requests()
     }
 
-    pub(super) fn read_answers(&mut self) -> WorkloadResult<u64> {
-        let RequestMix {
+    pub(super) fn read_pending_answers(&mut self) -> WorkloadResult<u64> {
+        let KeyValueRequestSettings {
             dialect,
             value_bytes,
             ..
@@ -105,35 +105,35 @@ impl ServerConnection {
     }
 
     pub(super) fn store_all_keys(&mut self) -> WorkloadResult<()> {
-        let RequestMix { dialect, keys, .. } = self.questions;
+        let KeyValueRequestSettings { dialect, keys, .. } = self.questions;
         for first in (0..keys).step_by(KEY_BATCH as usize) {
             for key in first..keys.min(first + KEY_BATCH) {
-                dialect.write_set(key, &self.value, &mut self.requests);
+                dialect.append_set_request(key, &self.value, &mut self.requests);
                 self.asked.push(PendingRequest::Storing);
             }
             self.send_written_requests()?;
-            self.read_answers()?;
+            self.read_pending_answers()?;
         }
         Ok(())
     }
 
     /// Deletes a part of the keys, and returns their number.
-    pub(super) fn delete_keys(
+    pub(super) fn delete_percent_of_keys(
         &mut self,
         percent: u8,
         rng: &mut WorkloadRng,
     ) -> WorkloadResult<u64> {
-        let RequestMix { dialect, keys, .. } = self.questions;
+        let KeyValueRequestSettings { dialect, keys, .. } = self.questions;
         let mut deleted = 0;
         for first in (0..keys).step_by(KEY_BATCH as usize) {
             for key in first..keys.min(first + KEY_BATCH) {
                 if rng.draw_below(100) < usize::from(percent) {
-                    dialect.write_delete(key, &mut self.requests);
+                    dialect.append_delete_request(key, &mut self.requests);
                     self.asked.push(PendingRequest::Deleting);
                 }
             }
             self.send_written_requests()?;
-            deleted += self.read_answers()?;
+            deleted += self.read_pending_answers()?;
         }
         Ok(deleted)
     }

@@ -13,7 +13,7 @@ pub enum ServerProtocol {
 }
 
 impl ServerProtocol {
-    pub(super) fn write_get(self, key: u64, out: &mut Vec<u8>) {
+    pub(super) fn append_get_request(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
             Self::Redis => format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", key_name(key)),
             Self::Memcached => format!("get {}\r\n", key_name(key)),
@@ -21,7 +21,7 @@ impl ServerProtocol {
         out.extend_from_slice(text.as_bytes());
     }
 
-    pub(super) fn write_set(self, key: u64, value: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn append_set_request(self, key: u64, value: &[u8], out: &mut Vec<u8>) {
         let (name, bytes) = (key_name(key), value.len());
         let text = match self {
             Self::Redis => format!("*3\r\n$3\r\nSET\r\n$16\r\n{name}\r\n${bytes}\r\n"),
@@ -32,7 +32,7 @@ impl ServerProtocol {
         out.extend_from_slice(b"\r\n");
     }
 
-    pub(super) fn write_delete(self, key: u64, out: &mut Vec<u8>) {
+    pub(super) fn append_delete_request(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
             Self::Redis => format!("*2\r\n$3\r\nDEL\r\n$16\r\n{}\r\n", key_name(key)),
             Self::Memcached => format!("delete {}\r\n", key_name(key)),
@@ -48,7 +48,7 @@ impl ServerProtocol {
         expect_line(answer, deleted)
     }
 
-    /// Reads the answer to [`Self::get`], which must be a value of `bytes` bytes.
+    /// Reads the answer to [`Self::append_get_request`], which must be a value of `bytes` bytes.
     pub(super) fn expect_value(
         self,
         key: u64,
@@ -91,7 +91,7 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
     answer
         .take(LONGEST_LINE)
         .read_until(b'\n', &mut line)
-        .map_err(read_error)?;
+        .map_err(answer_read_error)?;
     if line.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
         return Ok(());
     }
@@ -103,9 +103,13 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
 
 fn skip_bytes(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     while bytes > 0 {
-        let there = answer.fill_buf().map_err(read_error)?.len().min(bytes);
+        let there = answer
+            .fill_buf()
+            .map_err(answer_read_error)?
+            .len()
+            .min(bytes);
         if there == 0 {
-            return Err(read_error(std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(answer_read_error(std::io::ErrorKind::UnexpectedEof.into()));
         }
         answer.consume(there);
         bytes -= there;
@@ -113,7 +117,7 @@ fn skip_bytes(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()>
     Ok(())
 }
 
-fn read_error(error: std::io::Error) -> WorkloadError {
+fn answer_read_error(error: std::io::Error) -> WorkloadError {
     WorkloadError::Server(format!("the server's answer could not be read: {error}"))
 }
 
@@ -125,12 +129,12 @@ mod tests {
     #[test]
     fn requests_are_as_the_servers_want_them() {
         let mut out = Vec::new();
-        Redis.write_get(7, &mut out);
-        Memcached.write_get(7, &mut out);
-        Redis.write_set(8, b"abc", &mut out);
-        Memcached.write_set(8, b"abc", &mut out);
-        Redis.write_delete(8, &mut out);
-        Memcached.write_delete(8, &mut out);
+        Redis.append_get_request(7, &mut out);
+        Memcached.append_get_request(7, &mut out);
+        Redis.append_set_request(8, b"abc", &mut out);
+        Memcached.append_set_request(8, b"abc", &mut out);
+        Redis.append_delete_request(8, &mut out);
+        Memcached.append_delete_request(8, &mut out);
         let wanted = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000007\r\n\
              get key:000000000007\r\n\
              *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000008\r\n$3\r\nabc\r\n\

@@ -42,7 +42,7 @@ pub(super) enum TortureOperation {
 
 impl TortureOperation {
     /// A random operation, by weight.
-    pub(super) fn draw(rng: &mut WorkloadRng) -> Self {
+    pub(super) fn draw_by_weight(rng: &mut WorkloadRng) -> Self {
         let total = OPERATIONS.iter().map(|(_, weight)| weight).sum();
         let mut left = rng.draw_below(total);
         for (operation, weight) in OPERATIONS {

@@ -3,7 +3,7 @@
 use super::operation::TortureOperation;
 use super::shadow_pages::ExpectedPage;
 use super::shadowed_mapping::ShadowedMapping;
-use super::snapshot::SnapshotChecker;
+use super::snapshot_checker::SnapshotChecker;
 use super::torture_thread::TortureThread;
 use crate::prelude::*;
 
@@ -14,10 +14,10 @@ const WRITES_DURING_FORK: usize = 24;
 
 impl TortureThread {
     /// Gives a range new contents of the kind of the current operation.
-    pub(super) fn write_range(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
+    pub(super) fn write_random_range(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
         if self.rng.draw_one_in(2) {
-            self.check(at, range.clone())?;
+            self.check_range(at, range.clone())?;
         }
         for page in range {
             // A sparse write skips most pages of its range, so that zero pages lie among used ones.
@@ -48,50 +48,50 @@ impl TortureThread {
         self.totals.written_bytes += PAGE as u64;
     }
 
-    pub(super) fn verify_range(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
-        self.check(at, range)
+    pub(super) fn verify_random_range(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
+        self.check_range(at, range)
     }
 
-    pub(super) fn discard_range(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
+    pub(super) fn discard_random_range(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
         if self.rng.draw_one_in(2) {
-            self.check(at, range.clone())?;
+            self.check_range(at, range.clone())?;
         }
         self.pieces[at].discard(range.clone())?;
         self.totals.discards += 1;
         if self.rng.draw_one_in(2) {
-            self.check(at, range)
+            self.check_range(at, range)
         } else {
             Ok(())
         }
     }
 
     /// Forbids writes, or all accesses, for a moment.
-    pub(super) fn protect_range(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
+    pub(super) fn protect_random_range(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
         let forbidden = self.during == TortureOperation::Forbid;
         let protection = if forbidden {
-            Protection::Nothing
+            MemoryProtection::Nothing
         } else {
-            Protection::Read
+            MemoryProtection::Read
         };
         self.pieces[at].protect(range.clone(), protection)?;
         let seen = if forbidden {
             Ok(())
         } else {
-            self.check(at, range.clone())
+            self.check_range(at, range.clone())
         };
         // Nothing of this mapping can be written before this call has succeeded.
-        let restored = self.pieces[at].protect(range.clone(), Protection::ReadWrite);
-        restored.map_err(|error| WorkloadError::system(error.call)(error.source))?;
+        let restored = self.pieces[at].protect(range.clone(), MemoryProtection::ReadWrite);
+        restored.map_err(|error| WorkloadError::wrap_system_error(error.call)(error.source))?;
         self.totals.protections += 1;
         seen?;
-        self.check(at, range)
+        self.check_range(at, range)
     }
 
-    pub(super) fn relocate_mapping(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
+    pub(super) fn relocate_random_mapping(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
         let shift = if self.rng.draw_one_in(2) {
             0
         } else {
@@ -99,11 +99,11 @@ impl TortureThread {
         };
         self.pieces[at].relocate(shift)?;
         self.totals.remaps += 1;
-        self.check(at, range)
+        self.check_range(at, range)
     }
 
-    pub(super) fn resize_mapping(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
+    pub(super) fn resize_random_mapping(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
         let before = self.pieces[at].pages();
         let free = self.most_pages.saturating_sub(self.mapped);
         let after = if free > 0 && !self.rng.draw_one_in(4) {
@@ -114,19 +114,19 @@ impl TortureThread {
         self.pieces[at].resize(after)?;
         self.mapped = self.mapped - before + after;
         self.totals.remaps += 1;
-        self.check(at, range.start.min(after)..range.end.min(after))?;
-        self.check(at, before.min(after)..after.min(before + REGION_PAGES))
+        self.check_range(at, range.start.min(after)..range.end.min(after))?;
+        self.check_range(at, before.min(after)..after.min(before + REGION_PAGES))
     }
 
-    pub(super) fn unmap_range(&mut self) -> WorkloadResult<()> {
-        let (at, range) = self.pick_range();
-        self.check(at, range.clone())?;
+    pub(super) fn unmap_random_range(&mut self) -> WorkloadResult<()> {
+        let (at, range) = self.pick_mapping_and_range();
+        self.check_range(at, range.clone())?;
         self.mapped -= range.len();
         let piece = self.pieces.swap_remove(at);
-        self.pieces.extend(piece.unmap(range));
+        self.pieces.extend(piece.unmap_and_split(range));
         self.totals.unmaps += 1;
         if self.pieces.len() > MOST_PIECES {
-            self.unmap_smallest()
+            self.unmap_smallest_mapping()
         } else {
             Ok(())
         }
@@ -134,17 +134,17 @@ impl TortureThread {
 
     pub(super) fn unmap_random_mapping(&mut self) -> WorkloadResult<()> {
         let at = self.rng.draw_below(self.pieces.len());
-        self.unmap_piece(at)
+        self.unmap_mapping_at(at)
     }
 
-    fn unmap_smallest(&mut self) -> WorkloadResult<()> {
+    fn unmap_smallest_mapping(&mut self) -> WorkloadResult<()> {
         let pages = |at: &usize| self.pieces[*at].pages();
         let smallest = (0..self.pieces.len()).min_by_key(pages);
-        smallest.map_or(Ok(()), |at| self.unmap_piece(at))
+        smallest.map_or(Ok(()), |at| self.unmap_mapping_at(at))
     }
 
-    fn unmap_piece(&mut self, at: usize) -> WorkloadResult<()> {
-        self.check(at, 0..self.pieces[at].pages())?;
+    fn unmap_mapping_at(&mut self, at: usize) -> WorkloadResult<()> {
+        self.check_range(at, 0..self.pieces[at].pages())?;
         self.mapped -= self.pieces.swap_remove(at).pages();
         self.totals.unmaps += 1;
         Ok(())
@@ -162,8 +162,9 @@ impl TortureThread {
         } else {
             RequestedPageKind::Default
         });
-        let memory = WorkloadMemory::map_private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
-        self.mapped += memory.pages();
+        let memory =
+            WorkloadMemory::map_private_and_touch(regions * REGION_PAGES * PAGE, kind, |_| ())?;
+        self.mapped += memory.count_pages();
         self.pieces
             .push(ShadowedMapping::new(memory, self.next_tag));
         self.next_tag += 1;
@@ -173,30 +174,33 @@ impl TortureThread {
 
     /// Forks a child that checks a snapshot of a mapping while this thread goes on writing.
     pub(super) fn fork_snapshot_checker(&mut self) -> WorkloadResult<()> {
-        let (at, _) = self.pick_range();
+        let (at, _) = self.pick_mapping_and_range();
         let most = 8 * REGION_PAGES;
         let first = self.rng.draw_below(self.pieces[at].pages());
         let range = first..self.pieces[at].pages().min(first + most);
-        let turn = SnapshotChecker::lock_children();
-        let Some(child) = self.snapshots.fork(&mut self.pieces[at], range.clone())? else {
+        let turn = SnapshotChecker::lock_child_turn();
+        let Some(child) = self
+            .snapshots
+            .fork_child(&mut self.pieces[at], range.clone())?
+        else {
             self.totals.refused += 1;
             return Ok(());
         };
         self.totals.forks += 1;
         self.during = TortureOperation::Write;
         for _ in 0..WRITES_DURING_FORK {
-            self.write_range()?;
+            self.write_random_range()?;
         }
         for page in range.clone().step_by(3) {
             self.write_page(at, page);
         }
         self.during = TortureOperation::Fork;
-        let seen = self.snapshots.wait(child)?;
+        let seen = self.snapshots.wait_for_result(child)?;
         drop(turn);
         self.totals.verified_bytes += (range.len() * PAGE) as u64;
         if let Err(mismatch) = seen {
             return Err(self.wrong_word_error(at, mismatch, true));
         }
-        self.check(at, range)
+        self.check_range(at, range)
     }
 }

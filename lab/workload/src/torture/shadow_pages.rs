@@ -38,7 +38,7 @@ impl ShadowPages {
         self.pages.len()
     }
 
-    pub(super) fn set(&mut self, page: usize, contents: ExpectedPage) {
+    pub(super) fn set_page(&mut self, page: usize, contents: ExpectedPage) {
         self.pages[page] = contents;
     }
 
@@ -57,18 +57,18 @@ impl ShadowPages {
     }
 
     #[inline]
-    pub(super) fn expected(&self, page: usize) -> PageWords {
+    pub(super) fn expected_words(&self, page: usize) -> ExpectedPageWords {
         let hash = |generation: u32| {
             let identity = self.tag.rotate_left(32) ^ (self.first + page as u64);
             mix_bits(mix_bits(identity) ^ u64::from(generation))
         };
         match self.pages[page] {
-            ExpectedPage::Zero => PageWords::Zero,
-            ExpectedPage::Full(generation) => PageWords::Full(hash(generation)),
+            ExpectedPage::Zero => ExpectedPageWords::Zero,
+            ExpectedPage::Full(generation) => ExpectedPageWords::Full(hash(generation)),
             ExpectedPage::Sparse(generation, byte) => {
                 let mut word = [0; 8];
                 word[usize::from(byte) % 8] = hash(generation).to_ne_bytes()[0] | 1;
-                PageWords::Sparse {
+                ExpectedPageWords::Sparse {
                     word: usize::from(byte) / 8,
                     value: u64::from_ne_bytes(word),
                 }
@@ -79,14 +79,14 @@ impl ShadowPages {
     /// Compares a page with its expected contents; `read` returns the words of the page. It
     /// allocates nothing and takes no lock, so that a forked child can use it.
     #[inline]
-    pub(super) fn check(
+    pub(super) fn check_page(
         &self,
         page: usize,
         read: impl Fn(usize) -> u64,
     ) -> WorkloadResult<(), PageMismatch> {
-        let words = self.expected(page);
+        let words = self.expected_words(page);
         for word in 0..PAGE_WORDS {
-            let (expected, found) = (words.word(word), read(word));
+            let (expected, found) = (words.value_of_word(word), read(word));
             if found != expected {
                 return Err([page as u64, word as u64, expected, found]);
             }
@@ -96,19 +96,19 @@ impl ShadowPages {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum PageWords {
+pub(super) enum ExpectedPageWords {
     Zero,
     Full(u64),
     Sparse { word: usize, value: u64 },
 }
 
-impl PageWords {
+impl ExpectedPageWords {
     pub(super) fn is_zero(self) -> bool {
         matches!(self, Self::Zero)
     }
 
     #[inline]
-    pub(super) fn word(self, word: usize) -> u64 {
+    pub(super) fn value_of_word(self, word: usize) -> u64 {
         match self {
             Self::Zero => 0,
             Self::Full(hash) => {
@@ -127,21 +127,22 @@ mod tests {
 
     /// Writes a plain vector that stands for memory.
     fn write(model: &ShadowPages) -> Vec<u64> {
-        let page = |page| (0..PAGE_WORDS).map(move |word| model.expected(page).word(word));
+        let page =
+            |page| (0..PAGE_WORDS).map(move |word| model.expected_words(page).value_of_word(word));
         (0..model.len()).flat_map(page).collect()
     }
 
     fn check(model: &ShadowPages, memory: &[u64]) -> WorkloadResult<(), PageMismatch> {
         (0..model.len())
-            .try_for_each(|page| model.check(page, |word| memory[page * PAGE_WORDS + word]))
+            .try_for_each(|page| model.check_page(page, |word| memory[page * PAGE_WORDS + word]))
     }
 
     fn model() -> ShadowPages {
         let mut model = ShadowPages::new(77, 6);
-        model.set(1, ExpectedPage::Full(1));
-        model.set(2, ExpectedPage::Full(2));
-        model.set(3, ExpectedPage::Sparse(3, 0));
-        model.set(4, ExpectedPage::Sparse(4, 4095));
+        model.set_page(1, ExpectedPage::Full(1));
+        model.set_page(2, ExpectedPage::Full(2));
+        model.set_page(3, ExpectedPage::Sparse(3, 0));
+        model.set_page(4, ExpectedPage::Sparse(4, 4095));
         model
     }
 
@@ -173,9 +174,9 @@ mod tests {
     fn an_older_generation_and_another_page_are_found() {
         let mut model = model();
         let memory = write(&model);
-        model.set(1, ExpectedPage::Full(9));
+        model.set_page(1, ExpectedPage::Full(9));
         assert_eq!(check(&model, &memory).unwrap_err()[0], 1);
-        model.set(1, ExpectedPage::Full(2)); // the same generation as page 2
+        model.set_page(1, ExpectedPage::Full(2)); // the same generation as page 2
         let mut memory = write(&model);
         assert_eq!(check(&model, &memory), Ok(()));
         memory.copy_within(2 * PAGE_WORDS..3 * PAGE_WORDS, PAGE_WORDS);
@@ -190,6 +191,6 @@ mod tests {
         assert_eq!(check(&head, &memory), Ok(()));
         assert_eq!(check(&tail, &memory[2 * PAGE_WORDS..]), Ok(()));
         tail.resize(6);
-        assert!(matches!(tail.expected(5), PageWords::Zero));
+        assert!(matches!(tail.expected_words(5), ExpectedPageWords::Zero));
     }
 }

@@ -4,7 +4,7 @@ use super::TortureArgs;
 use super::operation::TortureOperation;
 use super::shadow_pages::PageMismatch;
 use super::shadowed_mapping::ShadowedMapping;
-use super::snapshot::SnapshotChecker;
+use super::snapshot_checker::SnapshotChecker;
 use crate::prelude::*;
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(super) struct TortureThread {
     pub(super) generation: u32,
     pub(super) during: TortureOperation,
     pub(super) snapshots: SnapshotChecker,
-    pub totals: TortureTotals,
+    pub totals: OperationTotals,
 }
 
 impl TortureThread {
@@ -46,7 +46,7 @@ impl TortureThread {
             generation: 0,
             during: TortureOperation::Map,
             snapshots: SnapshotChecker::new()?,
-            totals: TortureTotals::default(),
+            totals: OperationTotals::default(),
         };
         while this.mapped < this.most_pages * 3 / 4 {
             this.map_new_memory()?;
@@ -54,32 +54,32 @@ impl TortureThread {
         Ok(this)
     }
 
-    pub(super) fn run_operation(&mut self) -> WorkloadResult<()> {
+    pub(super) fn run_random_operation(&mut self) -> WorkloadResult<()> {
         self.totals.operations += 1;
         self.during = if self.totals.operations == FIRST_FORK {
             TortureOperation::Fork
         } else if self.pieces.is_empty() {
             TortureOperation::Map
         } else {
-            TortureOperation::draw(&mut self.rng)
+            TortureOperation::draw_by_weight(&mut self.rng)
         };
         let result = match self.during {
             TortureOperation::Map => self.map_new_memory(),
             _ if self.pieces.is_empty() => Ok(()),
             TortureOperation::Write | TortureOperation::Sparse | TortureOperation::Zero => {
-                self.write_range()
+                self.write_random_range()
             }
-            TortureOperation::Verify => self.verify_range(),
-            TortureOperation::Discard => self.discard_range(),
-            TortureOperation::Protect | TortureOperation::Forbid => self.protect_range(),
-            TortureOperation::Move => self.relocate_mapping(),
-            TortureOperation::Resize => self.resize_mapping(),
-            TortureOperation::Cut => self.unmap_range(),
+            TortureOperation::Verify => self.verify_random_range(),
+            TortureOperation::Discard => self.discard_random_range(),
+            TortureOperation::Protect | TortureOperation::Forbid => self.protect_random_range(),
+            TortureOperation::Move => self.relocate_random_mapping(),
+            TortureOperation::Resize => self.resize_random_mapping(),
+            TortureOperation::Cut => self.unmap_random_range(),
             TortureOperation::Unmap => self.unmap_random_mapping(),
             TortureOperation::Fork => self.fork_snapshot_checker(),
         };
         match result {
-            Err(WorkloadError::Memory(error)) if is_shortage(&error) => {
+            Err(WorkloadError::Memory(error)) if is_resource_shortage(&error) => {
                 self.totals.refused += 1;
                 Ok(())
             }
@@ -87,20 +87,20 @@ impl TortureThread {
         }
     }
 
-    pub(super) fn finish(&mut self) -> WorkloadResult<()> {
+    pub(super) fn verify_all_mappings(&mut self) -> WorkloadResult<()> {
         self.during = TortureOperation::Verify;
-        (0..self.pieces.len()).try_for_each(|at| self.check(at, 0..self.pieces[at].pages()))
+        (0..self.pieces.len()).try_for_each(|at| self.check_range(at, 0..self.pieces[at].pages()))
     }
 
     /// Makes one byte wrong, so that a test can check its detection.
-    pub(super) fn corrupt(&mut self) {
+    pub(super) fn corrupt_one_byte(&mut self) {
         if let Some(piece) = self.pieces.last_mut() {
-            piece.corrupt(piece.pages() / 2, 200);
+            piece.flip_bit_of_word(piece.pages() / 2, 200);
         }
     }
 
     /// Mostly by size, so that all memory has its turn, and sometimes uniform.
-    fn pick_piece(&mut self) -> usize {
+    fn pick_mapping_index(&mut self) -> usize {
         if self.rng.draw_one_in(4) {
             return self.rng.draw_below(self.pieces.len());
         }
@@ -116,10 +116,10 @@ impl TortureThread {
     }
 
     /// Both short and long ranges. One in four is of whole regions.
-    pub(super) fn pick_range(&mut self) -> (usize, Range<usize>) {
-        let at = self.pick_piece();
+    pub(super) fn pick_mapping_and_range(&mut self) -> (usize, Range<usize>) {
+        let at = self.pick_mapping_index();
         let piece = &self.pieces[at];
-        let (pages, to_region) = (piece.pages(), piece.pages_to_region());
+        let (pages, to_region) = (piece.pages(), piece.pages_before_first_region());
         if pages >= to_region + REGION_PAGES && self.rng.draw_one_in(4) {
             let region = self.rng.draw_below((pages - to_region) / REGION_PAGES);
             let first = to_region + region * REGION_PAGES;
@@ -130,9 +130,9 @@ impl TortureThread {
         (at, first..pages.min(first + 1 + self.rng.draw_below(most)))
     }
 
-    pub(super) fn check(&mut self, at: usize, range: Range<usize>) -> WorkloadResult<()> {
+    pub(super) fn check_range(&mut self, at: usize, range: Range<usize>) -> WorkloadResult<()> {
         self.totals.verified_bytes += (range.len() * PAGE) as u64;
-        let seen = self.pieces[at].check(range);
+        let seen = self.pieces[at].check_pages(range);
         seen.map_err(|mismatch| self.wrong_word_error(at, mismatch, false))
     }
 
@@ -143,7 +143,7 @@ impl TortureThread {
         in_child: bool,
     ) -> WorkloadError {
         let during = format!("{:?}", self.during).to_lowercase();
-        let mut wrong = self.pieces[at].wrong_word(mismatch, &during);
+        let mut wrong = self.pieces[at].wrong_word_of_mismatch(mismatch, &during);
         if in_child {
             wrong.found_again = wrong.found;
         }
@@ -157,7 +157,7 @@ impl TortureThread {
 
 /// Whether the kernel lacked a resource and has changed nothing. Kernels before 6.17 return
 /// `EFAULT` to a move of a mapping that they keep in several parts.
-fn is_shortage(error: &MemoryError) -> bool {
+fn is_resource_shortage(error: &MemoryCallError) -> bool {
     match error.source.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => true,
         Some(libc::EFAULT) => error.call == "mremap",

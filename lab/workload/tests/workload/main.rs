@@ -3,7 +3,7 @@
 mod client;
 
 use hawkeye_workload::{
-    FaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
+    PageFaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
 };
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
         matches!(refused, Err(WorkloadProcessError::Failed(_))),
         "{refused:?}"
     );
-    assert!(workload.finish().unwrap().success());
+    assert!(workload.close_input_and_wait().unwrap().success());
 }
 
 /// The final event of `torture` and storms; passes over events of progress.
@@ -79,7 +79,7 @@ fn readers_report_a_rate_pause_and_end() {
         wait_for_event(&mut workload, |event| {
             matches!(event, WorkloadEvent::Finished { accesses: 1.., .. })
         });
-        assert!(workload.finish().unwrap().success(), "{name}");
+        assert!(workload.close_input_and_wait().unwrap().success(), "{name}");
     }
 }
 
@@ -92,11 +92,11 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
         panic!("{finished:?}")
     };
     assert_eq!(accesses, 100_001);
-    assert!(fixed.finish().unwrap().success());
+    assert!(fixed.close_input_and_wait().unwrap().success());
 
     let mut endless = start("random --mib 4");
     endless.wait_ready().unwrap();
-    assert!(endless.finish().unwrap().success());
+    assert!(endless.close_input_and_wait().unwrap().success());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn torture_finds_nothing_wrong_on_a_sound_machine() {
         totals.protections,
     ];
     assert!(each_kind.iter().all(|count| *count > 0), "{totals:?}");
-    assert!(workload.finish().unwrap().success());
+    assert!(workload.close_input_and_wait().unwrap().success());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn torture_finds_a_wrong_byte() {
         (wrong.expected ^ wrong.found, wrong.found_again),
         (0x10, wrong.found)
     );
-    assert_eq!(workload.finish().unwrap().code(), Some(1));
+    assert_eq!(workload.close_input_and_wait().unwrap().code(), Some(1));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn storms_go_on_until_their_input_ends() {
         assert!(totals.operations > 0, "{name}");
         let mut endless = start(&format!("{name} --mib 4"));
         endless.wait_ready().unwrap();
-        assert!(endless.finish().unwrap().success(), "{name}");
+        assert!(endless.close_input_and_wait().unwrap().success(), "{name}");
     }
 }
 
@@ -232,11 +232,11 @@ fn a_process_executes_itself_and_one_exits() {
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.execs, ready.pid), (execs, workload.pid()));
     }
-    assert!(workload.finish().unwrap().success());
+    assert!(workload.close_input_and_wait().unwrap().success());
 
     let mut leaving = start("exit-after --ms 20 --status 7 --mib 4");
     leaving.wait_ready().unwrap();
-    assert_eq!(leaving.finish().unwrap().code(), Some(7));
+    assert_eq!(leaving.close_input_and_wait().unwrap().code(), Some(7));
 }
 
 #[test]
@@ -263,7 +263,11 @@ fn wrong_options_are_one_sentence() {
             "{line}: {error}"
         );
         let begin = Instant::now();
-        assert_eq!(workload.finish().unwrap().code(), Some(1), "{line}");
+        assert_eq!(
+            workload.close_input_and_wait().unwrap().code(),
+            Some(1),
+            "{line}"
+        );
         assert!(begin.elapsed() < SOON);
     }
 }
@@ -276,7 +280,7 @@ fn page_faults_are_timed_until_asked_for() {
         ));
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.pid), (4 << 20, workload.pid()));
-        let mut all = FaultTimes::default();
+        let mut all = PageFaultTimes::default();
         // More touches than pages: the memory was given back, and faults occurred again.
         while all.faults + all.present <= (4 << 20) / 4096 + 10 {
             match workload
@@ -292,6 +296,6 @@ fn page_faults_are_timed_until_asked_for() {
         assert!(counted >= all.faults && all.faults > 0, "{all:?}");
         let (p50, p999) = (all.quantile_ns(0.5), all.quantile_ns(0.999));
         assert!(0 < p50 && p50 <= p999 && p999 <= all.longest_ns, "{all:?}");
-        assert!(workload.finish().unwrap().success());
+        assert!(workload.close_input_and_wait().unwrap().success());
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn measure_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
     let mut command = launch_command(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
     let server = start_ended_by_sigterm(command)?;
-    let _on_its_core = CoreSet::of_cores(&[CORE]).map(CoreSet::restrict_thread);
+    let _on_its_core = CoreSet::from_core_numbers(&[CORE]).map(CoreSet::restrict_calling_thread);
     let result = insert_values(gib);
     drop(server);
     result

@@ -1,7 +1,7 @@
 //! Programs with a hot part.
 
 use crate::live::prelude::*;
-use hawkeye_workload::HotKeys;
+use hawkeye_workload::HotKeyShares;
 
 pub(super) struct RecoveryProgram {
     pub(super) kind: ProgramKind,
@@ -10,7 +10,7 @@ pub(super) struct RecoveryProgram {
 
 /// Nearly all requests are for a tenth of the keys. With fewer of them, the page walks of the other
 /// keys would cost more than those of the hot part, because caches hold less of their page tables.
-const HOT: HotKeys = HotKeys {
+const HOT: HotKeyShares = HotKeyShares {
     keys_percent: 10,
     questions_percent: 99,
 };

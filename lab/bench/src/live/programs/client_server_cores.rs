@@ -8,10 +8,11 @@ use std::process::Command;
 
 /// The first core for the client, all others for the server; `None` if there is only one.
 fn client_and_server_cores() -> Option<[CoreSet; 2]> {
-    match CoreSet::allowed_cores().split_first() {
-        Some((client, server @ [_, ..])) => {
-            Some([CoreSet::of_cores(&[*client])?, CoreSet::of_cores(server)?])
-        }
+    match CoreSet::allowed_cores_of_thread().split_first() {
+        Some((client, server @ [_, ..])) => Some([
+            CoreSet::from_core_numbers(&[*client])?,
+            CoreSet::from_core_numbers(server)?,
+        ]),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use super::protocol_program::{ProtocolProgram, command_with_signals};
 use super::{packages, temporary_folder, write_file};
 use crate::error::BenchError;
 use crate::live::prelude::*;
-use hawkeye_workload::HotKeys;
+use hawkeye_workload::HotKeyShares;
 use tempfile::TempDir;
 
 /// The header that shows by its presence whether sparsehash is installed.
@@ -73,16 +73,16 @@ fn round_down_to_power_of_two(mib: u64) -> u64 {
     1 << mib.max(1).ilog2()
 }
 
-pub(super) fn start_sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
+pub(super) fn start_sparsehash(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::with_sparsehash(include_str!("sparsehash.cc"))?;
     let mut command = command_with_signals(program.path());
     command
         .arg(round_down_to_power_of_two(mib).to_string())
-        .args(hot.option_words());
+        .args(hot.to_option_values());
     ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
 }
 
-pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
+pub(super) fn start_java(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
     packages::need_program("javac", "default-jdk-headless")?;
     let table_mib = round_down_to_power_of_two(mib);
     let folder = temporary_folder()?;
@@ -96,7 +96,7 @@ pub(super) fn start_java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram>
         .args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")])
         .arg(&source)
         .arg(table_mib.to_string())
-        .args(hot.option_words());
+        .args(hot.to_option_values());
     // A ready program has compiled its source, so the file may go.
     ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
 }
@@ -128,7 +128,7 @@ mod tests {
         if !packages::is_installed("g++") || !Path::new(SPARSEHASH).exists() {
             return skip_without(this_test!(), "sparsehash");
         }
-        for hot in [HotKeys::UNIFORM, TENTH] {
+        for hot in [HotKeyShares::UNIFORM, TENTH] {
             assert_works(&mut start_sparsehash(3, hot).expect("starts"));
         }
     }

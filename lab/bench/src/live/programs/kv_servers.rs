@@ -8,7 +8,7 @@ use super::protocol_program::ProtocolProgram;
 use super::running_process::{RunningProcess, prepare_for_background};
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
-use hawkeye_workload::HotKeys;
+use hawkeye_workload::HotKeyShares;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixStream;
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ const START: Duration = Duration::from_secs(10);
 pub(super) fn start_redis(
     client: Command,
     mib: u64,
-    hot: HotKeys,
+    hot: HotKeyShares,
     pause: Duration,
 ) -> BenchResult<ProtocolProgram> {
     packages::need_program("redis-server", "redis-server")?;
@@ -49,7 +49,7 @@ pub(in crate::live) fn redis_command(folder: &Path) -> Command {
 pub(super) fn start_memcached(
     client: Command,
     mib: u64,
-    hot: HotKeys,
+    hot: HotKeyShares,
 ) -> BenchResult<ProtocolProgram> {
     packages::need_program("memcached", "memcached")?;
     let folder = temporary_folder()?;
@@ -67,10 +67,10 @@ fn client_with_options(
     dialect: &str,
     mib: u64,
     value_bytes: u64,
-    hot: HotKeys,
+    hot: HotKeyShares,
 ) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
-    let [hot_keys, hot_questions] = hot.option_words();
+    let [hot_keys, hot_questions] = hot.to_option_values();
     client
         .args(["--dialect", dialect, "--keys", &keys])
         .args(["--value-bytes", &value_bytes.to_string()])

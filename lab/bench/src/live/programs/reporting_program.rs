@@ -4,7 +4,7 @@
 use super::client_server_cores::restrict_client_command;
 use super::running_process::{RunningProcess, end_with_parent_thread};
 use crate::live::prelude::*;
-use hawkeye_workload::line_receiver::receive_lines;
+use hawkeye_workload::line_receiver::spawn_line_receiver;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Read;
@@ -117,7 +117,10 @@ pub(super) fn parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
-    output.map_or_else(|| mpsc::channel().1, |output| receive_lines(output, parse))
+    output.map_or_else(
+        || mpsc::channel().1,
+        |output| spawn_line_receiver(output, parse),
+    )
 }
 
 pub(super) fn next_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {

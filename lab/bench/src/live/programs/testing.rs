@@ -2,10 +2,10 @@
 
 use super::MeasuredProgram;
 use hawkeye_test_support::test_skips::TestName;
-use hawkeye_workload::HotKeys;
+use hawkeye_workload::HotKeyShares;
 use std::time::Duration;
 
-pub(super) const TENTH: HotKeys = HotKeys {
+pub(super) const TENTH: HotKeyShares = HotKeyShares {
     keys_percent: 10,
     questions_percent: 90,
 };

@@ -3,7 +3,7 @@
 use super::{FinishedRuns, ThesisValue};
 use crate::plot::distinct_in_order;
 use crate::simulated::paper::PublishedValue;
-use hawkeye_itanium::kernel::policies::PolicyClass;
+use hawkeye_itanium::kernel::policies::ThesisPolicyClass;
 use serde::Serialize;
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct SideBySide {
     pub kernel: String,
     /// The class that the thesis gives the rules for large pages, if they are another system's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<PolicyClass>,
+    pub class: Option<ThesisPolicyClass>,
     /// What is compared, with its unit.
     pub measure: String,
     /// The measured value, if there is one.

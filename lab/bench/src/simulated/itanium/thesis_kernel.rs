@@ -2,16 +2,16 @@
 
 use super::thesis_system::ThesisSystem;
 use hawkeye_itanium::MachineSettings;
-use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::PolicyClass;
+use hawkeye_itanium::address::BasePageSize;
+use hawkeye_itanium::kernel::policies::ThesisPolicyClass;
 use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings};
-use hawkeye_itanium::mmu::{HashTableFill, WalkerMode};
+use hawkeye_itanium::mmu::{LargePageHashFill, WalkerMode};
 use std::fmt;
 
 /// A kernel: its page size, its use of the walker, and whether it has large pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThesisKernel {
-    base: BasePage,
+    base: BasePageSize,
     walker: WalkerMode,
     large: bool,
     /// Rules for large pages other than the thesis', and their settings.
@@ -39,7 +39,7 @@ impl ThesisKernel {
 
     const fn with_walker(walker: WalkerMode) -> Self {
         Self {
-            base: BasePage::Kib16,
+            base: BasePageSize::Kib16,
             walker,
             large: false,
             system: None,
@@ -71,13 +71,13 @@ impl ThesisKernel {
     }
 
     /// On another base page size than 16 KiB.
-    pub const fn on_base_page(mut self, base: BasePage) -> Self {
+    pub const fn on_base_page(mut self, base: BasePageSize) -> Self {
         self.base = base;
         self
     }
 
     /// The long format with another rule for what the kernel enters of a large page.
-    pub const fn with_fill_rule(self, fill: HashTableFill) -> Self {
+    pub const fn with_fill_rule(self, fill: LargePageHashFill) -> Self {
         let walker = match self.walker {
             WalkerMode::LongFormat { entries, .. } => WalkerMode::LongFormat { entries, fill },
             other => other,
@@ -90,9 +90,9 @@ impl ThesisKernel {
         let mut setup = MachineSettings {
             walker: self.walker,
             kernel: if self.large {
-                KernelSettings::all_page_sizes(self.base)
+                KernelSettings::with_all_page_sizes(self.base)
             } else {
-                KernelSettings::base_pages_only(self.base)
+                KernelSettings::with_base_pages_only(self.base)
             },
             ..MachineSettings::default()
         };
@@ -100,7 +100,7 @@ impl ThesisKernel {
             setup.kernel.memory_bytes = FRAGMENTED_BYTES;
             setup.fragmentation = Some(InitialFragmentation {
                 movable_percent: MOVABLE_PERCENT,
-                ..InitialFragmentation::complete(order)
+                ..InitialFragmentation::with_all_blocks_broken(order)
             });
         }
         if let Some(system) = self.system {
@@ -112,9 +112,9 @@ impl ThesisKernel {
     }
 
     /// The class that the thesis gives the rules for large pages, if they are another system's.
-    pub fn policy_class(self) -> Option<PolicyClass> {
+    pub fn policy_class(self) -> Option<ThesisPolicyClass> {
         let system = self.system?;
-        Some(system.policy.class())
+        Some(system.policy.thesis_class())
     }
 
     /// Bytes of 2^order of its pages.
@@ -129,18 +129,18 @@ impl fmt::Display for ThesisKernel {
             return f.pad(system.name);
         }
         let base = match self.base {
-            BasePage::Kib4 => "4K ",
-            BasePage::Kib16 => "",
-            BasePage::Kib64 => "64K ",
+            BasePageSize::Kib4 => "4K ",
+            BasePageSize::Kib16 => "",
+            BasePageSize::Kib64 => "64K ",
         };
         let (walker, fill) = match self.walker {
             WalkerMode::None => ("none", ""),
             WalkerMode::ShortFormat => ("SF", ""),
             WalkerMode::LongFormat { fill, .. } => match fill {
-                HashTableFill::First => ("LF", ""),
-                HashTableFill::Missed => ("LF", " missed"),
-                HashTableFill::All => ("LF", " all"),
-                HashTableFill::BaseOnly => ("LF", " base only"),
+                LargePageHashFill::First => ("LF", ""),
+                LargePageHashFill::Missed => ("LF", " missed"),
+                LargePageHashFill::All => ("LF", " all"),
+                LargePageHashFill::BaseOnly => ("LF", " base only"),
             },
         };
         let large = if self.large { "+LP" } else { "" };

@@ -1,7 +1,7 @@
 //! Figures of runs that are compared with the thesis.
 
 use super::{FinishedRuns, ThesisKernel, ThesisValue};
-use hawkeye_itanium::{MachineSettings, RunFigures};
+use hawkeye_itanium::{ItaniumRunFigures, MachineSettings};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThesisMeasure {
@@ -112,9 +112,9 @@ impl ThesisMeasure {
             Self::Misses => counters.misses as f64,
             Self::Walker => counters.walker as f64,
             Self::Nested => counters.nested as f64,
-            Self::HitPercent => counters.hit_percent()?,
-            Self::MissPercent => 100.0 - counters.hit_percent()?,
-            Self::WalkerPercent => counters.walker_percent()?,
+            Self::HitPercent => counters.l2_tlb_hit_percent()?,
+            Self::MissPercent => 100.0 - counters.l2_tlb_hit_percent()?,
+            Self::WalkerPercent => counters.walker_filled_percent()?,
             Self::CyclesPerReference => own.cycles / counters.references as f64,
             Self::CyclesBetween => own.cycles / counters.misses as f64,
             Self::CyclesPerMiss => own.cycles_per_miss()?,
@@ -126,7 +126,7 @@ impl ThesisMeasure {
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,
             Self::MissesOver(other) => counters.misses as f64 / run(other)?.counters.misses as f64,
             Self::SpeedUpOver(other) => run(other)?.cycles / own.cycles,
-            Self::SpacePercent(order) => own.statistics.faulted.percent(order)?,
+            Self::SpacePercent(order) => own.statistics.faulted.base_page_percent(order)?,
             Self::SpeedUp => run(row.kernel.without_large_pages())?.cycles / own.cycles,
             Self::SpeedUpFromStart => {
                 run(row.kernel.without_large_pages())?.all_cycles / own.all_cycles
@@ -136,7 +136,9 @@ impl ThesisMeasure {
             Self::CopiedMib => own.copied_bytes as f64 / MIB,
             Self::LargestKib => {
                 let (faulted, promoted) = (&own.statistics.faulted, &own.statistics.promoted);
-                let largest = faulted.largest().max(promoted.largest());
+                let largest = faulted
+                    .largest_counted_order()
+                    .max(promoted.largest_counted_order());
                 row.kernel.page_bytes(largest?) as f64 / 1024.0
             }
         };
@@ -151,8 +153,8 @@ fn setups_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSetti
     })
 }
 
-fn cycles_per_further_miss(figures: &[&RunFigures]) -> f64 {
-    let point = |figures: &&RunFigures| (figures.counters.misses as f64, figures.cycles);
+fn cycles_per_further_miss(figures: &[&ItaniumRunFigures]) -> f64 {
+    let point = |figures: &&ItaniumRunFigures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;
     let sum = figures
         .iter()

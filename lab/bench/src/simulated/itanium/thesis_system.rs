@@ -2,8 +2,8 @@
 //! workload.
 
 use hawkeye_itanium::PageSizeAdvice;
-use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::{CompactionSettings, PageSizePolicy};
+use hawkeye_itanium::address::BasePageSize;
+use hawkeye_itanium::kernel::policies::{CompactionDaemonSettings, PageSizePolicy};
 use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
 
 /// A system on a workload.
@@ -29,7 +29,7 @@ pub struct ThesisAdvice {
 
 impl ThesisAdvice {
     fn page_order(self) -> u8 {
-        let base = BasePage::Kib16.shift();
+        let base = BasePageSize::Kib16.shift();
         self.advice.page_bytes.ilog2().saturating_sub(base) as u8
     }
 }
@@ -56,14 +56,19 @@ impl ThesisSystem {
 
     /// Reservations up to an order; without a limit, up to all orders.
     pub fn navarro(name: &'static str, limit: Option<u8>) -> Self {
-        let daemon = Some(CompactionSettings::IRIX);
+        let daemon = Some(CompactionDaemonSettings::IRIX);
         Self::without_advice(name, PageSizePolicy::Navarro { limit, daemon })
     }
 
     /// Counts misses, up to `percent` per cent of a page's cost.
     pub fn approx_online(name: &'static str, percent: u32) -> Self {
         let costs = &RX2600_COSTS;
-        let policy = PageSizePolicy::ski_rental(costs, WalkerMode::None, BasePage::Kib16, percent);
+        let policy = PageSizePolicy::approx_online_ski_rental(
+            costs,
+            WalkerMode::None,
+            BasePageSize::Kib16,
+            percent,
+        );
         Self::without_advice(name, policy)
     }
 
@@ -92,7 +97,11 @@ impl ThesisSystem {
             Self::THESIS,
             Self::without_advice("HP-UX", PageSizePolicy::HP_UX),
             Self::with_advice("HP-UX, hint", PageSizePolicy::HP_UX, told),
-            Self::with_advice("IRIX", PageSizePolicy::Irix(CompactionSettings::IRIX), told),
+            Self::with_advice(
+                "IRIX",
+                PageSizePolicy::Irix(CompactionDaemonSettings::IRIX),
+                told,
+            ),
             Self::navarro("Navarro", None),
             Self::without_advice("Romer, asap", PageSizePolicy::Asap),
             Self::without_advice("half-referenced", half),

@@ -1,6 +1,6 @@
 //! `hawkeye-lab sim compare`.
 
-use super::machine_options::{MachineOptions, systems_by_name, workload_from_argument};
+use super::machine_options::{MachineOptions, systems_by_names_or_all, workload_from_argument};
 use super::output_options::OutputOptions;
 use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
@@ -44,23 +44,22 @@ pub struct CompareCommand {
 
 impl CompareCommand {
     pub fn execute(self) -> Result<()> {
-        let systems = systems_by_name(&self.systems)?;
+        let systems = systems_by_names_or_all(&self.systems)?;
         let place = |name: &String| {
             Ok(self
                 .machine
-                .in_requested_guest(workload_from_argument(name, &self.tracing)?))
+                .workload_in_requested_guest(workload_from_argument(name, &self.tracing)?))
         };
         let workloads = self.workloads.iter().map(place);
         let workloads: Vec<WorkloadSpec> = workloads.collect::<Result<_>>()?;
-        let setup = self.machine.setup()?;
+        let setup = self.machine.simulation_setup()?;
         let on_machine = workloads.iter().map(|workload| (workload, setup));
         let done = simulate_on_systems(on_machine, &systems, self.threads)?;
         let entries = done
             .into_iter()
             .map(|run| RunResult::without_parameter(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
-        self.output.output_results(&entries, &entries, || {
-            run_plots::comparison_figure(&entries)
-        })
+        self.output
+            .output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
     }
 }

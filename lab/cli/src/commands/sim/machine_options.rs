@@ -94,7 +94,7 @@ pub struct MachineOptions {
 
 impl MachineOptions {
     /// The machine that the options describe.
-    pub fn setup(&self) -> Result<SimulationSetup> {
+    pub fn simulation_setup(&self) -> Result<SimulationSetup> {
         let mut setup = SimulationSetup {
             memory_bytes: self.memory.0,
             processor: HASWELL,
@@ -129,7 +129,7 @@ impl MachineOptions {
     }
 
     /// The workload, in a virtual machine if one was requested.
-    pub fn in_requested_guest(&self, workload: WorkloadSpec) -> WorkloadSpec {
+    pub fn workload_in_requested_guest(&self, workload: WorkloadSpec) -> WorkloadSpec {
         match self.guest {
             Some(memory) => workload.in_guest(memory, self.cores),
             None => workload,
@@ -150,7 +150,7 @@ fn processor_by_name(name: &str) -> Result<ProcessorSpec> {
 }
 
 /// The text of a workload, by name or as a file.
-pub fn workload_text(name: &str) -> Result<String> {
+pub fn read_workload_text(name: &str) -> Result<String> {
     if Path::new(name).extension().is_some_and(|e| e == "toml") {
         return read_text_file(Path::new(name));
     }
@@ -165,13 +165,13 @@ pub fn workload_from_argument(name: &str, tracing: &TraceOptions) -> Result<Work
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|e| e == "toml");
     if !is_toml && workloads::by_name(name).is_err() && path.is_file() {
-        return tracing.workload(path);
+        return tracing.workload_of_trace_file(path);
     }
-    Ok(WorkloadSpec::parse(name, &workload_text(name)?)?)
+    Ok(WorkloadSpec::parse(name, &read_workload_text(name)?)?)
 }
 
 /// Systems by name; all of them if none is named.
-pub fn systems_by_name(names: &[String]) -> Result<Vec<SimulatedSystem>> {
+pub fn systems_by_names_or_all(names: &[String]) -> Result<Vec<SimulatedSystem>> {
     if names.is_empty() {
         return Ok(SYSTEMS.to_vec());
     }
@@ -180,6 +180,6 @@ pub fn systems_by_name(names: &[String]) -> Result<Vec<SimulatedSystem>> {
 }
 
 /// Number of cores.
-pub fn available_cores() -> usize {
+pub fn count_available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

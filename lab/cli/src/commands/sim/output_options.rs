@@ -48,10 +48,10 @@ impl OutputOptions {
         figure: impl FnOnce() -> PlotFigure,
     ) -> Result<()> {
         if let Some(path) = &self.parquet {
-            write_parquet(path, entries.iter().flat_map(result_rows))?;
+            write_parquet(path, entries.iter().flat_map(parquet_result_rows))?;
         }
         if let Some(path) = &self.parquet_sizes {
-            write_parquet(path, entries.iter().flat_map(page_size_rows))?;
+            write_parquet(path, entries.iter().flat_map(parquet_page_size_rows))?;
         }
         if let Some(path) = &self.svg {
             write_text_file(path, &figure().to_svg()?)?;
@@ -60,9 +60,9 @@ impl OutputOptions {
             Some(None) => print_json(json)?,
             Some(Some(path)) => {
                 write_text_file(path, &serde_json::to_string_pretty(json)?)?;
-                table::print_table(entries);
+                table::print_result_tables(entries);
             }
-            None => table::print_table(entries),
+            None => table::print_result_tables(entries),
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Res
         .with_context(|| path.display().to_string())
 }
 
-fn result_rows(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
+fn parquet_result_rows(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().map(move |program| ResultRow {
         workload: &run.workload,
@@ -115,7 +115,7 @@ fn result_rows(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
     })
 }
 
-fn page_size_rows(entry: &RunResult) -> impl Iterator<Item = SizeRow<'_>> {
+fn parquet_page_size_rows(entry: &RunResult) -> impl Iterator<Item = SizeRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().flat_map(move |program| {
         program.sizes.iter().map(move |size| SizeRow {

@@ -1,6 +1,6 @@
 //! `hawkeye-lab sim paper`.
 
-use super::machine_options::available_cores;
+use super::machine_options::count_available_cores;
 use super::published_tables;
 use anyhow::{Result, anyhow};
 use clap::Args;
@@ -31,7 +31,9 @@ impl PaperCommand {
             |table| table.name,
             &self.names,
             self.json,
-            |table| paper::simulate(table, available_cores()).map_err(|message| anyhow!(message)),
+            |table| {
+                paper::simulate(table, count_available_cores()).map_err(|message| anyhow!(message))
+            },
         )?;
         Ok(())
     }

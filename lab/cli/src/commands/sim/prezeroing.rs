@@ -30,7 +30,7 @@ pub struct PrezeroingCommand {
 
 impl PrezeroingCommand {
     pub fn execute(self) -> Result<()> {
-        let reports = self.reports()?;
+        let reports = self.simulate_reports()?;
         if self.json {
             return print_json(&reports);
         }
@@ -38,7 +38,7 @@ impl PrezeroingCommand {
         Ok(())
     }
 
-    fn reports(&self) -> Result<Vec<LiveReport>> {
+    fn simulate_reports(&self) -> Result<Vec<LiveReport>> {
         if self.files.is_empty() {
             let known = RECORDED.iter();
             return known

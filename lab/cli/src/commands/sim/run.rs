@@ -3,7 +3,7 @@
 use super::machine_options::{MachineOptions, workload_from_argument};
 use super::output_options::OutputOptions;
 use super::run_plots;
-use super::run_result::{RunResult, progress_bar};
+use super::run_result::{RunResult, start_progress_bar};
 use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -67,14 +67,14 @@ impl RunCommand {
         let system = systems::by_name(&self.system)?;
         let workload = match (&self.workload, &self.recording) {
             (Some(name), _) => workload_from_argument(name, &self.tracing)?,
-            (None, Some(path)) => replay_trace(path)?,
+            (None, Some(path)) => workload_of_recording(path)?,
             (None, None) => bail!("give a workload (--workload) or a recording (--recording)"),
         };
-        let workload = self.machine.in_requested_guest(workload);
-        let setup = self.machine.setup()?;
-        let bar = progress_bar(1);
+        let workload = self.machine.workload_in_requested_guest(workload);
+        let setup = self.machine.simulation_setup()?;
+        let bar = start_progress_bar(1);
         let done = match &self.record {
-            Some(path) => record_trace(&system, &workload, &setup, path),
+            Some(path) => simulate_and_record(&system, &workload, &setup, path),
             None => Ok(simulate(&system, &workload, &setup)?),
         };
         bar.finish_and_clear();
@@ -86,7 +86,7 @@ impl RunCommand {
     }
 }
 
-fn replay_trace(path: &Path) -> Result<WorkloadSpec> {
+fn workload_of_recording(path: &Path) -> Result<WorkloadSpec> {
     let named = || path.display().to_string();
     let mut replay = RecordingReplay::default();
     for row in trace::CoverageRowReader::open(path, BadRecords::Fail).with_context(named)? {
@@ -96,7 +96,7 @@ fn replay_trace(path: &Path) -> Result<WorkloadSpec> {
     Ok(replay.finish(&name.to_string_lossy())?)
 }
 
-fn record_trace(
+fn simulate_and_record(
     system: &SimulatedSystem,
     workload: &WorkloadSpec,
     setup: &SimulationSetup,

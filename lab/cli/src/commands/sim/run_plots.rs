@@ -33,7 +33,7 @@ pub fn plot_run(run: &SimulationResult) -> PlotFigure {
 }
 
 /// Each program of each workload: the workload, the program's index there, and its title.
-fn titled_programs(entries: &[RunResult]) -> Vec<(&str, usize, String)> {
+fn programs_with_titles(entries: &[RunResult]) -> Vec<(&str, usize, String)> {
     let mut found: Vec<(&str, usize, String)> = Vec::new();
     for entry in entries {
         let workload = entry.run.workload.as_str();
@@ -68,8 +68,8 @@ fn program_of_workload<'a>(
 }
 
 /// Systems side by side: the time of each program, in a panel of its own.
-pub fn comparison_figure(entries: &[RunResult]) -> PlotFigure {
-    let panels = titled_programs(entries)
+pub fn plot_comparison(entries: &[RunResult]) -> PlotFigure {
+    let panels = programs_with_titles(entries)
         .into_iter()
         .map(|(workload, number, name)| {
             let bars = entries.iter().filter_map(|entry| {
@@ -92,7 +92,7 @@ pub fn comparison_figure(entries: &[RunResult]) -> PlotFigure {
 pub fn plot_sweep(entries: &[RunResult], parameter: &str, values: &[String]) -> PlotFigure {
     let systems = distinct_in_order(entries.iter().map(|entry| entry.run.system.as_str()));
     let mut panels = Vec::new();
-    for (workload, number, name) in titled_programs(entries) {
+    for (workload, number, name) in programs_with_titles(entries) {
         let content = |value: fn(&ProgramFigures) -> f64| {
             let line = |system: &&str| {
                 let own = entries.iter().filter(|entry| entry.run.system == *system);

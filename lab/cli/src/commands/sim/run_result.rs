@@ -1,6 +1,6 @@
 //! One run of many.
 
-use super::machine_options::available_cores;
+use super::machine_options::count_available_cores;
 use anyhow::Result;
 use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_all};
 use hawkeye_sim::systems::SimulatedSystem;
@@ -51,17 +51,19 @@ pub fn simulate_on_systems<'a>(
         })
     });
     let jobs: Vec<SimulationJob> = jobs.collect();
-    let bar = progress_bar(jobs.len());
-    let done = simulate_all(&jobs, at_a_time.unwrap_or_else(available_cores), &|_| {
-        bar.inc(1)
-    });
+    let bar = start_progress_bar(jobs.len());
+    let done = simulate_all(
+        &jobs,
+        at_a_time.unwrap_or_else(count_available_cores),
+        &|_| bar.inc(1),
+    );
     bar.finish_and_clear();
     Ok(done?)
 }
 
 /// A progress bar over `runs` runs, on standard error if that is a terminal. For a single run it
 /// shows only activity.
-pub fn progress_bar(runs: usize) -> ProgressBar {
+pub fn start_progress_bar(runs: usize) -> ProgressBar {
     // The library hides it if standard error is no terminal.
     let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::stderr());
     let template = if runs == 1 {

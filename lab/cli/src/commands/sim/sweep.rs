@@ -1,6 +1,6 @@
 //! `hawkeye-lab sim sweep`.
 
-use super::machine_options::{MachineOptions, systems_by_name, workload_text};
+use super::machine_options::{MachineOptions, read_workload_text, systems_by_names_or_all};
 use super::output_options::OutputOptions;
 use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
@@ -54,11 +54,11 @@ impl SweepCommand {
             anyhow!("--vary {given:?} has no values: write KEY=VALUES, as in machine.cores=1,2,4")
         })?;
         let (parameter, values) = (SweepParameter::new(key.trim()), parse_values(values)?);
-        let systems = systems_by_name(&self.systems)?;
+        let systems = systems_by_names_or_all(&self.systems)?;
         let base = SweepBase {
-            setup: self.machine.setup()?,
+            setup: self.machine.simulation_setup()?,
             name: self.workload.clone(),
-            text: workload_text(&self.workload)?,
+            text: read_workload_text(&self.workload)?,
         };
         // Checks all values before the first run.
         let set = values.iter().map(|value| parameter.apply(&base, value));

@@ -1,6 +1,6 @@
 //! Results as a table.
 
-mod sizes;
+mod page_sizes;
 
 use super::run_result::RunResult;
 use bytesize::ByteSize;
@@ -14,23 +14,23 @@ fn column_width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize
 }
 
 /// Rounded to a tenth; short times to a millisecond.
-fn rounded_seconds(time_s: f64) -> String {
+fn format_seconds(time_s: f64) -> String {
     let digits = if time_s < 10.0 { 3 } else { 1 };
     format!("{time_s:.digits$}")
 }
 
-fn bytes_with_unit(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec_short().to_string()
 }
 
 /// Prints a line for each program of each run, and its pages if it had other pages than base and
 /// huge ones.
-pub fn print_table(entries: &[RunResult]) {
-    print_programs(entries);
-    sizes::print_table(entries);
+pub fn print_result_tables(entries: &[RunResult]) {
+    print_program_rows(entries);
+    page_sizes::print_page_size_table(entries);
 }
 
-fn print_programs(entries: &[RunResult]) {
+fn print_program_rows(entries: &[RunResult]) {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
     let values = entries.iter().map(|entry| entry.value.as_str());
     let varied = column_width(parameter.chars().count(), values);
@@ -78,10 +78,10 @@ fn print_programs(entries: &[RunResult]) {
                 run.workload,
                 run.system,
                 figures.name,
-                rounded_seconds(figures.wall_s),
+                format_seconds(figures.wall_s),
                 figures.overhead_percent,
-                bytes_with_unit(figures.rss_peak_bytes),
-                bytes_with_unit(figures.huge_peak_bytes),
+                format_bytes(figures.rss_peak_bytes),
+                format_bytes(figures.huge_peak_bytes),
                 figures.faults,
                 run.promoted,
                 run.figures.manager_cpu_s,

@@ -52,7 +52,7 @@ pub struct TraceOptions {
 
 impl TraceOptions {
     /// A trace as a workload.
-    pub fn workload(&self, path: &Path) -> Result<WorkloadSpec> {
+    pub fn workload_of_trace_file(&self, path: &Path) -> Result<WorkloadSpec> {
         let tape = TraceReplay {
             bad: if self.trace_skip_bad {
                 BadRecords::Skip

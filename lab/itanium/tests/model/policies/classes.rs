@@ -1,13 +1,13 @@
 //! The classes of the policies in the thesis (section 2.4).
 
 use super::*;
-use hawkeye_itanium::kernel::policies::{CompactionSettings, PolicyClass};
+use hawkeye_itanium::kernel::policies::{CompactionDaemonSettings, ThesisPolicyClass};
 use hawkeye_itanium::mmu::TlbReplacement;
 use hawkeye_itanium::workloads::{ThesisWorkload, VortexWorkload};
-use hawkeye_itanium::{RunFigures, simulate};
+use hawkeye_itanium::{ItaniumRunFigures, simulate_workload};
 
 pub fn all() -> Vec<PageSizePolicy> {
-    let daemon = Some(CompactionSettings::IRIX);
+    let daemon = Some(CompactionDaemonSettings::IRIX);
     vec![
         PageSizePolicy::HugeTlb {
             order: 2,
@@ -20,7 +20,7 @@ pub fn all() -> Vec<PageSizePolicy> {
         PageSizePolicy::Solaris,
         PageSizePolicy::Cover,
         PageSizePolicy::HP_UX,
-        PageSizePolicy::Irix(CompactionSettings::IRIX),
+        PageSizePolicy::Irix(CompactionDaemonSettings::IRIX),
         PageSizePolicy::Navarro {
             limit: None,
             daemon,
@@ -35,7 +35,7 @@ pub fn all() -> Vec<PageSizePolicy> {
     ]
 }
 
-fn churning(policy: PageSizePolicy, seed: u64) -> RunFigures {
+fn churning(policy: PageSizePolicy, seed: u64) -> ItaniumRunFigures {
     let workload = ThesisWorkload::Vortex(VortexWorkload {
         accesses: 20_000,
         reallocated_per_million: 5000.0,
@@ -45,7 +45,7 @@ fn churning(policy: PageSizePolicy, seed: u64) -> RunFigures {
     setup.advice = advice(0, 64 * KIB);
     setup.processor.sub_block_order = 4;
     setup.processor.replacement = TlbReplacement::Random;
-    simulate(&setup, &workload, seed).unwrap()
+    simulate_workload(&setup, &workload, seed).unwrap()
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn only_dynamic_policies_copy() {
     for policy in all() {
         let figures = churning(policy, 1);
         let copied = figures.copied_bytes > 0;
-        let class = policy.class();
-        assert!(!copied || class == PolicyClass::Dynamic, "{policy:?}");
+        let class = policy.thesis_class();
+        assert!(!copied || class == ThesisPolicyClass::Dynamic, "{policy:?}");
     }
 }
 

@@ -12,7 +12,7 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
             setup.advice = advice(MIB, 4 * MIB);
             setup.walker = walker;
         });
-        let free = machine.free_frames();
+        let free = machine.count_free_frames();
         let at = map(&mut machine, None, 5 * MIB);
         let small = map(&mut machine, None, 64 * KIB);
         assert_eq!((at >> 61, small >> 61), (4, 1));
@@ -21,7 +21,7 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
         // notes.
         let counters = machine.counters();
         assert_eq!((counters.page_faults, counters.zeroed_bytes), (2, 8 * MIB));
-        assert_eq!(machine.free_frames(), free - 513);
+        assert_eq!(machine.count_free_frames(), free - 513);
         // The walker refills what was replaced in the TLB.
         let software = counters.software + counters.nested;
         write(&mut machine, pages(small, 64 * KIB));
@@ -43,7 +43,7 @@ fn an_empty_pool_gives_no_other_page() {
     let mut machine = machine(HUGE, |setup| setup.advice = advice(MIB, 4 * MIB));
     let at = map(&mut machine, None, 12 * MIB);
     write(&mut machine, [at, at + 4 * MIB]);
-    let third = machine.access(P, at + 8 * MIB, true, 1);
+    let third = machine.access_memory(P, at + 8 * MIB, true, 1);
     assert_eq!(third, Err(ItaniumError::OutOfMemory(P)));
     // No call may treat a part of a page differently.
     for part in [
@@ -58,9 +58,9 @@ fn an_empty_pool_gives_no_other_page() {
     write(&mut machine, [at + 8 * MIB]);
     // A copy on write copies all of the page, too.
     let child = machine.fork(P).unwrap();
-    let copy = machine.access(child, at + 4 * MIB, true, 1);
+    let copy = machine.access_memory(child, at + 4 * MIB, true, 1);
     assert_eq!(copy, Err(ItaniumError::OutOfMemory(child)));
-    machine.check().unwrap();
+    machine.check_invariants().unwrap();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_growing_heap_gets_larger_pages_and_surplus_memory() {
     // Each block is freed as it was mapped.
     for at in touched {
         machine.munmap(P, at, 2 * PAGE).unwrap();
-        machine.check().unwrap();
+        machine.check_invariants().unwrap();
     }
 }
 

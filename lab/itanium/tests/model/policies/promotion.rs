@@ -3,7 +3,7 @@
 
 use super::*;
 use hawkeye_itanium::kernel::InitialFragmentation;
-use hawkeye_itanium::kernel::policies::CompactionSettings;
+use hawkeye_itanium::kernel::policies::CompactionDaemonSettings;
 use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
 
 #[test]
@@ -24,7 +24,7 @@ fn asap_promotes_when_all_of_a_page_has_memory() {
     // Shared pages stay as they are.
     let child = machine.fork(P).unwrap();
     machine.munmap(child, AT, 4 * PAGE).unwrap();
-    machine.check().unwrap();
+    machine.check_invariants().unwrap();
     assert_eq!(machine.counters().copied_bytes, 32 * PAGE);
 }
 
@@ -55,7 +55,10 @@ fn misses_that_a_larger_page_would_prevent_are_counted() {
     assert_eq!(order(&machine, AT), Some(0));
     // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
     write(&mut machine, pages(AT, 64 * PAGE));
-    assert_eq!(machine.statistics().promoted.count(2), 0);
+    assert_eq!(
+        machine.large_page_statistics().promoted.count_of_order(2),
+        0
+    );
     assert_eq!(order(&machine, AT), Some(6));
     assert_eq!(machine.counters().copied_bytes, 64 * PAGE);
 }
@@ -78,20 +81,28 @@ fn a_small_mapping_gets_the_page_that_fits() {
 fn single_pages_are_not_promoted() {
     let mut machine = approx(1);
     map_and_write(&mut machine, AT, 256 * PAGE);
-    let promoted = |machine: &ItaniumMachine| machine.statistics().promoted.clone();
+    let promoted = |machine: &ItaniumMachine| machine.large_page_statistics().promoted.clone();
     let before = promoted(&machine);
     let far = (0..8).map(|number| AT + number * 32 * PAGE);
     for _ in 0..20 {
         write(&mut machine, far.clone());
     }
-    assert!(before.count(2) <= promoted(&machine).count(2));
-    assert_eq!(before.count(4), promoted(&machine).count(4));
+    assert!(before.count_of_order(2) <= promoted(&machine).count_of_order(2));
+    assert_eq!(
+        before.count_of_order(4),
+        promoted(&machine).count_of_order(4)
+    );
 }
 
 #[test]
 fn the_threshold_is_the_cost_of_a_copy_in_misses() {
     let bought = |percent| {
-        PageSizePolicy::ski_rental(&RX2600_COSTS, WalkerMode::None, BasePage::Kib16, percent)
+        PageSizePolicy::approx_online_ski_rental(
+            &RX2600_COSTS,
+            WalkerMode::None,
+            BasePageSize::Kib16,
+            percent,
+        )
     };
     // 16,384 bytes at 2.08 cycles each, and 110 cycles for a miss.
     let after = |misses_per_page| PageSizePolicy::ApproxOnline { misses_per_page };
@@ -127,27 +138,27 @@ fn half_referenced_pages_become_large() {
 }
 
 /// Each 64 KiB has a page of other memory, movable in all but about the last eighth.
-fn fragmented(daemon: CompactionSettings, movable_percent: u32) -> ItaniumMachine {
+fn fragmented(daemon: CompactionDaemonSettings, movable_percent: u32) -> ItaniumMachine {
     machine(PageSizePolicy::Irix(daemon), |setup| {
         setup.advice = advice(0, 64 * KIB);
         setup.kernel.memory_bytes = 32 * MIB;
         setup.fragmentation = Some(InitialFragmentation {
             movable_percent,
-            ..InitialFragmentation::complete(2)
+            ..InitialFragmentation::with_all_blocks_broken(2)
         });
     })
 }
 
 #[test]
 fn the_daemon_frees_blocks_for_failed_requests() {
-    let daemon = CompactionSettings::IRIX;
+    let daemon = CompactionDaemonSettings::IRIX;
     for (movable, moved) in [(100, true), (0, false)] {
         let mut machine = fragmented(daemon, movable);
         map_and_write(&mut machine, AT, 8 * MIB);
         assert_eq!(order(&machine, AT), Some(0));
-        let statistics = machine.statistics();
+        let statistics = machine.large_page_statistics();
         assert_eq!(statistics.moved > 0, moved);
-        assert_eq!(statistics.faulted.count(2) > 0, moved);
+        assert_eq!(statistics.faulted.count_of_order(2) > 0, moved);
         let copied = machine.counters().copied_bytes;
         assert_eq!(copied, statistics.moved * PAGE);
     }
@@ -155,7 +166,7 @@ fn the_daemon_frees_blocks_for_failed_requests() {
 
 #[test]
 fn moved_pages_stay_mapped() {
-    let mut machine = fragmented(CompactionSettings::IRIX, 100);
+    let mut machine = fragmented(CompactionDaemonSettings::IRIX, 100);
     map(&mut machine, Some(AT), 24 * MIB);
     // One page in five, so that the process's own pages are in the way of each other.
     write(&mut machine, pages(AT, 24 * MIB).step_by(5));
@@ -167,8 +178,8 @@ fn moved_pages_stay_mapped() {
 
 #[test]
 fn invalid_daemons_are_refused() {
-    let with = |change: fn(&mut CompactionSettings)| {
-        let mut daemon = CompactionSettings::IRIX;
+    let with = |change: fn(&mut CompactionDaemonSettings)| {
+        let mut daemon = CompactionDaemonSettings::IRIX;
         change(&mut daemon);
         refused(setup(PageSizePolicy::Irix(daemon)))
     };
@@ -215,7 +226,10 @@ fn reservations_are_aligned_and_stay_in_the_mapping() {
     let mut machine = super::machine(limited, |_| ());
     map_and_write(&mut machine, AT, 16 * PAGE);
     // The pages lie one after the other in empty memory, but grow no larger than the reservation.
-    assert_eq!(machine.statistics().promoted.count(2), 4);
+    assert_eq!(
+        machine.large_page_statistics().promoted.count_of_order(2),
+        4
+    );
     assert_eq!(order(&machine, AT), Some(2));
 }
 
@@ -230,10 +244,10 @@ fn the_oldest_reservation_is_given_up_first() {
     write(&mut machine, (0..3).map(area));
     let fourth = area(3);
     write(&mut machine, (0..3).map(|mib| fourth + mib * MIB));
-    assert_eq!(machine.statistics().given_up, 0);
+    assert_eq!(machine.large_page_statistics().given_up, 0);
     // The first one is used again, so the kernel gives up the second.
     write(&mut machine, [area(0) + PAGE, fourth + 3 * MIB]);
-    assert_eq!(machine.statistics().given_up, 1);
+    assert_eq!(machine.large_page_statistics().given_up, 1);
     assert_eq!(frame(&machine, fourth + 3 * MIB) % 64, 0);
     write(&mut machine, pages(area(0), 4 * MIB));
     assert_eq!(order(&machine, area(0)), Some(8));
@@ -242,18 +256,18 @@ fn the_oldest_reservation_is_given_up_first() {
 #[test]
 fn unmap_and_exit_give_up_reservations() {
     let mut machine = machine(NAVARRO, |_| ());
-    let free = machine.free_frames();
+    let free = machine.count_free_frames();
     map(&mut machine, Some(AT), MIB);
     write(&mut machine, [AT]);
-    assert_eq!(machine.free_frames(), free - 64 - 1);
+    assert_eq!(machine.count_free_frames(), free - 64 - 1);
     machine.munmap(P, AT + MIB - PAGE, PAGE).unwrap();
-    machine.check().unwrap();
+    machine.check_invariants().unwrap();
     // The page and its table.
-    assert_eq!(machine.free_frames(), free - 2);
+    assert_eq!(machine.count_free_frames(), free - 2);
     write(&mut machine, [AT + 8 * PAGE]);
     machine.exit(P).unwrap();
-    machine.check().unwrap();
-    assert_eq!(machine.free_frames(), free);
+    machine.check_invariants().unwrap();
+    assert_eq!(machine.count_free_frames(), free);
 }
 
 #[test]
@@ -267,7 +281,7 @@ fn a_copy_on_write_leaves_the_reservation() {
     write(&mut machine, pages(AT, 4 * PAGE));
     assert_eq!(order(&machine, AT), Some(0));
     machine.munmap(P, AT, 4 * PAGE).unwrap();
-    machine.check().unwrap();
+    machine.check_invariants().unwrap();
 }
 
 fn talluri_and_hill(walker: WalkerMode) -> ItaniumMachine {
@@ -278,7 +292,7 @@ fn talluri_and_hill(walker: WalkerMode) -> ItaniumMachine {
 }
 
 fn entries(machine: &ItaniumMachine) -> usize {
-    let entries = machine.mmu().tlb.entries();
+    let entries = machine.mmu().tlb.entries_with_pinned_flag();
     entries.filter(|(_, pinned)| !pinned).count()
 }
 
@@ -301,7 +315,7 @@ fn a_miss_fills_all_present_pages_of_its_block() {
     for walker in [WalkerMode::None, WalkerMode::ShortFormat] {
         let mut machine = talluri_and_hill(walker);
         map(&mut machine, Some(AT), 48 * PAGE);
-        machine.populate(P, AT, 24 * PAGE).unwrap();
+        machine.populate_range(P, AT, 24 * PAGE).unwrap();
         write(&mut machine, pages(AT, 24 * PAGE));
         // Two blocks.
         assert_eq!(machine.counters().misses, 2);
@@ -316,7 +330,7 @@ fn pages_outside_their_block_have_their_own_entries() {
     // The copy has any place.
     write(&mut machine, [AT + 3 * PAGE]);
     write(&mut machine, pages(AT, 16 * PAGE));
-    assert!(machine.mmu().tlb.entries().count() > 3);
+    assert!(machine.mmu().tlb.entries_with_pinned_flag().count() > 3);
     machine.exit(child).unwrap();
     machine.munmap(P, AT + PAGE, PAGE).unwrap();
     write(&mut machine, pages(AT + 2 * PAGE, 14 * PAGE));

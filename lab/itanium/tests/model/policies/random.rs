@@ -5,7 +5,7 @@ use super::*;
 use crate::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use crate::large;
 use hawkeye_itanium::kernel::InitialFragmentation;
-use hawkeye_itanium::kernel::policies::CompactionSettings;
+use hawkeye_itanium::kernel::policies::CompactionDaemonSettings;
 use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON};
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn policies() -> impl Strategy<Value = PageSizePolicy> {
         1u64..60,
     );
     any.prop_map(|(policy, order, flag, references)| {
-        let mut daemon = CompactionSettings::IRIX;
+        let mut daemon = CompactionDaemonSettings::IRIX;
         daemon.every_faults = 3;
         match policy {
             PageSizePolicy::HugeTlb { .. } => PageSizePolicy::HugeTlb { order: 4, pages: 6 },
@@ -95,19 +95,19 @@ proptest! {
         // A pool of more than half of memory.
         prop_assume!(machine.is_ok());
         let mut machine = machine.unwrap();
-        let all = machine.free_frames();
-        machine.spawn().unwrap();
-        machine.spawn().unwrap();
+        let all = machine.count_free_frames();
+        machine.spawn_process().unwrap();
+        machine.spawn_process().unwrap();
         let mut maps = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             call(&mut machine, &mut maps, step);
-            prop_assert_eq!(machine.check(), Ok(()), "call {}: {:?}", number, step);
+            prop_assert_eq!(machine.check_invariants(), Ok(()), "call {}: {:?}", number, step);
         }
-        for process in 0..machine.count_processes() {
+        for process in 0..machine.count_started_processes() {
             let _ = machine.exit(process);
         }
-        prop_assert_eq!(machine.check(), Ok(()));
-        prop_assert_eq!(machine.free_frames(), all);
+        prop_assert_eq!(machine.check_invariants(), Ok(()));
+        prop_assert_eq!(machine.count_free_frames(), all);
     }
 }
 
@@ -120,13 +120,13 @@ fn the_random_calls_cause_every_kind_of_event() {
             let Ok(mut machine) = ItaniumMachine::new(setup, 7) else {
                 return [0; 6];
             };
-            machine.spawn().unwrap();
-            machine.spawn().unwrap();
+            machine.spawn_process().unwrap();
+            machine.spawn_process().unwrap();
             let mut maps = Vec::new();
             for step in &steps {
                 call(&mut machine, &mut maps, step);
             }
-            let statistics = machine.statistics();
+            let statistics = machine.large_page_statistics();
             let pool = matches!(
                 setup.kernel.policy,
                 PageSizePolicy::HugeTlb { .. } | PageSizePolicy::Winwood { .. }

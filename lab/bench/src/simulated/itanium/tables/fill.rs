@@ -3,15 +3,15 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
-use hawkeye_itanium::mmu::HashTableFill;
+use hawkeye_itanium::mmu::LargePageHashFill;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, VortexWorkload};
 
 fn fill_rows() -> Vec<ThesisValue> {
     let fills = [
-        HashTableFill::First,
-        HashTableFill::Missed,
-        HashTableFill::All,
-        HashTableFill::BaseOnly,
+        LargePageHashFill::First,
+        LargePageHashFill::Missed,
+        LargePageHashFill::All,
+        LargePageHashFill::BaseOnly,
     ];
     let kernels: Vec<_> = std::iter::once(ThesisKernel::SF_LP)
         .chain(fills.map(|fill| ThesisKernel::LF_LP.with_fill_rule(fill)))
@@ -22,7 +22,7 @@ fn fill_rows() -> Vec<ThesisValue> {
         reallocated_per_million: 1000.0,
         ..VortexWorkload::THESIS
     });
-    let tlbcover = ThesisWorkload::Tlbcover(TlbcoverWorkload::thesis_run(11));
+    let tlbcover = ThesisWorkload::Tlbcover(TlbcoverWorkload::for_thesis_run(11));
     let over = SpeedUpOver(ThesisKernel::SF);
     [
         row("vortex", vortex, WalkerPercent, &kernels),

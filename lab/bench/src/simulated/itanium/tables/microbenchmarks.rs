@@ -2,7 +2,7 @@
 
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
-use hawkeye_itanium::address::BasePage;
+use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, TransposeWorkload};
 
 /// Figure 6.4b, run 1 to 11.
@@ -20,7 +20,7 @@ const SPEED_UP_16K: [f64; 11] = [
 
 fn rows_of_runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
     let run = |number: u32| {
-        let tlbcover = TlbcoverWorkload::thesis_run(number);
+        let tlbcover = TlbcoverWorkload::for_thesis_run(number);
         let name = match tlbcover.bytes >> 20 {
             0 => format!("{number}: {} KiB", tlbcover.bytes >> 10),
             mib => format!("{number}: {mib} MiB"),
@@ -62,9 +62,9 @@ pub(super) const SPEED_UP: ThesisTable = ThesisTable {
                 row(name, workload, measure, &values)
             };
             [
-                over(BasePage::Kib4, SPEED_UP_4K.get(run).copied()),
-                over(BasePage::Kib16, SPEED_UP_16K.get(run).copied()),
-                over(BasePage::Kib64, None),
+                over(BasePageSize::Kib4, SPEED_UP_4K.get(run).copied()),
+                over(BasePageSize::Kib16, SPEED_UP_16K.get(run).copied()),
+                over(BasePageSize::Kib64, None),
             ]
             .concat()
         })

@@ -27,7 +27,7 @@ const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload {
     ..VortexWorkload::THESIS
 });
 const MCF: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
-const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::thesis_run(8));
+const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::for_thesis_run(8));
 
 const fn page_size_advice(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
     ThesisAdvice {
@@ -147,7 +147,7 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
         let over = SpeedUpOver(navarro);
         let longer = ThesisWorkload::Tlbcover(TlbcoverWorkload {
             accesses: 10_000_000,
-            ..TlbcoverWorkload::thesis_run(8)
+            ..TlbcoverWorkload::for_thesis_run(8)
         });
         let both = |of, workload, navarro_gain, winwood_gain, advice| {
             let values = [

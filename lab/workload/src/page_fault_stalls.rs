@@ -1,7 +1,7 @@
 //! A program that touches one new page at equal distances, and the time of each page fault.
 
 use crate::prelude::*;
-use crate::process::{fill_memory, new_time_histogram, read_at_random};
+use crate::process::{new_nanosecond_histogram, read_at_random_until_over, write_each_page};
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct StallsArgs {
+pub struct PageFaultStallsArgs {
     /// Memory in base pages that can be promoted and that a thread reads at random, in MiB.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     pub mib: u64,
@@ -29,7 +29,7 @@ pub struct StallsArgs {
 
 /// Times of page faults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FaultTimes {
+pub struct PageFaultTimes {
     /// Nanoseconds, to three digits, and the number of faults with that time; ascending. A fault
     /// that lasted longer than the distance to the next one also stands for the faults that were
     /// due meanwhile.
@@ -42,7 +42,7 @@ pub struct FaultTimes {
     pub present: u64,
 }
 
-impl FaultTimes {
+impl PageFaultTimes {
     /// Adds the times of another measurement.
     pub fn merge(&mut self, other: &Self) {
         self.counts.extend(&other.counts);
@@ -73,17 +73,17 @@ impl FaultTimes {
 }
 
 /// Faults since the last report.
-struct FaultRecorder {
+struct PageFaultRecorder {
     nanoseconds: Histogram<u64>,
     /// All times except their counts.
-    times: FaultTimes,
+    times: PageFaultTimes,
 }
 
-impl FaultRecorder {
+impl PageFaultRecorder {
     fn new() -> WorkloadResult<Self> {
         Ok(Self {
-            nanoseconds: new_time_histogram()?,
-            times: FaultTimes::default(),
+            nanoseconds: new_nanosecond_histogram()?,
+            times: PageFaultTimes::default(),
         })
     }
 
@@ -93,16 +93,16 @@ impl FaultRecorder {
         self.times.longest_ns = self.times.longest_ns.max(ns);
         let distance_ns = distance.as_nanos() as u64;
         let recorded = self.nanoseconds.record_correct(ns, distance_ns);
-        recorded.map_err(WorkloadError::histogram_error)
+        recorded.map_err(WorkloadError::from_histogram_error)
     }
 
-    fn take(&mut self) -> FaultTimes {
+    fn take_times(&mut self) -> PageFaultTimes {
         let counts = self
             .nanoseconds
             .iter_recorded()
             .map(|step| (step.value_iterated_to(), step.count_at_value()))
             .collect();
-        let times = FaultTimes {
+        let times = PageFaultTimes {
             counts,
             ..std::mem::take(&mut self.times)
         };
@@ -111,33 +111,42 @@ impl FaultRecorder {
     }
 }
 
-pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_page_fault_stalls(
+    args: &PageFaultStallsArgs,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let touched_bytes = (args.touched_mib.next_multiple_of(2) << 20) as usize;
     let beside_bytes = (args.beside_mib << 20) as usize;
-    let beside = (beside_bytes > 0).then(|| WorkloadMemory::map_base_pages(beside_bytes));
+    let beside = (beside_bytes > 0).then(|| WorkloadMemory::map_without_huge_pages(beside_bytes));
     let mut beside = beside.transpose()?;
     if let Some(beside) = &mut beside {
-        fill_memory(beside, beside_bytes);
+        write_each_page(beside, beside_bytes);
     }
-    let memory =
-        WorkloadMemory::map_private(bytes + touched_bytes, RequestedPageKind::Base, |memory| {
-            fill_memory(memory, bytes);
-        })?;
-    let (Some(own), Some(touched)) = memory.split(bytes) else {
+    let memory = WorkloadMemory::map_private_and_touch(
+        bytes + touched_bytes,
+        RequestedPageKind::Base,
+        |memory| {
+            write_each_page(memory, bytes);
+        },
+    )?;
+    let (Some(own), Some(touched)) = memory.split_at(bytes) else {
         unreachable!("neither part is empty")
     };
     report_ready(console, own.start_address(), bytes as u64)?;
-    let (recorder, over) = (&Mutex::new(FaultRecorder::new()?), &AtomicBool::new(false));
+    let (recorder, over) = (
+        &Mutex::new(PageFaultRecorder::new()?),
+        &AtomicBool::new(false),
+    );
     let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = |request| {
-        (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(locked().take()))
+        (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(locked().take_times()))
     };
-    run_workers(
+    run_workers_until_first_ends(
         console,
         over,
         [
-            Box::new(move || read_at_random(&own, over)),
+            Box::new(move || read_at_random_until_over(&own, over)),
             Box::new(move || time_faults_until_over(touched, args, recorder, over)),
         ],
         answer,
@@ -146,16 +155,16 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult
 
 fn time_faults_until_over(
     mut memory: WorkloadMemory,
-    args: &StallsArgs,
-    recorder: &Mutex<FaultRecorder>,
+    args: &PageFaultStallsArgs,
+    recorder: &Mutex<PageFaultRecorder>,
     over: &AtomicBool,
 ) -> WorkloadResult<()> {
     // Without the privilege the thread keeps its priority, and its times include waits for a
     // processor.
-    let _ = use_sched_fifo();
+    let _ = set_thread_sched_fifo();
     let distance = Duration::from_micros(args.every_us);
     while !over.load(Ordering::Relaxed) {
-        memory.discard(0, memory.bytes())?;
+        memory.discard_range(0, memory.bytes())?;
         let mut due = Instant::now();
         for offset in (0..memory.bytes()).step_by(PAGE) {
             if over.load(Ordering::Relaxed) {
@@ -165,7 +174,7 @@ fn time_faults_until_over(
             thread::sleep(due.saturating_duration_since(Instant::now()));
             let before = thread_fault_count()?;
             let begun = Instant::now();
-            memory.write(offset, 1);
+            memory.write_word(offset, 1);
             let took = begun.elapsed();
             let faulted = thread_fault_count()? > before;
             let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,7 +189,7 @@ fn time_faults_until_over(
 }
 
 /// Ready threads get a processor ahead of managers at their lowest real-time priority.
-fn use_sched_fifo() -> io::Result<()> {
+fn set_thread_sched_fifo() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
     // SAFETY: a plain system call on this thread, which only reads `priority`.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } {
@@ -191,7 +200,7 @@ fn use_sched_fifo() -> io::Result<()> {
 
 fn thread_fault_count() -> WorkloadResult<i64> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(io::Error::from);
-    let usage = usage.map_err(WorkloadError::system("getrusage"))?;
+    let usage = usage.map_err(WorkloadError::wrap_system_error("getrusage"))?;
     Ok(usage.minor_page_faults())
 }
 
@@ -201,14 +210,14 @@ mod tests {
 
     const DISTANCE: Duration = Duration::from_micros(100);
 
-    fn times(took_us: &[u64]) -> FaultTimes {
-        let mut recorder = FaultRecorder::new().unwrap();
+    fn times(took_us: &[u64]) -> PageFaultTimes {
+        let mut recorder = PageFaultRecorder::new().unwrap();
         for us in took_us {
             recorder
                 .record_fault_time(Duration::from_micros(*us), DISTANCE)
                 .unwrap();
         }
-        recorder.take()
+        recorder.take_times()
     }
 
     fn near(ns: u64, us: u64) -> bool {
@@ -222,7 +231,7 @@ mod tests {
         assert!(near(times.quantile_ns(0.5), 50), "{times:?}");
         assert!(near(times.quantile_ns(0.99), 99), "{times:?}");
         assert_eq!((times.longest_ns, times.faults), (100_000, 100));
-        assert_eq!(FaultTimes::default().quantile_ns(0.999), 0);
+        assert_eq!(PageFaultTimes::default().quantile_ns(0.999), 0);
     }
 
     #[test]

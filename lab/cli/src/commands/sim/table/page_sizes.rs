@@ -1,24 +1,24 @@
 //! Pages by size, as a table.
 
-use super::{LEAST, bytes_with_unit, column_width};
+use super::{LEAST, column_width, format_bytes};
 use crate::commands::sim::run_result::RunResult;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
 
 /// Whether a program had only base and huge pages.
-fn only_base_and_huge(program: &ProgramFigures) -> bool {
+fn has_only_base_and_huge(program: &ProgramFigures) -> bool {
     let usual = [PageOrder::BASE, PageOrder::HUGE].map(PageOrder::bytes);
     let mut sizes = program.sizes.iter();
     sizes.all(|size| usual.contains(&size.page_bytes))
 }
 
 /// Prints a line for each size of each program that had other pages than base and huge ones.
-pub fn print_table(entries: &[RunResult]) {
+pub fn print_page_size_table(entries: &[RunResult]) {
     let rows = || {
         entries.iter().flat_map(|entry| {
             let programs = entry.run.figures.all_programs();
             programs
-                .filter(|p| !only_base_and_huge(p))
+                .filter(|p| !has_only_base_and_huge(p))
                 .map(move |p| (entry, p))
         })
     };
@@ -49,8 +49,8 @@ pub fn print_table(entries: &[RunResult]) {
                 order.unwrap_or_default().to_string(),
                 size.faults,
                 size.fallbacks,
-                bytes_with_unit(size.mapped_end_bytes),
-                bytes_with_unit(size.mapped_mean_bytes),
+                format_bytes(size.mapped_end_bytes),
+                format_bytes(size.mapped_mean_bytes),
             );
         }
     }

@@ -6,7 +6,7 @@ use crate::WorkloadRng;
 /// program stores its values in that order, the hot keys lie together in ten places of memory. A
 /// scan of memory in address order then reaches them neither early nor late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HotKeys {
+pub struct HotKeyShares {
     /// Share of the keys that are hot, 1-100 %.
     pub keys_percent: u8,
     /// Share of the requests for hot keys, 0-100 %; the other requests are for the other keys.
@@ -15,7 +15,7 @@ pub struct HotKeys {
 
 const STRETCHES: u64 = 10;
 
-impl HotKeys {
+impl HotKeyShares {
     /// All keys are equally likely.
     pub const UNIFORM: Self = Self {
         keys_percent: 100,
@@ -41,7 +41,7 @@ impl HotKeys {
     }
 
     /// The options for a program's command line.
-    pub fn option_words(self) -> [String; 2] {
+    pub fn to_option_values(self) -> [String; 2] {
         [self.keys_percent, self.questions_percent].map(|percent| percent.to_string())
     }
 }
@@ -50,13 +50,13 @@ impl HotKeys {
 mod tests {
     use super::*;
 
-    const TENTH: HotKeys = HotKeys {
+    const TENTH: HotKeyShares = HotKeyShares {
         keys_percent: 10,
         questions_percent: 90,
     };
 
     /// The number of hot picks among 10,000: of 1,000 keys the last ten of each hundred are hot.
-    fn hot_picks(hot: HotKeys) -> usize {
+    fn hot_picks(hot: HotKeyShares) -> usize {
         let mut rng = WorkloadRng::new(1, 0);
         let mut places = [0; 10];
         for _ in 0..10_000 {
@@ -79,13 +79,13 @@ mod tests {
 
     #[test]
     fn questions_go_to_the_hot_keys() {
-        assert!((850..1150).contains(&hot_picks(HotKeys::UNIFORM)));
+        assert!((850..1150).contains(&hot_picks(HotKeyShares::UNIFORM)));
         assert!((8900..9100).contains(&hot_picks(TENTH)));
     }
 
     #[test]
     fn the_ends_are_what_they_say() {
-        let only = |questions_percent| HotKeys {
+        let only = |questions_percent| HotKeyShares {
             keys_percent: 10,
             questions_percent,
         };

@@ -7,7 +7,7 @@ use super::{ItaniumError, ItaniumMachine, MachineSettings, Result};
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunFigures {
+pub struct ItaniumRunFigures {
     /// Counts while the workload is measured.
     pub counters: ItaniumCounters,
     /// Cycles of all counted events.
@@ -22,7 +22,7 @@ pub struct RunFigures {
     pub statistics: LargePageStatistics,
 }
 
-impl RunFigures {
+impl ItaniumRunFigures {
     /// Cycles of an average second-level miss. None without misses.
     pub fn cycles_per_miss(&self) -> Option<f64> {
         let cycles = self.miss_cycles / self.counters.misses as f64;
@@ -56,11 +56,11 @@ impl WorkloadMappings {
 ///
 /// # Errors
 /// Invalid settings, or too little memory.
-pub fn simulate(
+pub fn simulate_workload(
     setup: &MachineSettings,
     workload: &ThesisWorkload,
     seed: u64,
-) -> Result<RunFigures> {
+) -> Result<ItaniumRunFigures> {
     let mut machine = ItaniumMachine::new(*setup, seed)?;
     let mut mappings = WorkloadMappings::default();
     let mut before = ItaniumCounters::default();
@@ -73,8 +73,8 @@ pub fn simulate(
                 at,
                 backing,
             } => {
-                while machine.count_processes() <= process {
-                    machine.spawn()?;
+                while machine.count_started_processes() <= process {
+                    machine.spawn_process()?;
                 }
                 let start = machine.mmap(process, bytes, at, backing)?;
                 mappings.set(process, mapping, Some((start, bytes)));
@@ -86,28 +86,32 @@ pub fn simulate(
             }
             ProgramEvent::Lock { process, mapping } => {
                 let (start, bytes) = mappings.get(process, mapping)?;
-                machine.populate(process, start, bytes)?;
+                machine.populate_range(process, start, bytes)?;
             }
             ProgramEvent::Touch(it) => {
                 let (start, _) = mappings.get(it.process, it.mapping)?;
-                machine.count_useful_cycles(it.useful_cycles.into());
-                machine.access(it.process, start + it.offset, it.write, it.references)?;
+                machine.add_useful_cycles(it.useful_cycles.into());
+                machine.access_memory(it.process, start + it.offset, it.write, it.references)?;
             }
             ProgramEvent::Measure => before = machine.counters(),
         }
         Ok(())
     })?;
     // Large runs are checked once, in debug builds.
-    debug_assert_eq!(machine.check(), Ok(()), "the machine contradicts the model");
+    debug_assert_eq!(
+        machine.check_invariants(),
+        Ok(()),
+        "the machine contradicts the model"
+    );
     let all = machine.counters();
     let counters = all.since(before);
     let costs = &setup.processor.costs;
-    Ok(RunFigures {
+    Ok(ItaniumRunFigures {
         counters,
-        cycles: counters.cycles(costs, setup.walker),
+        cycles: counters.total_cycles(costs, setup.walker),
         copied_bytes: all.copied_bytes,
-        all_cycles: all.cycles(costs, setup.walker),
-        miss_cycles: counters.miss_cycles(costs, setup.walker),
-        statistics: machine.statistics().clone(),
+        all_cycles: all.total_cycles(costs, setup.walker),
+        miss_cycles: counters.total_miss_cycles(costs, setup.walker),
+        statistics: machine.large_page_statistics().clone(),
     })
 }

@@ -3,7 +3,7 @@
 use super::shadow_pages::{ExpectedPage, PageMismatch};
 use super::shadowed_mapping::ShadowedMapping;
 use crate::prelude::*;
-use crate::process::{ForkedChild, exit_code};
+use crate::process::{ForkedChild, exit_code_of_wait_status};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,60 +30,65 @@ impl SnapshotChecker {
     }
 
     /// Waits until no other thread has a child.
-    pub(super) fn lock_children() -> MutexGuard<'static, ()> {
+    pub(super) fn lock_child_turn() -> MutexGuard<'static, ()> {
         TURN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The child also writes to its copy and checks that. `None`: no memory for a child.
-    pub(super) fn fork(
+    pub(super) fn fork_child(
         &mut self,
         piece: &mut ShadowedMapping,
         pages: Range<usize>,
     ) -> WorkloadResult<Option<ForkedChild>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already;
-        // `ShadowedMapping::check` and `ShadowedMapping::write_page` neither allocate nor lock.
-        let forked = unsafe { ForkedChild::fork(|| check_in_child(piece, pages, report)) };
+        // `ShadowedMapping::check_pages` and `write_page` neither allocate nor lock.
+        let forked =
+            unsafe { ForkedChild::fork(|| check_and_write_in_child(piece, pages, report)) };
         match forked {
             Ok(child) => Ok(Some(child)),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {
                 Ok(None)
             }
-            Err(error) => Err(WorkloadError::system("fork")(error)),
+            Err(error) => Err(WorkloadError::wrap_system_error("fork")(error)),
         }
     }
 
-    pub(super) fn wait(
+    pub(super) fn wait_for_result(
         &mut self,
         child: ForkedChild,
     ) -> WorkloadResult<WorkloadResult<(), PageMismatch>> {
-        let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
-        match exit_code(status).and_then(|code| u8::try_from(code).ok()) {
+        let status = child
+            .wait()
+            .map_err(WorkloadError::wrap_system_error("waitpid"))?;
+        match exit_code_of_wait_status(status).and_then(|code| u8::try_from(code).ok()) {
             Some(RIGHT) => Ok(Ok(())),
-            Some(WRONG) => Ok(Err([0, 8, 16, 24].map(|offset| self.report.read(offset)))),
+            Some(WRONG) => Ok(Err(
+                [0, 8, 16, 24].map(|offset| self.report.read_word(offset))
+            )),
             _ => Err(WorkloadError::Child(status)),
         }
     }
 }
 
 /// The child's work: memory only, no allocation, no lock.
-fn check_in_child(
+fn check_and_write_in_child(
     piece: &mut ShadowedMapping,
     pages: Range<usize>,
     report: &mut WorkloadMemory,
 ) -> u8 {
-    let mut seen = piece.check(pages.clone());
+    let mut seen = piece.check_pages(pages.clone());
     if seen.is_ok() {
         for page in pages.clone().step_by(WRITE_EVERY) {
             piece.write_page(page, ExpectedPage::Full(u32::MAX));
         }
-        seen = piece.check(pages);
+        seen = piece.check_pages(pages);
     }
     let Err(mismatch) = seen else {
         return RIGHT;
     };
     for (word, value) in mismatch.into_iter().enumerate() {
-        report.write(word * 8, value);
+        report.write_word(word * 8, value);
     }
     WRONG
 }
@@ -96,17 +101,21 @@ mod tests {
     #[test]
     fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
         let memory =
-            WorkloadMemory::map_private(REGION, RequestedPageKind::Default, |_| ()).unwrap();
+            WorkloadMemory::map_private_and_touch(REGION, RequestedPageKind::Default, |_| ())
+                .unwrap();
         let mut piece = ShadowedMapping::new(memory, 1);
         piece.write_page(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();
         let mut look = |piece: &mut ShadowedMapping| {
-            let child = snapshots.fork(piece, 0..REGION_PAGES).unwrap().unwrap();
-            snapshots.wait(child).unwrap()
+            let child = snapshots
+                .fork_child(piece, 0..REGION_PAGES)
+                .unwrap()
+                .unwrap();
+            snapshots.wait_for_result(child).unwrap()
         };
         assert_eq!(look(&mut piece), Ok(()));
-        assert_eq!(piece.check(0..REGION_PAGES), Ok(()));
-        piece.corrupt(6, 7);
+        assert_eq!(piece.check_pages(0..REGION_PAGES), Ok(()));
+        piece.flip_bit_of_word(6, 7);
         let mismatch = look(&mut piece).unwrap_err();
         assert_eq!(mismatch[..3], [6, 7, 0]);
         assert_ne!(mismatch[3], 0);

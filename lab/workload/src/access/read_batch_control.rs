@@ -1,10 +1,10 @@
 //! The times to read, to report and to end.
 
-use super::{AccessArgs, BATCH};
+use super::{BATCH, ReadWorkloadArgs};
 use crate::prelude::*;
 
 /// Counts reads and listens to requests between them.
-pub(super) struct ReadSchedule {
+pub(super) struct ReadBatchControl {
     report: Option<Duration>,
     end_after: Option<Duration>,
     end_at: Option<u64>,
@@ -16,8 +16,8 @@ pub(super) struct ReadSchedule {
     interval: (Instant, u64),
 }
 
-impl ReadSchedule {
-    pub(super) fn new(args: &AccessArgs) -> Self {
+impl ReadBatchControl {
+    pub(super) fn new(args: &ReadWorkloadArgs) -> Self {
         Self {
             report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
             end_after: args
@@ -33,7 +33,7 @@ impl ReadSchedule {
 
     /// Called between batches of reads. Returns the number of reads to make before the next call;
     /// `None` at the end.
-    pub(super) fn next_batch_size(
+    pub(super) fn serve_and_next_batch_size(
         &mut self,
         console: &mut Console,
     ) -> WorkloadResult<Option<usize>> {
@@ -41,7 +41,7 @@ impl ReadSchedule {
         while let Some(input) = if self.running {
             console.poll_input()
         } else {
-            Some(console.next_request())
+            Some(console.wait_for_next_input())
         } {
             match input {
                 ConsoleInput::Request(WorkloadRequest::Go) if self.running => {}
@@ -50,10 +50,12 @@ impl ReadSchedule {
                     self.interval = (Instant::now(), self.accesses);
                 }
                 ConsoleInput::Request(WorkloadRequest::Stop) => self.running = false,
-                ConsoleInput::Request(WorkloadRequest::Quit) => return self.report_end(console),
+                ConsoleInput::Request(WorkloadRequest::Quit) => {
+                    return self.report_finished(console);
+                }
                 ConsoleInput::End if self.running && ends_by_itself => break,
-                ConsoleInput::End => return self.report_end(console),
-                other => console.report_invalid_request(other)?,
+                ConsoleInput::End => return self.report_finished(console),
+                other => console.refuse_input(other)?,
             }
         }
         let now = Instant::now();
@@ -62,13 +64,13 @@ impl ReadSchedule {
             .end_at
             .map_or(u64::MAX, |end| end.saturating_sub(self.accesses));
         if left == 0 || self.end_after.is_some_and(|end| elapsed >= end) {
-            return self.report_end(console);
+            return self.report_finished(console);
         }
         let interval = now - self.interval.0;
         if self.report.is_some_and(|report| interval >= report) {
             let accesses_per_s = (self.accesses - self.interval.1) as f64 / interval.as_secs_f64();
             let (elapsed_s, accesses) = (elapsed.as_secs_f64(), self.accesses);
-            console.emit(&WorkloadEvent::Rate {
+            console.emit_event(&WorkloadEvent::Rate {
                 elapsed_s,
                 accesses,
                 accesses_per_s,
@@ -80,11 +82,11 @@ impl ReadSchedule {
         Ok(Some(count as usize))
     }
 
-    fn report_end(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {
+    fn report_finished(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {
         let elapsed_s = self
             .begun
             .map_or(0.0, |begun| begun.elapsed().as_secs_f64());
-        console.emit(&WorkloadEvent::Finished {
+        console.emit_event(&WorkloadEvent::Finished {
             elapsed_s,
             accesses: self.accesses,
         })?;

@@ -9,7 +9,7 @@ const SPREAD: usize = 5;
 const TAIL_EVERY: usize = 4;
 
 #[derive(Debug, Default)]
-pub(super) struct PatternCheck {
+pub(super) struct PatternCheckResult {
     pub checked_bytes: u64,
     pub bad_bytes: u64,
     /// The first word with a wrong byte.
@@ -35,7 +35,7 @@ impl PatternedMemory {
             written: vec![false; regions * REGION_PAGES],
             tail_bytes,
         };
-        let memory = WorkloadMemory::map_private(regions * REGION, pages, |memory| {
+        let memory = WorkloadMemory::map_private_and_touch(regions * REGION, pages, |memory| {
             pattern.start = memory.start_address();
             pattern.write(memory, used);
         })?;
@@ -50,48 +50,48 @@ impl PatternedMemory {
         self.memory.bytes()
     }
 
-    pub(super) fn regions(&self) -> usize {
+    pub(super) fn count_regions(&self) -> usize {
         self.bytes() / REGION
     }
 
     /// Writes the pattern to the first `count` pages, in spread order, of every region.
-    pub(super) fn write(&mut self, count: usize) {
+    pub(super) fn write_pages_per_region(&mut self, count: usize) {
         self.pattern.write(&mut self.memory, count);
     }
 
-    pub(super) fn write_region(&mut self, region: usize, count: usize) {
+    pub(super) fn write_region_pages(&mut self, region: usize, count: usize) {
         self.pattern.write_region(&mut self.memory, region, count);
     }
 
     /// Gives back the last `percent` of the pages, in spread order, of every region. Returns the
     /// number of bytes given back.
-    pub(super) fn discard_part(&mut self, percent: u8) -> WorkloadResult<u64> {
+    pub(super) fn discard_percent_per_region(&mut self, percent: u8) -> WorkloadResult<u64> {
         let kept = REGION_PAGES * usize::from(100 - percent.min(100)) / 100;
         let mut given_back = [false; REGION_PAGES];
         for rank in kept..REGION_PAGES {
-            given_back[spread_position(rank)] = true;
+            given_back[page_at_spread_rank(rank)] = true;
         }
         let mut freed = 0;
-        for region in 0..self.regions() {
+        for region in 0..self.count_regions() {
             for run in runs_of_true(&given_back) {
                 let first = region * REGION_PAGES;
-                freed += self.discard(first + run.start..first + run.end)?;
+                freed += self.discard_pages(first + run.start..first + run.end)?;
             }
         }
         Ok(freed)
     }
 
     /// Gives back the last `count` regions, all of them if there are fewer, but keeps them mapped.
-    pub(super) fn discard_regions(&mut self, count: usize) -> WorkloadResult<u64> {
-        let kept = self.regions().saturating_sub(count);
-        self.discard(kept * REGION_PAGES..self.pattern.written.len())
+    pub(super) fn discard_last_regions(&mut self, count: usize) -> WorkloadResult<u64> {
+        let kept = self.count_regions().saturating_sub(count);
+        self.discard_pages(kept * REGION_PAGES..self.pattern.written.len())
     }
 
     /// Unmaps the last `count` regions; at least one must be left.
-    pub(super) fn unmap(&mut self, count: usize) -> WorkloadResult<u64> {
-        let kept = self.regions().saturating_sub(count);
+    pub(super) fn unmap_last_regions(&mut self, count: usize) -> WorkloadResult<u64> {
+        let kept = self.count_regions().saturating_sub(count);
         if kept == 0 {
-            let message = format!("cannot unmap {count} of {} regions", self.regions());
+            let message = format!("cannot unmap {count} of {} regions", self.count_regions());
             return Err(WorkloadError::Usage(message));
         }
         let before = self.bytes();
@@ -100,25 +100,25 @@ impl PatternedMemory {
         Ok((before - self.bytes()) as u64)
     }
 
-    fn discard(&mut self, pages: Range<usize>) -> WorkloadResult<u64> {
+    fn discard_pages(&mut self, pages: Range<usize>) -> WorkloadResult<u64> {
         let bytes = pages.len() * PAGE;
         if bytes > 0 {
-            self.memory.discard(pages.start * PAGE, bytes)?;
+            self.memory.discard_range(pages.start * PAGE, bytes)?;
             self.pattern.written[pages].fill(false);
         }
         Ok(bytes as u64)
     }
 
     /// Reading an absent page makes the kernel map a zero page, or a huge page where enabled.
-    pub(super) fn verify(&self) -> PatternCheck {
-        let mut verdict = PatternCheck {
+    pub(super) fn verify_pattern(&self) -> PatternCheckResult {
+        let mut verdict = PatternCheckResult {
             checked_bytes: self.bytes() as u64,
-            ..PatternCheck::default()
+            ..PatternCheckResult::default()
         };
         for page in 0..self.pattern.written.len() {
             let contents = self.pattern.nonzero_words(page);
             for word in 0..PAGE_WORDS {
-                let found = self.memory.read(page * PAGE + word * 8);
+                let found = self.memory.read_word(page * PAGE + word * 8);
                 let expected = expected_word(&contents, word);
                 if found != expected {
                     self.count_wrong_word(&mut verdict, page * PAGE + word * 8, expected, found);
@@ -131,7 +131,7 @@ impl PatternedMemory {
     #[cold]
     fn count_wrong_word(
         &self,
-        verdict: &mut PatternCheck,
+        verdict: &mut PatternCheckResult,
         offset: usize,
         expected: u64,
         found: u64,
@@ -147,7 +147,7 @@ impl PatternedMemory {
 
     #[cfg(test)]
     fn corrupt(&mut self, offset: usize, value: u64) {
-        self.memory.write(offset, value);
+        self.memory.write_word(offset, value);
     }
 }
 
@@ -166,11 +166,11 @@ impl PagePattern {
     }
 
     fn write_region(&mut self, memory: &mut WorkloadMemory, region: usize, count: usize) {
-        for page in (0..count).map(|rank| region * REGION_PAGES + spread_position(rank)) {
+        for page in (0..count).map(|rank| region * REGION_PAGES + page_at_spread_rank(rank)) {
             self.written[page] = true;
             let contents = self.nonzero_words(page);
             for (word, value) in contents.into_iter().filter(|(_, value)| *value != 0) {
-                memory.write(page * PAGE + word * 8, value);
+                memory.write_word(page * PAGE + word * 8, value);
             }
         }
     }
@@ -203,7 +203,7 @@ fn expected_word(contents: &PatternWords, word: usize) -> u64 {
         .map_or(0, |(_, value)| *value)
 }
 
-fn spread_position(rank: usize) -> usize {
+fn page_at_spread_rank(rank: usize) -> usize {
     rank * SPREAD % REGION_PAGES
 }
 
@@ -219,5 +219,5 @@ fn runs_of_true(set: &[bool]) -> Vec<Range<usize>> {
 }
 
 #[cfg(test)]
-#[path = "patterned_tests.rs"]
+#[path = "patterned_memory_tests.rs"]
 mod tests;
