@@ -43,9 +43,9 @@ mod zero_scan;
 mod zeroing_neighbour;
 
 pub use bench_host::BenchHost;
-use live_report::NamedRows;
+use live_report::PrefixedRowWriter;
 pub use live_report::{LiveReport, ManagerCpuUse};
-pub use manager_runs::{ManagerRun, manage_process};
+pub use manager_runs::{ManagerRun, manage_process_until};
 pub use memory_cgroup::MemoryCgroup;
 pub use scale::Scale;
 
@@ -73,7 +73,7 @@ impl LiveExperiment {
 macro_rules! experiments {
     ($($name:literal $(= $alias:literal)?: $run:path, $shows:literal;)*) => {
         &[$(LiveExperiment {
-            name: ExperimentName::with_alias($name, concat!($($alias)?)),
+            name: ExperimentName::from_name_and_alias($name, concat!($($alias)?)),
             shows: $shows,
             run: $run,
         }),*]

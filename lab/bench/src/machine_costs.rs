@@ -25,9 +25,9 @@ pub use crate::statistics::MedianAndRange;
 use hawkeye_linux::LinuxError;
 
 mod prelude {
-    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds_since};
+    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, ScratchMemory, nanoseconds_since};
     pub(super) use super::{
-        CostResult, MedianAndRange, measure_figure, measure_turns, not_measured,
+        CostResult, MedianAndRange, median_figure_over_turns, median_figures_over_turns, not_measured_error,
     };
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;
@@ -39,7 +39,7 @@ pub type CostResult = Result<MedianAndRange, LinuxError>;
 const TURNS: usize = 9;
 
 /// The figures of some turns after one that does not count.
-fn measure_turns<const N: usize>(
+fn median_figures_over_turns<const N: usize>(
     mut turn: impl FnMut() -> Result<[f64; N], LinuxError>,
 ) -> Result<[MedianAndRange; N], LinuxError> {
     turn()?;
@@ -53,11 +53,11 @@ fn measure_turns<const N: usize>(
 }
 
 /// The only figure of such turns.
-fn measure_figure(mut turn: impl FnMut() -> Result<f64, LinuxError>) -> CostResult {
-    measure_turns(|| Ok([turn()?])).map(|[figure]| figure)
+fn median_figure_over_turns(mut turn: impl FnMut() -> Result<f64, LinuxError>) -> CostResult {
+    median_figures_over_turns(|| Ok([turn()?])).map(|[figure]| figure)
 }
 
-fn not_measured(why: &'static str) -> LinuxError {
+fn not_measured_error(why: &'static str) -> LinuxError {
     LinuxError::NotMeasured(why)
 }
 
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn the_first_turn_does_not_count() {
         let mut turn = 0.0;
-        let found = measure_turns(|| {
+        let found = median_figures_over_turns(|| {
             turn += 1.0;
             Ok([turn])
         });

@@ -9,7 +9,7 @@ const GB: f64 = 1e9;
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib: u64 = scale.short_or_long(256, 2048);
     let rounds = scale.short_or_long(2, 6);
-    require_available_bytes(mib << 20)?;
+    require_available_memory(mib << 20)?;
     let mut loops = Vec::new();
     let mut bare = Vec::new();
     let mut calls = Vec::new();
@@ -17,13 +17,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         // The second of the two gets the memory that the first has freed, so the order alternates
         // too.
         if round % 2 == 0 {
-            bare.push(by_bare_calls(host, mib)?);
+            bare.push(measure_bare_collapse_calls(host, mib)?);
         }
-        let (gb_per_s, us_per_call) = promote_by_manager_loop(host, mib)?;
+        let (gb_per_s, us_per_call) = measure_promotion_by_manager(host, mib)?;
         loops.push(gb_per_s);
         calls.push(us_per_call);
         if round % 2 == 1 {
-            bare.push(by_bare_calls(host, mib)?);
+            bare.push(measure_bare_collapse_calls(host, mib)?);
         }
     }
     let ratios: Vec<f64> = loops.iter().zip(&bare).map(|(l, b)| l / b).collect();
@@ -37,7 +37,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn by_bare_calls(host: &BenchHost, mib: u64) -> BenchResult<f64> {
+fn measure_bare_collapse_calls(host: &BenchHost, mib: u64) -> BenchResult<f64> {
     let mut workload = host.start_workload(&format!("burner --mib {mib} --pages base"))?;
     let ready = workload.wait_ready()?;
     let process = ProcessHandle::open(ready.pid)?;
@@ -46,7 +46,7 @@ fn by_bare_calls(host: &BenchHost, mib: u64) -> BenchResult<f64> {
 }
 
 /// Throughput in GB/s, and microseconds per call.
-fn promote_by_manager_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
+fn measure_promotion_by_manager(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
     let mut workload = host.start_workload(&format!("burner --mib {mib} --pages base"))?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
@@ -57,7 +57,7 @@ fn promote_by_manager_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)
     let regions = mib / 2;
     let at_most = Duration::from_secs(60);
     let means = host.new_kernel_backend()?;
-    let managed = manage_process(means, pid, "linux", settings, at_most, |journal| {
+    let managed = manage_process_until(means, pid, "linux", settings, at_most, |journal| {
         journal.totals().promoted >= regions
     })?;
     let entries = managed.journal.entries();

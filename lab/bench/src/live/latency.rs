@@ -6,12 +6,12 @@ use super::prelude::*;
 use crate::statistics::sorted;
 use hawkeye_workload::AnswerLatencies;
 
-const SYSTEMS: [LiveSystem; 5] = [
-    LiveSystem::Base,
-    LiveSystem::Madvise,
-    LiveSystem::ThpShipped,
-    LiveSystem::ThpPaced,
-    LiveSystem::Hawkeye,
+const SYSTEMS: [HugePageSystem; 5] = [
+    HugePageSystem::Base,
+    HugePageSystem::Madvise,
+    HugePageSystem::ThpShipped,
+    HugePageSystem::ThpPaced,
+    HugePageSystem::Hawkeye,
 ];
 const SERVERS: [ProgramKind; 2] = [ProgramKind::Redis, ProgramKind::Memcached];
 /// Share of questions that write; the others read.
@@ -21,11 +21,11 @@ const WRITES_PERCENT: u8 = 20;
 const LOAD_PERCENT: f64 = 10.0;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([64, 1, 1000, 0], [512, 11, 6000, 0]);
+    let sizes = scale.turn_sizes([64, 1, 1000, 0], [512, 11, 6000, 0]);
     let polling = IdlePolling::begin()?;
     for kind in SERVERS {
-        require_available_bytes(2 * kind.resident_bytes(sizes.mib))?;
-        let per_s = affordable_requests_per_s(host, kind, sizes)?;
+        require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
+        let per_s = measure_affordable_requests_per_s(host, kind, sizes)?;
         let mut all = vec![Vec::new(); SYSTEMS.len()];
         // Each round runs all systems, so that a drift of the machine affects all of them.
         for _ in 0..sizes.turns {
@@ -36,13 +36,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             }
         }
         add_rows_to_report(kind, &all, report);
-        report.note(format!(
+        report.add_note(format!(
             "{}: {per_s} requests per second; {WRITES_PERCENT} % of them insert.",
             kind.name()
         ));
     }
-    LiveSystem::Base.prepare_kernel(host)?;
-    report.note(format!(
+    HugePageSystem::Base.prepare_kernel(host)?;
+    report.add_note(format!(
         "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
         sizes.mib,
         sizes.turn.as_secs(),
@@ -56,12 +56,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// A rate of questions per second that leaves a server under base pages idle most of the time.
-fn affordable_requests_per_s(
+fn measure_affordable_requests_per_s(
     host: &mut BenchHost,
     kind: ProgramKind,
     sizes: TurnSizes,
 ) -> BenchResult<u32> {
-    LiveSystem::Base.prepare_kernel(host)?;
+    HugePageSystem::Base.prepare_kernel(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let length = sizes.turn.min(Duration::from_secs(3));
     Ok((measure_turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
@@ -70,7 +70,7 @@ fn affordable_requests_per_s(
 fn measure_latencies(
     host: &mut BenchHost,
     kind: ProgramKind,
-    system: LiveSystem,
+    system: HugePageSystem,
     questions_per_s: u32,
     sizes: TurnSizes,
     report: &mut LiveReport,
@@ -83,8 +83,8 @@ fn measure_latencies(
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
-    let promoter = system.start_promoter(host)?;
-    let asking = || program.latencies(questions);
+    let promoter = system.set_up_promoter(host)?;
+    let asking = || program.measure_answer_latencies(questions);
     let (asked, _) = promoter.promote_during(pid, 4 * sizes.turn, report, asking)?;
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
 }
@@ -94,10 +94,10 @@ fn add_rows_to_report(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &
         l.with_cores
             .map_or(l.p999_us, |with_cores| with_cores.p999_us)
     };
-    let base = all.first().map(|base| median_by_key(base, tail));
+    let base = all.first().map(|base| median_of_mapped(base, tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
-        let p999 = median_by_key(rounds, tail);
-        let of = |part: fn(&AnswerLatencies) -> f64| median_by_key(rounds, part);
+        let p999 = median_of_mapped(rounds, tail);
+        let of = |part: fn(&AnswerLatencies) -> f64| median_of_mapped(rounds, part);
         let tails = sorted(rounds.iter().map(tail).collect());
         let (least, most) = (tails[0], tails[tails.len() - 1]);
         let percent =

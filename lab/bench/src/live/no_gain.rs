@@ -2,7 +2,7 @@
 //! they when managed?
 
 use super::prelude::*;
-use crate::statistics::median_error;
+use crate::statistics::median_standard_error;
 
 /// What is managed, and milliseconds of a turn, of all turns before and of all while managed.
 ///
@@ -25,17 +25,17 @@ const IN_2_MIB: ProgramKind = reader_kind("small", "hot-spot --hot-mib 2 --hot-p
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(128, 1024);
-    require_available_bytes(4 * (mib << 20))?;
-    LiveSystem::Hawkeye.prepare_kernel(host)?;
+    require_available_memory(4 * (mib << 20))?;
+    HugePageSystem::Hawkeye.prepare_kernel(host)?;
     for (name, reader, times) in SUBJECTS {
         let times = scale.short_or_long([200, 800, 1200], times);
-        let start = || reader.map_or_else(|| idle_redis(host, mib), |kind| kind.start(host, mib));
+        let start = || reader.map_or_else(|| start_lightly_loaded_redis(host, mib), |kind| kind.start(host, mib));
         let instances = [start()?, start()?, start()?];
         let times = times.map(Duration::from_millis);
         compare_managed_with_unmanaged(host, name, instances, times, report)?;
     }
-    LiveSystem::Base.prepare_kernel(host)?;
-    report.note(format!(
+    HugePageSystem::Base.prepare_kernel(host)?;
+    report.add_note(format!(
         "Three instances of {mib} MiB each run in turn; one of them is managed, with default settings. Slower: compared with the other two and with the time before, by operations per second of CPU time (± one standard error, if turns are independent). The same figure for the second unmanaged instance compared with the first shows the effect of chance.",
     ));
     Ok(())
@@ -59,13 +59,13 @@ fn compare_managed_with_unmanaged(
             .collect())
     };
     let before = speeds(before)?;
-    let promoter = LiveSystem::Hawkeye.start_promoter(host)?;
+    let promoter = HugePageSystem::Hawkeye.set_up_promoter(host)?;
     let measuring = || speeds(managed);
     let (during, promoting) = promoter.promote_during(pid, 2 * managed, report, measuring)?;
     let during = during?;
     let larger = rss_bytes(pid)? as f64 / rss_bytes(alone_pid)? as f64;
     let [(percent, error), (by_chance, chance_error)] =
-        [managed_to_unmanaged_ratio, unmanaged_turns_ratio]
+        [managed_to_unmanaged_ratio, second_to_first_unmanaged_ratio]
             .map(|ratio| percent_slower_and_error(&before, &during, ratio));
     report.add_row(
         format!("{name}: slower"),
@@ -87,7 +87,7 @@ fn managed_to_unmanaged_ratio([managed, first, second]: &[f64; 3]) -> f64 {
     managed / (first * second).sqrt()
 }
 
-fn unmanaged_turns_ratio([_, first, second]: &[f64; 3]) -> f64 {
+fn second_to_first_unmanaged_ratio([_, first, second]: &[f64; 3]) -> f64 {
     second / first
 }
 
@@ -100,7 +100,7 @@ fn percent_slower_and_error(
     let [before, during] =
         [before, during].map(|rounds| rounds.iter().map(ratio).collect::<Vec<_>>());
     let now = median(&during) / median(&before);
-    let error = |ratios: &[f64]| median_error(ratios) / median(ratios);
+    let error = |ratios: &[f64]| median_standard_error(ratios) / median(ratios);
     let error = error(&before).hypot(error(&during)) * now;
     ((1.0 - now) * 100.0, error * 100.0)
 }

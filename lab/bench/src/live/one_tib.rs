@@ -5,7 +5,7 @@ use super::prelude::*;
 /// In milliseconds: `mmap`, `munmap` and page faults.
 type LongestCallsMs = [f64; 3];
 
-fn longest_of_all_ms(longest: &LongestCallsMs) -> f64 {
+fn longest_call_ms(longest: &LongestCallsMs) -> f64 {
     longest.iter().copied().fold(0.0, f64::max)
 }
 
@@ -19,11 +19,11 @@ const POLICY: &str = "hawkeye";
 const PERIOD: Duration = Duration::from_secs(5);
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
+    let sizes = scale.turn_sizes([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
     let populated_gib = scale.short_or_long(32, 1024);
     // The mapped file has 256 MiB.
     let tables = populated_gib * TABLE_BYTES_PER_GIB;
-    require_available_bytes((sizes.mib << 20) + tables + (256 << 20))?;
+    require_available_memory((sizes.mib << 20) + tables + (256 << 20))?;
     let mib = sizes.mib;
     let words = format!("one-tib --mapped-gib 1024 --populated-gib {populated_gib} --mib {mib}");
     let mut workload = host.start_workload(&words)?;
@@ -42,10 +42,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         })?);
         sampled.push(longest_calls_during(&mut workload, || {
             let means = host.new_kernel_backend()?;
-            let done = manage_process(means, pid, POLICY, settings, sizes.turn, |_| false)?;
+            let done = manage_process_until(means, pid, POLICY, settings, sizes.turn, |_| false)?;
             windows += done.journal.totals().samples;
             longest_call = longest_call.max(done.longest_call);
-            cores.push(done.cpu_percent());
+            cores.push(done.cpu_percent_of_core());
             Ok(())
         })?);
     }
@@ -59,7 +59,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         })?;
         report.add_row(
             format!("one clear_refs of {what}"),
-            longest_of_all_ms(&longest),
+            longest_call_ms(&longest),
             "ms",
             format!("for comparison; it took {:.1} ms", took.as_secs_f64() * 1e3),
         );
@@ -68,7 +68,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     report.add_row("windows", windows as f64, "", POLICY);
     let longest_ms = longest_call.as_secs_f64() * 1e3;
     report.add_row("the manager's longest call", longest_ms, "ms", "");
-    report.note(format!(
+    report.add_note(format!(
         "The process has 1 TiB mapped, {populated_gib} GiB of it with page tables, and reads {mib} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
         sizes.turns,
         sizes.turn.as_secs(),
@@ -84,9 +84,9 @@ fn add_rows_to_report(name: &str, turns: &[LongestCallsMs], goal: &str, report: 
     }
     let each: Vec<String> = turns
         .iter()
-        .map(|turn| format!("{:.2}", longest_of_all_ms(turn)))
+        .map(|turn| format!("{:.2}", longest_call_ms(turn)))
         .collect();
-    report.note(format!(
+    report.add_note(format!(
         "{name}: longest call of each turn: {} ms.",
         each.join(", ")
     ));
@@ -97,12 +97,12 @@ fn longest_calls_during(
     workload: &mut WorkloadProcess,
     work: impl FnOnce() -> BenchResult<()>,
 ) -> BenchResult<LongestCallsMs> {
-    take_longest_calls(workload)?;
+    request_and_reset_longest_calls(workload)?;
     work()?;
-    take_longest_calls(workload)
+    request_and_reset_longest_calls(workload)
 }
 
-fn take_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
+fn request_and_reset_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
     let (longest, half_a_minute) = (WorkloadRequest::Longest, Duration::from_secs(30));
     let longest = workload.request_value(longest, half_a_minute, |event| match event {
         WorkloadEvent::Longest {

@@ -1,31 +1,31 @@
 //! How much programs that others wrote gain from huge pages: each under base pages and all huge.
 
 use super::prelude::*;
-use super::programs::{REAL, allow_huge_buffers};
+use super::programs::{PROGRAMS_OF_OTHERS, allow_huge_buffers};
 use crate::statistics::sorted;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
+    let sizes = scale.turn_sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
-    for kind in REAL {
-        let measured = BaseAndHugeRounds::measure(host, kind, sizes)
+    for kind in PROGRAMS_OF_OTHERS {
+        let measured = BaseAndHugeRounds::measure_in_turn(host, kind, sizes)
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
             Ok((rss, pair)) => {
                 add_rows_to_report(kind, &pair.rounds, rss, pair.huge_percent, report)
             }
-            Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
+            Err(error) => report.add_note(format!("{} could not be measured: {error}", kind.name())),
         }
     }
-    report.note(format!(
+    report.add_note(format!(
         "Each program has {} MiB (hash maps: a power of two) and one thread. Times: speed all huge over base pages, by operations per second of CPU time; median of {} pairs of turns of {} s or more, and the smallest and the largest pair.",
         sizes.mib,
         sizes.turns,
         sizes.turn.as_secs_f64(),
     ));
-    report.note("Then, base pages / all huge: operations per second of wall-clock time; resident memory under base pages; shares of memory under huge pages.");
-    report.note("PostgreSQL's memory is shared, and no policy here promotes shared memory; see docs/research/programs.md.");
+    report.add_note("Then, base pages / all huge: operations per second of wall-clock time; resident memory under base pages; shares of memory under huge pages.");
+    report.add_note("PostgreSQL's memory is shared, and no policy here promotes shared memory; see docs/research/programs.md.");
     Ok(())
 }
 
@@ -41,7 +41,7 @@ fn add_rows_to_report(
         .map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
     let ratios = sorted(ratios.collect());
     let [base, huge] =
-        [0, 1].map(|n: usize| with_metric_prefix(median_by_key(rounds, |round| round[n].per_s)));
+        [0, 1].map(|n: usize| with_metric_prefix(median_of_mapped(rounds, |round| round[n].per_s)));
     report.add_row(
         kind.name(),
         median(&ratios),
@@ -50,7 +50,7 @@ fn add_rows_to_report(
             "{:.2}-{:.2}; {base} / {huge} {} per s; {} MiB; {:.0} / {:.0} % huge",
             ratios.first().copied().unwrap_or_default(),
             ratios.last().copied().unwrap_or_default(),
-            kind.counted_operation(),
+            kind.counted_operations_name(),
             rss_bytes >> 20,
             huge_percent[0],
             huge_percent[1],

@@ -9,7 +9,7 @@ const TIMES: usize = 15;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 4096);
-    require_available_bytes(2 * (mib << 20))?;
+    require_available_memory(2 * (mib << 20))?;
     let mut tables = PageTableReader::load()?;
     for (pages, goal) in [("base", ""), ("huge", "goal: 0.1")] {
         let mut workload =
@@ -35,7 +35,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             walks.push(took / regions.len().max(1) as f64);
         }
         let gib = mib as f64 / 1024.0;
-        let mut rows = report.rows_named(format!("{pages} pages"));
+        let mut rows = report.prefixed_row_writer(format!("{pages} pages"));
         rows.add_row("read a region", median(&walks), "us", goal);
         rows.add_row("longest slice", longest.as_secs_f64() * 1e3, "ms", "");
         rows.add_row("clear a GiB", median(&clears) / gib, "ms", "one call");

@@ -3,7 +3,7 @@
 
 use super::manager_runs::POLICIES;
 use super::prelude::*;
-use crate::statistics::median_error;
+use crate::statistics::median_standard_error;
 use hawkeye_policy::SamplingPace;
 use hawkeye_workload::FaultTimes;
 
@@ -20,7 +20,7 @@ const MACHINE_PERCENT: u64 = 65;
 const TOUCHED_MIB: u64 = 128;
 const ANSWER: Duration = Duration::from_secs(30);
 
-struct ComparedSide {
+struct ComparedPolicySide {
     name: &'static str,
     managed: bool,
     rounds: Vec<FaultTimes>,
@@ -35,7 +35,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     // Short, because the host's behaviour changes from second to second, and should affect all
     // sides alike.
     let turn = Duration::from_millis(scale.short_or_long(400, 1000));
-    require_available_bytes((own_mib + beside_mib + TOUCHED_MIB) << 20)?;
+    require_available_memory((own_mib + beside_mib + TOUCHED_MIB) << 20)?;
     for (beside_mib, rounds) in [
         (0, scale.short_or_long(1, 4)),
         (beside_mib, scale.short_or_long(2, 100)),
@@ -43,15 +43,15 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let sides = measure_policy_sides(host, own_mib, beside_mib, rounds, turn, scale)?;
         add_rows_to_report(beside_mib, &sides, report);
     }
-    report.note(format!(
+    report.add_note(format!(
         "One thread reads {own_mib} MiB in base pages at random. Each side has turns of {} s, in turn, in one process. Rows with \"beside\": the process has {beside_mib} MiB of MADV_NOHUGEPAGE memory beside it.",
         turn.as_secs_f64(),
     ));
-    report.note(format!(
+    report.add_note(format!(
         "Managers sample every {} s, regardless of the cost, and may use a whole core. Page faults come every 100 us, in a real-time thread: waits for a processor are not in the figures. A fault that lasts longer than this interval also stands for the faults that were due meanwhile.",
         PERIOD.as_secs_f64(),
     ));
-    report.note(
+    report.add_note(
         "\"unmanaged again\" is a second side without a manager: its difference from the first is chance. Times unmanaged: median of the rounds, ± one standard error.",
     );
     Ok(())
@@ -64,11 +64,11 @@ fn measure_policy_sides(
     rounds: usize,
     turn: Duration,
     scale: Scale,
-) -> BenchResult<Vec<ComparedSide>> {
+) -> BenchResult<Vec<ComparedPolicySide>> {
     let policies = scale.short_or_long(&["hawkeye-g"][..], &POLICIES);
     let names = UNMANAGED.iter().chain(policies).enumerate();
-    let mut sides: Vec<ComparedSide> = names
-        .map(|(n, name)| ComparedSide {
+    let mut sides: Vec<ComparedPolicySide> = names
+        .map(|(n, name)| ComparedPolicySide {
             name,
             managed: n >= UNMANAGED.len(),
             rounds: Vec::new(),
@@ -96,16 +96,16 @@ fn measure_policy_sides(
             true => Some(host.new_kernel_backend()?),
             false => None,
         };
-        read_fault_times(&mut program)?;
+        take_fault_times(&mut program)?;
         match means {
             Some(means) => {
-                let done = manage_process(means, pid, side.name, settings, turn, |_| false)?;
+                let done = manage_process_until(means, pid, side.name, settings, turn, |_| false)?;
                 side.windows += done.journal.totals().samples;
                 side.longest_call = side.longest_call.max(done.longest_call);
             }
             None => std::thread::sleep(turn),
         }
-        side.rounds.push(read_fault_times(&mut program)?);
+        side.rounds.push(take_fault_times(&mut program)?);
     }
     if let Some(side) = sides.iter().find(|side| side.managed && side.windows == 0) {
         bail!(
@@ -116,7 +116,7 @@ fn measure_policy_sides(
     Ok(sides)
 }
 
-fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
+fn take_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     Ok(
         program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
             WorkloadEvent::Faults(times) => Some(times),
@@ -125,7 +125,7 @@ fn read_fault_times(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     )
 }
 
-fn add_rows_to_report(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
+fn add_rows_to_report(beside_mib: u64, sides: &[ComparedPolicySide], report: &mut LiveReport) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
     for side in sides {
         let mut all = FaultTimes::default();
@@ -138,9 +138,9 @@ fn add_rows_to_report(beside_mib: u64, sides: &[ComparedSide], report: &mut Live
         let name = format!("sampled{beside}: {}", side.name);
         let worst_ms = all.longest_ns as f64 / 1e6;
         report.add_row(format!("{name}: worst fault"), worst_ms, "ms", done);
-        report.print_last_row();
+        report.print_last_row_to_stderr();
         let us = |share| all.quantile_ns(share) as f64 / 1e3;
-        let (times, error) = times_slower(&side.rounds, &sides[0].rounds);
+        let (times, error) = p999_ratio_and_error(&side.rounds, &sides[0].rounds);
         report.add_row(
             format!("{name}: p99.9"),
             us(0.999),
@@ -153,16 +153,16 @@ fn add_rows_to_report(beside_mib: u64, sides: &[ComparedSide], report: &mut Live
                 all.present,
             ),
         );
-        report.print_last_row();
+        report.print_last_row_to_stderr();
     }
 }
 
 /// Returns the ratio and its standard error, from rounds just before or after each other.
-fn times_slower(rounds: &[FaultTimes], unmanaged: &[FaultTimes]) -> (f64, f64) {
+fn p999_ratio_and_error(rounds: &[FaultTimes], unmanaged: &[FaultTimes]) -> (f64, f64) {
     let p999 = |round: &FaultTimes| round.quantile_ns(0.999).max(1) as f64;
     let rounds = rounds.iter().zip(unmanaged);
     let ratios: Vec<f64> = rounds.map(|(one, other)| p999(one) / p999(other)).collect();
-    (median(&ratios), median_error(&ratios))
+    (median(&ratios), median_standard_error(&ratios))
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
             };
             (0..8).map(round).collect()
         };
-        assert_eq!(times_slower(&rounds(15_000), &rounds(10_000)), (1.5, 0.0));
-        assert_eq!(times_slower(&rounds(10_000), &rounds(10_000)), (1.0, 0.0));
+        assert_eq!(p999_ratio_and_error(&rounds(15_000), &rounds(10_000)), (1.5, 0.0));
+        assert_eq!(p999_ratio_and_error(&rounds(10_000), &rounds(10_000)), (1.0, 0.0));
     }
 }

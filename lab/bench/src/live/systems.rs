@@ -7,11 +7,11 @@ use crate::live::prelude::*;
 use hawkeye_linux::KernelBackend;
 use hawkeye_manager::Journal;
 pub use khugepaged::KhugepagedPace;
-pub(super) use khugepaged::set_allowed_bloat;
+pub(super) use khugepaged::set_empty_page_limit_and_shrinker;
 use std::thread::ScopedJoinHandle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LiveSystem {
+pub enum HugePageSystem {
     /// Base pages without promotion.
     Base,
     /// `always`, and khugepaged at its default pace.
@@ -44,12 +44,12 @@ pub struct PromoterRun {
 }
 
 impl PromoterRun {
-    pub fn cpu_percent(&self) -> f64 {
+    pub fn cpu_percent_of_core(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64().max(1e-9)
     }
 }
 
-impl LiveSystem {
+impl HugePageSystem {
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base pages",
@@ -63,7 +63,7 @@ impl LiveSystem {
     }
 
     /// The policy of its manager, if it has one.
-    pub fn policy(self) -> Option<&'static str> {
+    pub fn manager_policy(self) -> Option<&'static str> {
         match self {
             Self::Base | Self::ThpShipped | Self::ThpPaced | Self::Madvise => None,
             Self::HawkeyeG => Some("hawkeye-g"),
@@ -72,20 +72,20 @@ impl LiveSystem {
     }
 
     /// Configures the kernel for programs that start from now on. khugepaged rests until
-    /// [`Promoter::promote`].
+    /// [`Promoter::promote_process_until`].
     pub fn prepare_kernel(self, host: &mut BenchHost) -> BenchResult<()> {
         let at_faults = match self {
             Self::ThpShipped | Self::ThpPaced | Self::HawkeyeHuge => "always",
             _ => "madvise",
         };
         KhugepagedPace::Resting.apply_pace(host)?;
-        set_allowed_bloat(host, self.policy().is_some(), true)?;
-        host.set_enabled(at_faults)
+        set_empty_page_limit_and_shrinker(host, self.manager_policy().is_some(), true)?;
+        host.set_thp_enabled(at_faults)
     }
 
     /// Sets up the promoter, which takes a moment.
-    pub fn start_promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
-        let manager = match self.policy() {
+    pub fn set_up_promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
+        let manager = match self.manager_policy() {
             Some(policy) => Some((policy, host.new_kernel_backend()?)),
             None => None,
         };
@@ -99,7 +99,7 @@ impl LiveSystem {
 
 /// The manager or khugepaged, ready to promote.
 pub struct Promoter<'a> {
-    system: LiveSystem,
+    system: HugePageSystem,
     host: &'a mut BenchHost,
     /// The policy of a manager, and the kernel interfaces that it uses.
     manager: Option<(&'static str, KernelBackend)>,
@@ -115,21 +115,21 @@ impl Promoter<'_> {
         report: &mut LiveReport,
         work: impl FnOnce() -> T + Send,
     ) -> BenchResult<(T, PromoterRun)> {
-        let managed = self.system.policy().is_some();
+        let managed = self.system.manager_policy().is_some();
         let (done, promoting) = std::thread::scope(|scope| {
             let working = scope.spawn(work);
-            let promoting = self.promote(pid, PromoterPace::Own, at_most, || working.is_finished());
+            let promoting = self.promote_process_until(pid, PromoterPace::Own, at_most, || working.is_finished());
             (join_or_resume_panic(working), promoting)
         });
         let promoting = promoting?;
         if managed {
-            report.managing.add_manager_run(&promoting);
+            report.managing.add_promoter_run(&promoting);
         }
         Ok((done, promoting))
     }
 
     /// Promotes in a process until `enough` returns true, for at most `at_most`.
-    pub fn promote(
+    pub fn promote_process_until(
         self,
         pid: u32,
         pace: PromoterPace,
@@ -139,7 +139,7 @@ impl Promoter<'_> {
         if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
             let managed =
-                manage_process(means, pid, policy, manager_settings(pace)?, at_most, enough)?;
+                manage_process_until(means, pid, policy, manager_settings(pace)?, at_most, enough)?;
             return Ok(PromoterRun {
                 promoted: managed.journal.totals().promoted,
                 cpu: managed.cpu,
@@ -148,13 +148,13 @@ impl Promoter<'_> {
         }
         let host = self.host;
         match (self.system, pace) {
-            (LiveSystem::ThpPaced, PromoterPace::Same(per_s)) => {
+            (HugePageSystem::ThpPaced, PromoterPace::Same(per_s)) => {
                 KhugepagedPace::Paced(per_s).apply_pace(host)?
             }
-            (LiveSystem::ThpPaced, PromoterPace::Own) => {
+            (HugePageSystem::ThpPaced, PromoterPace::Own) => {
                 KhugepagedPace::Unpaced.apply_pace(host)?
             }
-            (LiveSystem::ThpShipped | LiveSystem::Madvise, _) => {
+            (HugePageSystem::ThpShipped | HugePageSystem::Madvise, _) => {
                 KhugepagedPace::Shipped.apply_pace(host)?
             }
             _ => {}
@@ -200,11 +200,11 @@ mod tests {
     #[test]
     fn managers_have_policies_that_there_are() {
         let managed = [
-            LiveSystem::HawkeyeG,
-            LiveSystem::Hawkeye,
-            LiveSystem::HawkeyeHuge,
+            HugePageSystem::HawkeyeG,
+            HugePageSystem::Hawkeye,
+            HugePageSystem::HawkeyeHuge,
         ];
-        let of_systems = managed.iter().filter_map(|system| system.policy());
+        let of_systems = managed.iter().filter_map(|system| system.manager_policy());
         for policy in of_systems.chain(POLICIES) {
             assert!(names().any(|known| known == policy), "{policy}");
         }

@@ -4,9 +4,9 @@
 //! readings, in the form in which the kernel's counters are read.
 
 use super::prelude::*;
-use super::programs::NINE;
+use super::programs::NINE_ESTIMATED_PROGRAMS;
 use super::programs::program_speed::measure_turn;
-use super::walk_rate::{CLASSES, estimate_while_running, overhead_class};
+use super::walk_rate::{OVERHEAD_CLASSES, estimate_overhead_while_working, overhead_class_index};
 use hawkeye_linux::fields::field_value;
 use hawkeye_linux::processes::process::{ResourceUse, resource_use};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
@@ -27,7 +27,7 @@ const WINDOWS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The results, and the file to send. Nothing in it identifies the machine or a user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct VerifyResults {
+pub struct EstimateVerification {
     /// Version of this program.
     hawkeye: &'static str,
     /// Vendor, family and model of the processor.
@@ -40,7 +40,7 @@ pub struct VerifyResults {
     /// Memory of each program, in MiB.
     program_mib: u64,
     /// The programs that could be measured.
-    programs: Vec<CountedProgram>,
+    programs: Vec<EstimatedAndCountedProgram>,
     /// Names of the programs that could not be measured.
     not_measured: Vec<&'static str>,
 }
@@ -60,7 +60,7 @@ pub struct CountedEvents {
 
 /// A program's estimate beside its count.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CountedProgram {
+pub struct EstimatedAndCountedProgram {
     program: &'static str,
     /// The median of several windows' estimates.
     estimate: Overhead,
@@ -116,7 +116,7 @@ impl CounterReadings {
     }
 
     /// Share of the CPU time in between that was in user mode, from 0 to 1.
-    fn user_share(&self) -> f64 {
+    fn user_time_share(&self) -> f64 {
         let [user, system] = [
             self.cpu[1].user_s - self.cpu[0].user_s,
             self.cpu[1].system_s - self.cpu[0].system_s,
@@ -130,7 +130,7 @@ impl CounterReadings {
 
     /// Walk cycles of user mode over cycles of all modes. Estimates, too, are shares of all CPU
     /// time, but counters count user mode alone.
-    fn overhead(&self, events: &WalkEventSet) -> BenchResult<Overhead> {
+    fn counted_overhead(&self, events: &WalkEventSet) -> BenchResult<Overhead> {
         let counted = self.counted_between();
         if counted.loads + counted.stores == 0 {
             bail!(
@@ -142,7 +142,7 @@ impl CounterReadings {
         meter.update(before, events);
         let none = || impossible!("the counters show no cycles: the program did not run");
         let of_user_time = meter.update(after, events).ok_or_else(none)?;
-        let share = self.user_share();
+        let share = self.user_time_share();
         Ok(Overhead {
             percent: of_user_time.percent * share,
             low_percent: of_user_time.low_percent * share,
@@ -152,32 +152,32 @@ impl CounterReadings {
     }
 }
 
-impl CountedProgram {
-    fn compare(
+impl EstimatedAndCountedProgram {
+    fn from_estimate_and_readings(
         program: &'static str,
         estimate: Overhead,
         readings: &CounterReadings,
         events: &WalkEventSet,
     ) -> BenchResult<Self> {
-        let counted = readings.overhead(events)?;
-        let class = overhead_class(estimate.percent);
-        let [low, high] = [counted.low_percent, counted.high_percent].map(overhead_class);
+        let counted = readings.counted_overhead(events)?;
+        let class = overhead_class_index(estimate.percent);
+        let [low, high] = [counted.low_percent, counted.high_percent].map(overhead_class_index);
         Ok(Self {
             program,
             estimate,
-            estimate_class: CLASSES[class],
+            estimate_class: OVERHEAD_CLASSES[class],
             counted,
-            counted_class: CLASSES[overhead_class(counted.percent)],
+            counted_class: OVERHEAD_CLASSES[overhead_class_index(counted.percent)],
             agrees: class <= high && (class >= low || estimate.at_least),
             counts: readings.counted_between(),
-            user_percent: readings.user_share() * 100.0,
+            user_percent: readings.user_time_share() * 100.0,
         })
     }
 }
 
-impl VerifyResults {
+impl EstimateVerification {
     /// Results without any program yet, on the machine that these texts of the kernel describe.
-    fn on_machine(cpuinfo: &str, osrelease: &str, events: &WalkEventSet) -> Self {
+    fn empty_for_machine(cpuinfo: &str, osrelease: &str, events: &WalkEventSet) -> Self {
         let code = |raw: u64| format!("{raw:#x}");
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
@@ -200,7 +200,7 @@ impl VerifyResults {
     }
 }
 
-impl fmt::Display for VerifyResults {
+impl fmt::Display for EstimateVerification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({}), Linux {}", self.cpu, self.cpu_name, self.kernel)?;
         let (counted, estimate) = ("counted", "estimated");
@@ -236,7 +236,7 @@ impl fmt::Display for VerifyResults {
 ///
 /// # Errors
 /// There are none, or their events are not known. The error says what to do.
-pub fn find_counters() -> BenchResult<WalkCounters> {
+pub fn find_walk_counters() -> BenchResult<WalkCounters> {
     WalkCounters::find(CounterEventCodes::default())
         .map_err(|none| impossible!("{}", missing_counters_advice(&none)))
 }
@@ -255,12 +255,12 @@ fn missing_counters_advice(none: &CountersUnavailable) -> String {
 
 /// Runs the nine programs one after the other, and counts and estimates each. A program that cannot
 /// run here is reported on standard error and left out.
-pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResults> {
+pub fn count_and_estimate_nine_programs(host: &BenchHost, counters: &WalkCounters) -> BenchResult<EstimateVerification> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
-    let mut results = VerifyResults::on_machine(&cpuinfo, &osrelease, counters.events());
-    for kind in NINE {
-        match measure_program(host, counters, kind) {
+    let mut results = EstimateVerification::empty_for_machine(&cpuinfo, &osrelease, counters.events());
+    for kind in NINE_ESTIMATED_PROGRAMS {
+        match count_and_estimate_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),
             Err(error) => {
                 eprintln!("hawkeye-lab: {} was not measured: {error}", kind.name());
@@ -274,27 +274,27 @@ pub fn run(host: &BenchHost, counters: &WalkCounters) -> BenchResult<VerifyResul
     Ok(results)
 }
 
-fn measure_program(
+fn count_and_estimate_program(
     host: &BenchHost,
     counters: &WalkCounters,
     kind: ProgramKind,
-) -> BenchResult<CountedProgram> {
-    require_available_bytes(kind.resident_bytes(PROGRAM_MIB))?;
+) -> BenchResult<EstimatedAndCountedProgram> {
+    require_available_memory(kind.expected_resident_bytes(PROGRAM_MIB))?;
     let mut program = kind.start(host, PROGRAM_MIB)?;
     measure_turn(program.as_mut(), WARM_UP)?;
     let pid = program.pid();
     let mut bound = counters.bind(pid)?;
     // First the count, because estimating clears access bits, which causes page walks.
-    program.go()?;
+    program.start_work()?;
     let readings = CounterReadings::read_before_and_after(
         || Ok((bound.read_counts()?, resource_use(pid)?)),
         || std::thread::sleep(COUNTING),
     );
-    program.stop()?;
+    program.pause_work()?;
     let readings = readings?;
-    let windows = estimate_while_running(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
+    let windows = estimate_overhead_while_working(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
     let estimate = windows[windows.len() / 2];
-    CountedProgram::compare(kind.name(), estimate, &readings, counters.events())
+    EstimatedAndCountedProgram::from_estimate_and_readings(kind.name(), estimate, &readings, counters.events())
 }
 
 #[cfg(test)]

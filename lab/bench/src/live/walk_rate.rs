@@ -2,16 +2,16 @@
 //! `run-rate`.
 
 use super::prelude::*;
-use super::programs::NINE;
-use crate::statistics::median_error;
+use super::programs::NINE_ESTIMATED_PROGRAMS;
+use crate::statistics::median_standard_error;
 use hawkeye_linux::sample::sampler::{self, SamplerBackend};
 use hawkeye_policy::Overhead;
 
 /// Coarse classes of the share of time that huge pages save.
-pub(super) const CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
+pub(super) const OVERHEAD_CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
 
 /// The class of a share of time in per cent.
-pub fn overhead_class(percent: f64) -> usize {
+pub fn overhead_class_index(percent: f64) -> usize {
     match percent {
         little if little < 3.0 => 0,
         some if some <= 15.0 => 1,
@@ -46,7 +46,7 @@ impl EstimateAndGain {
     /// class too.
     pub fn has_right_class(&self) -> bool {
         let estimate = self.median_estimate();
-        let [truth, estimated] = [self.gain.percent, estimate.percent].map(overhead_class);
+        let [truth, estimated] = [self.gain.percent, estimate.percent].map(overhead_class_index);
         truth == estimated || estimate.at_least && estimated < truth
     }
 
@@ -79,18 +79,18 @@ pub fn gain_percent(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
+    let sizes = scale.turn_sizes([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
     let windows = scale.short_or_long(2, 10);
     let mut compared = Vec::new();
-    for kind in NINE {
+    for kind in NINE_ESTIMATED_PROGRAMS {
         // One program that can't run here does not affect the others.
-        match BaseAndHugeRounds::measure(host, kind, sizes) {
+        match BaseAndHugeRounds::measure_in_turn(host, kind, sizes) {
             Ok(mut pair) => {
                 let estimate =
-                    estimate_while_running(host, pair.base.as_mut(), windows, sizes.at_most);
+                    estimate_overhead_while_working(host, pair.base.as_mut(), windows, sizes.at_most);
                 compared.extend(add_rows_to_report(kind, &pair, estimate, report));
             }
-            Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
+            Err(error) => report.add_note(format!("{} could not be measured: {error}", kind.name())),
         }
     }
     if !compared.is_empty() {
@@ -114,7 +114,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let goal = "goal: at most 12";
         report.add_row("median width of intervals", median(&widths), "points", goal);
     }
-    report.note(format!(
+    report.add_note(format!(
         "Each program has {} MiB (the JVM: a power of two). Two instances run in turn, one all huge; median of {} turns of {} s, by operations per second of CPU time. The estimate is the median of up to {windows} windows. An interval holds if it meets the 90 % interval of the measured gain; \"at least\" has no upper end. Redis has values of 4 KiB, memcached of 1 KiB; 16 connections with 16 requests each.",
         sizes.mib,
         sizes.turns,
@@ -123,21 +123,21 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-pub(super) fn estimate_while_running(
+pub(super) fn estimate_overhead_while_working(
     host: &BenchHost,
     program: &mut dyn MeasuredProgram,
     windows: usize,
     within: Duration,
 ) -> BenchResult<Vec<Overhead>> {
-    program.go()?;
-    let estimates = estimate_windows(host, program.pid(), windows, within);
-    program.stop()?;
+    program.start_work()?;
+    let estimates = estimate_overhead_of_windows(host, program.pid(), windows, within);
+    program.pause_work()?;
     estimates
 }
 
 /// From outside: the estimates of `count` windows, or of as many as fit into `within`, at least
 /// one. By their figure, ascending.
-fn estimate_windows(
+fn estimate_overhead_of_windows(
     host: &BenchHost,
     pid: u32,
     count: usize,
@@ -162,14 +162,14 @@ fn estimate_windows(
     Ok(windows)
 }
 
-fn measured_gain(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
-    let of = |n: usize| median_by_key(rounds, |round| round[n].per_cpu_s);
+fn gain_from_rounds(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
+    let of = |n: usize| median_of_mapped(rounds, |round| round[n].per_cpu_s);
     let gains = rounds
         .iter()
         .map(|[base, huge]| gain_percent(base.per_cpu_s, huge.per_cpu_s));
     MeasuredGain {
         percent: gain_percent(of(0), of(1)),
-        error_percent: median_error(&gains.collect::<Vec<_>>()),
+        error_percent: median_standard_error(&gains.collect::<Vec<_>>()),
     }
 }
 
@@ -180,15 +180,15 @@ fn add_rows_to_report(
     report: &mut LiveReport,
 ) -> Option<EstimateAndGain> {
     if let Some(doubt) = comparison_doubt(pair.huge_percent) {
-        report.note(format!("{}: {doubt}.", kind.name()));
+        report.add_note(format!("{}: {doubt}.", kind.name()));
     }
-    let per_s = |n: usize| median_by_key(&pair.rounds, |round| round[n].per_s) / 1e6;
-    let gain = measured_gain(&pair.rounds);
+    let per_s = |n: usize| median_of_mapped(&pair.rounds, |round| round[n].per_s) / 1e6;
+    let gain = gain_from_rounds(&pair.rounds);
     let compared = estimates.map(|windows| EstimateAndGain { gain, windows });
     let estimate = match &compared {
         Ok(one) => {
             let estimate = one.median_estimate();
-            let class = CLASSES[overhead_class(estimate.percent)];
+            let class = OVERHEAD_CLASSES[overhead_class_index(estimate.percent)];
             let verdict = if one.has_right_class() {
                 "correct"
             } else {
@@ -209,7 +209,7 @@ fn add_rows_to_report(
         format!(
             "+- {:.1}, {}; {estimate}; {:.2} / {:.2} M/s; {:.1} / {:.1} % of memory huge",
             gain.error_percent,
-            CLASSES[overhead_class(gain.percent)],
+            OVERHEAD_CLASSES[overhead_class_index(gain.percent)],
             per_s(0),
             per_s(1),
             pair.huge_percent[0],
@@ -293,9 +293,9 @@ mod tests {
                 .map(|base| [speed(*base), speed(100.0)])
                 .collect()
         };
-        let same = measured_gain(&rounds(&[80.0; 7]));
+        let same = gain_from_rounds(&rounds(&[80.0; 7]));
         assert!((same.percent - 20.0).abs() < 1e-9 && same.error_percent == 0.0);
-        let different = measured_gain(&rounds(&[70.0, 75.0, 80.0, 80.0, 85.0, 85.0, 90.0]));
+        let different = gain_from_rounds(&rounds(&[70.0, 75.0, 80.0, 80.0, 85.0, 85.0, 90.0]));
         assert!((different.percent - 20.0).abs() < 1e-9);
         assert!(
             (1.0..10.0).contains(&different.error_percent),
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn classes_meet_at_their_limits() {
-        let classes = [-1.0, 2.99, 3.0, 15.0, 15.1].map(overhead_class);
+        let classes = [-1.0, 2.99, 3.0, 15.0, 15.1].map(overhead_class_index);
         assert_eq!(classes, [0, 0, 1, 1, 2]);
     }
 

@@ -6,7 +6,7 @@ use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 1024);
-    require_available_bytes(mib << 20)?;
+    require_available_memory(mib << 20)?;
     let mut tables = PageTableReader::load()?;
     let enough = BloatThreshold::default().zero_pages();
     for (used, name, goal) in [
@@ -43,6 +43,6 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             );
         }
     }
-    report.note("Recovery scans a huge page up to the bloat threshold (64 zero pages). The kernel checks every byte again when it splits.");
+    report.add_note("Recovery scans a huge page up to the bloat threshold (64 zero pages). The kernel checks every byte again when it splits.");
     Ok(())
 }

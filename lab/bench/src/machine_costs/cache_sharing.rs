@@ -5,8 +5,8 @@
 //! reads a few of them one after the other.
 
 use super::caches::{
-    CacheSize, FAR_BLOCK, NEAR_BLOCK, PAIR, cache_sizes, chain_start, chase_ns_per_read,
-    link_lines, shuffled_lines_by_block, sweep_ns_per_read,
+    DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, read_data_cache_levels, first_line_offset, chase_ns_per_read,
+    link_lines_into_ring, shuffled_lines_by_block, sweep_ns_per_read,
 };
 use super::prelude::*;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const AFTER_MS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// Nanoseconds for dependent reads, by how often the lines were read before.
 #[derive(Clone, Debug)]
-pub struct CacheSharing {
+pub struct SharedCacheRetention {
     pub bytes: usize,
     /// No line was read.
     pub gone: MedianAndRange,
@@ -35,15 +35,15 @@ pub struct CacheSharing {
 }
 
 /// Measures for some seconds.
-pub fn measure() -> Result<CacheSharing, LinuxError> {
-    let bytes = shared_only_bytes(&cache_sizes());
-    let memory = TestMemory::map_and_write(bytes + FORGETTING_BYTES, PageAdvice::Huge)?;
-    measure_over_bytes(&memory, bytes)
+pub fn measure_cache_retention() -> Result<SharedCacheRetention, LinuxError> {
+    let bytes = bytes_held_by_shared_cache_only(&read_data_cache_levels());
+    let memory = ScratchMemory::map_and_write(bytes + FORGETTING_BYTES, PageAdvice::Huge)?;
+    measure_retention_of_bytes(&memory, bytes)
 }
 
 /// A size that only the shared one of these caches holds: a quarter of it, but four to eight times
 /// the core's own. It then takes about as much room there as the page tables of gigabytes.
-pub(super) fn shared_only_bytes(caches: &[CacheSize]) -> usize {
+pub(super) fn bytes_held_by_shared_cache_only(caches: &[DataCacheLevel]) -> usize {
     let size = |wanted: fn(u32) -> bool| {
         let cache = caches.iter().rfind(|cache| wanted(cache.level));
         cache.map(|cache| (cache.bytes as usize).next_power_of_two())
@@ -55,25 +55,25 @@ pub(super) fn shared_only_bytes(caches: &[CacheSize]) -> usize {
     quarter.clamp(4 * own, 8 * own)
 }
 
-pub(super) fn measure_over_bytes(
-    memory: &TestMemory,
+pub(super) fn measure_retention_of_bytes(
+    memory: &ScratchMemory,
     bytes: usize,
-) -> Result<CacheSharing, LinuxError> {
+) -> Result<SharedCacheRetention, LinuxError> {
     let order = shuffled_lines_by_block(bytes, NEAR_BLOCK);
     // Lines of the first block of a sweep, so that the core's own caches no longer have them.
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);
-    link_lines(memory, asked);
+    link_lines_into_ring(memory, asked);
     let after = |sweeps: usize, wait_ms: f64| {
-        measure_figure(|| {
+        median_figure_over_turns(|| {
             sweep_ns_per_read(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
             sweep_ns_per_read(memory, 0..bytes, sweeps, || ());
             busy_wait(Duration::from_secs_f64(wait_ms / 1e3));
-            let mut at = chain_start(asked);
+            let mut at = first_line_offset(asked);
             Ok(chase_ns_per_read(memory, &mut at, asked.len()))
         })
     };
     debug_assert_eq!(FORGETTING_BYTES % FAR_BLOCK, 0);
-    Ok(CacheSharing {
+    Ok(SharedCacheRetention {
         bytes,
         gone: after(0, 0.0)?,
         once: after(1, 0.0)?,
@@ -85,7 +85,7 @@ pub(super) fn measure_over_bytes(
     })
 }
 
-impl CacheSharing {
+impl SharedCacheRetention {
     /// The share of missing lines that the cache takes when they are read: 0 to 1. `None` if the
     /// two kinds of lines show no difference.
     pub fn inserted_share_of_misses(&self) -> Option<f64> {
@@ -96,7 +96,7 @@ impl CacheSharing {
 
     /// The time after which half of the lines that were read many times are gone, in milliseconds.
     /// `None` if that did not happen.
-    pub fn half_life_ms(&self) -> Option<f64> {
+    pub fn line_half_life_ms(&self) -> Option<f64> {
         let middle = (self.gone.median + self.kept.median) / 2.0;
         let mut before = (0.0, self.kept.median);
         for (ms, ns) in &self.later {
@@ -127,8 +127,8 @@ mod tests {
         MedianAndRange::from_figures(vec![ns])
     }
 
-    fn sharing(once: f64, later: &[(f64, f64)]) -> CacheSharing {
-        CacheSharing {
+    fn sharing(once: f64, later: &[(f64, f64)]) -> SharedCacheRetention {
+        SharedCacheRetention {
             bytes: 4 << 20,
             gone: spread(160.0),
             once: spread(once),
@@ -139,16 +139,16 @@ mod tests {
 
     #[test]
     fn the_measured_memory_fits_the_shared_cache_alone() {
-        let cache = |level, mib: u64| CacheSize {
+        let cache = |level, mib: u64| DataCacheLevel {
             level,
             bytes: mib << 20,
             ways: 16,
         };
-        assert_eq!(shared_only_bytes(&[cache(2, 1), cache(3, 32)]), 8 << 20);
-        assert_eq!(shared_only_bytes(&[cache(2, 1), cache(3, 8)]), 4 << 20);
-        assert_eq!(shared_only_bytes(&[cache(2, 2), cache(3, 105)]), 16 << 20);
-        assert_eq!(shared_only_bytes(&[cache(2, 1)]), 4 << 20);
-        assert_eq!(shared_only_bytes(&[]), UNTOLD_BYTES);
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 32)]), 8 << 20);
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 8)]), 4 << 20);
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 2), cache(3, 105)]), 16 << 20);
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1)]), 4 << 20);
+        assert_eq!(bytes_held_by_shared_cache_only(&[]), UNTOLD_BYTES);
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(sharing(118.0, &[]).inserted_share_of_misses(), Some(0.3));
         assert_eq!(sharing(18.0, &[]).inserted_share_of_misses(), Some(1.0));
         assert_eq!(sharing(165.0, &[]).inserted_share_of_misses(), Some(0.0));
-        let all_the_same = CacheSharing {
+        let all_the_same = SharedCacheRetention {
             kept: spread(160.0),
             ..sharing(160.0, &[])
         };
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn lines_are_kept_until_half_of_them_are_gone() {
-        let kept = |later: &[(f64, f64)]| sharing(20.0, later).half_life_ms();
+        let kept = |later: &[(f64, f64)]| sharing(20.0, later).line_half_life_ms();
         assert_eq!(kept(&[(2.0, 30.0), (4.0, 60.0), (8.0, 120.0)]), Some(6.0));
         assert_eq!(kept(&[(2.0, 160.0)]), Some(1.0));
         // No other program uses the cache.

@@ -5,7 +5,7 @@
 //! block after the other, and a block has no more pages than a TLB holds. Of each 128 bytes one
 //! line is read, because processors fetch its neighbour as well.
 
-use super::cache_sharing::{self, CacheSharing};
+use super::cache_sharing::{self, SharedCacheRetention};
 use super::prelude::*;
 use super::read_overlap::{self, ReadOverlap};
 use hawkeye_linux::sample::random::{next_random, random_below, work_step};
@@ -37,7 +37,7 @@ const CYCLES_PER_STEP: f64 = 4.0;
 
 /// One level of data cache, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheSize {
+pub struct DataCacheLevel {
     pub level: u32,
     pub bytes: u64,
     pub ways: u32,
@@ -45,24 +45,24 @@ pub struct CacheSize {
 
 /// The duration of a read, by the amount of memory.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadNsByBytes {
+pub struct ReadNsAtSize {
     /// Memory that is read; each pair of lines is read equally often.
     pub bytes: usize,
     pub ns: MedianAndRange,
 }
 
 #[derive(Clone, Debug)]
-pub struct CoreCosts {
+pub struct CoreMeasurements {
     pub ghz: MedianAndRange,
-    pub caches: Vec<CacheSize>,
+    pub caches: Vec<DataCacheLevel>,
     /// Dependent reads over several sizes: half of each of the core's own caches, four times the
     /// last of them or more, and memory that no cache holds. A hypervisor's cache may be larger
     /// than that.
-    pub latencies: Vec<ReadNsByBytes>,
+    pub latencies: Vec<ReadNsAtSize>,
     /// Independent reads over growing memory; the last size is the same as above.
-    pub independent: Vec<ReadNsByBytes>,
+    pub independent: Vec<ReadNsAtSize>,
     /// Measured over the next to last size of `latencies`.
-    pub sharing: CacheSharing,
+    pub sharing: SharedCacheRetention,
     /// Measured over the last size of `latencies`.
     pub overlap: ReadOverlap,
     /// Speed of reading a quarter of the largest memory in order, in gigabytes (1e9) per second.
@@ -74,47 +74,47 @@ pub struct CoreCosts {
     pub together: MedianAndRange,
 }
 
-pub fn measure() -> Result<CoreCosts, LinuxError> {
-    let caches = cache_sizes();
+pub fn measure_core() -> Result<CoreMeasurements, LinuxError> {
+    let caches = read_data_cache_levels();
     let own = caches.iter().filter(|cache| cache.level <= 2);
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
-    let shared = cache_sharing::shared_only_bytes(&caches);
-    let memory = TestMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
+    let shared = cache_sharing::bytes_held_by_shared_cache_only(&caches);
+    let memory = ScratchMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
     let chased = |order: &[u32]| -> CostResult {
-        link_lines(&memory, order);
-        let mut at = chain_start(order);
-        measure_figure(|| Ok(chase_ns_per_read(&memory, &mut at, READS)))
+        link_lines_into_ring(&memory, order);
+        let mut at = first_line_offset(order);
+        median_figure_over_turns(|| Ok(chase_ns_per_read(&memory, &mut at, READS)))
     };
     let mut latencies = Vec::new();
     for bytes in own.iter().map(|bytes| bytes / 2) {
         let ns = chased(&shuffled_lines_by_block(bytes, NEAR_BLOCK))?;
-        latencies.push(ReadNsByBytes { bytes, ns });
+        latencies.push(ReadNsAtSize { bytes, ns });
     }
     let ns = chase_ns_after_sweep(&memory, shared)?;
-    latencies.push(ReadNsByBytes { bytes: shared, ns });
+    latencies.push(ReadNsAtSize { bytes: shared, ns });
     let bytes = DATA_BYTES;
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
     let ns = chased(&order)?;
-    latencies.push(ReadNsByBytes { bytes, ns });
+    latencies.push(ReadNsAtSize { bytes, ns });
     // A block that was not read until now.
     let block = order[order.len() / 2..].iter().take(BLOCK_PAIRS);
     let block: Vec<usize> = block.map(|line| *line as usize * LINE).collect();
-    let overlap = read_overlap::measure_along_chain(&memory, &block, ns.median)?;
+    let overlap = read_overlap::measure_read_overlap(&memory, &block, ns.median)?;
     let scattered = chased(&shuffled_line_of_each_page(SCATTERED_PAGES))?;
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     WorkloadRng::new(1, 0).shuffle(&mut side_by_side);
     let together = chased(&side_by_side)?;
-    let sharing = cache_sharing::measure_over_bytes(&memory, shared)?;
+    let sharing = cache_sharing::measure_retention_of_bytes(&memory, shared)?;
     let mut independent = Vec::new();
     // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let ns = measure_figure(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
-        independent.push(ReadNsByBytes { bytes, ns });
+        let ns = median_figure_over_turns(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
+        independent.push(ReadNsAtSize { bytes, ns });
     }
-    let stream_gb_per_s = measure_figure(|| Ok(streaming_gb_per_s(&memory)))?;
-    let ghz = measure_figure(|| Ok(measure_clock_ghz()))?;
-    Ok(CoreCosts {
+    let stream_gb_per_s = median_figure_over_turns(|| Ok(streaming_read_gb_per_s(&memory)))?;
+    let ghz = median_figure_over_turns(|| Ok(measure_clock_ghz()))?;
+    Ok(CoreMeasurements {
         ghz,
         caches,
         latencies,
@@ -128,7 +128,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
 }
 
 /// The caches in `/sys/devices/system/cpu/cpu0/cache`; empty if that is missing.
-pub(super) fn cache_sizes() -> Vec<CacheSize> {
+pub(super) fn read_data_cache_levels() -> Vec<DataCacheLevel> {
     let index = |number: u32| {
         let read = |file: &str| {
             let path = format!("/sys/devices/system/cpu/cpu0/cache/index{number}/{file}");
@@ -138,7 +138,7 @@ pub(super) fn cache_sizes() -> Vec<CacheSize> {
         data?;
         let size = read("size")?;
         let kib: u64 = size.trim().trim_end_matches('K').parse().ok()?;
-        Some(CacheSize {
+        Some(DataCacheLevel {
             level: read("level")?.trim().parse().ok()?,
             bytes: kib << 10,
             ways: read("ways_of_associativity")?.trim().parse().ok()?,
@@ -171,7 +171,7 @@ fn shuffled_line_of_each_page(pages: usize) -> Vec<u32> {
 }
 
 /// Links the lines of an order: each holds the offset of the next, and the last that of the first.
-pub(super) fn link_lines(memory: &TestMemory, order: &[u32]) {
+pub(super) fn link_lines_into_ring(memory: &ScratchMemory, order: &[u32]) {
     let next = order.iter().cycle().skip(1);
     for (line, next) in order.iter().zip(next) {
         memory.write_word(*line as usize * LINE, u64::from(*next) * LINE as u64);
@@ -179,11 +179,11 @@ pub(super) fn link_lines(memory: &TestMemory, order: &[u32]) {
 }
 
 /// The offset at which a chase through an order starts.
-pub(super) fn chain_start(order: &[u32]) -> usize {
+pub(super) fn first_line_offset(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
 
-pub(super) fn chase_ns_per_read(memory: &TestMemory, at: &mut usize, reads: usize) -> f64 {
+pub(super) fn chase_ns_per_read(memory: &ScratchMemory, at: &mut usize, reads: usize) -> f64 {
     let begun = Instant::now();
     for _ in 0..reads {
         *at = memory.read_word(*at) as usize;
@@ -194,11 +194,11 @@ pub(super) fn chase_ns_per_read(memory: &TestMemory, at: &mut usize, reads: usiz
 /// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
 /// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
 /// neighbours evict the lines again, and no turn would find any.
-fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> CostResult {
+fn chase_ns_after_sweep(memory: &ScratchMemory, bytes: usize) -> CostResult {
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
-    link_lines(memory, &order);
-    let mut at = chain_start(&order);
-    measure_figure(|| {
+    link_lines_into_ring(memory, &order);
+    let mut at = first_line_offset(&order);
+    median_figure_over_turns(|| {
         repeated_sweep_ns_per_read(memory, bytes, || ());
         Ok(chase_ns_per_read(memory, &mut at, order.len()))
     })
@@ -207,7 +207,7 @@ fn chase_ns_after_sweep(memory: &TestMemory, bytes: usize) -> CostResult {
 /// Reads a line of each pair in a range of whole blocks, block after block, `laps` times. No read
 /// waits for another, and `work` runs before each. Returns nanoseconds per read.
 pub(super) fn sweep_ns_per_read(
-    memory: &TestMemory,
+    memory: &ScratchMemory,
     of: Range<usize>,
     laps: usize,
     work: impl Fn(),
@@ -217,7 +217,7 @@ pub(super) fn sweep_ns_per_read(
         for block in of.clone().step_by(FAR_BLOCK) {
             let mut x = (lap + block / FAR_BLOCK) as u64;
             for _ in 0..BLOCK_PAIRS {
-                let pair = next_pair_of_block(&mut x);
+                let pair = next_random_pair_of_block(&mut x);
                 work();
                 std::hint::black_box(memory.read_word(block + pair * PAIR));
             }
@@ -228,7 +228,7 @@ pub(super) fn sweep_ns_per_read(
 
 /// Sweeps through `bytes`, often enough for `FREE_READS` reads.
 pub(super) fn repeated_sweep_ns_per_read(
-    memory: &TestMemory,
+    memory: &ScratchMemory,
     bytes: usize,
     work: impl Fn(),
 ) -> f64 {
@@ -238,14 +238,14 @@ pub(super) fn repeated_sweep_ns_per_read(
 
 /// The next pair of lines of a block, in an order that visits each pair once.
 #[inline(always)]
-fn next_pair_of_block(x: &mut u64) -> usize {
+fn next_random_pair_of_block(x: &mut u64) -> usize {
     // A generator with full period below a power of two; its lowest bits alone are not in random
     // order.
     *x = next_random(*x) % BLOCK_PAIRS as u64;
     (*x ^ (*x >> 7)) as usize
 }
 
-fn streaming_gb_per_s(memory: &TestMemory) -> f64 {
+fn streaming_read_gb_per_s(memory: &ScratchMemory) -> f64 {
     let begun = Instant::now();
     for offset in (0..memory.bytes() / 4).step_by(LINE) {
         std::hint::black_box(memory.read_word(offset));
@@ -268,14 +268,14 @@ mod tests {
     use super::*;
 
     /// The lines that a chase visits until it is back at its start.
-    fn lap(memory: &TestMemory, order: &[u32]) -> Vec<u32> {
-        link_lines(memory, order);
-        let mut at = chain_start(order);
+    fn lap(memory: &ScratchMemory, order: &[u32]) -> Vec<u32> {
+        link_lines_into_ring(memory, order);
+        let mut at = first_line_offset(order);
         let mut lines = Vec::new();
         while lines.len() <= order.len() {
             lines.push((at / LINE) as u32);
             at = memory.read_word(at) as usize;
-            if at == chain_start(order) {
+            if at == first_line_offset(order) {
                 break;
             }
         }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_chase_leads_through_a_line_of_each_pair_block_by_block() {
-        let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
+        let memory = ScratchMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let order = shuffled_lines_by_block(REGION, NEAR_BLOCK);
         let lines = lap(&memory, &order);
         assert_eq!(lines, order);
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn scattered_lines_are_on_pages_of_their_own() {
-        let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
+        let memory = ScratchMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let pages = REGION / PAGE;
         let lines = lap(&memory, &shuffled_line_of_each_page(pages));
         let mut on: Vec<usize> = lines
@@ -317,7 +317,7 @@ mod tests {
         let mut seen = vec![false; BLOCK_PAIRS];
         let mut x = 5;
         for _ in 0..BLOCK_PAIRS {
-            seen[next_pair_of_block(&mut x)] = true;
+            seen[next_random_pair_of_block(&mut x)] = true;
         }
         assert!(seen.into_iter().all(|seen| seen));
     }

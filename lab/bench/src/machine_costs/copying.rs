@@ -12,25 +12,25 @@ const BYTES: usize = 256 << 20;
 /// - copying a base page
 /// - scanning the first bytes of a page that is not zero
 /// - scanning a whole page that is zero
-pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
+pub fn measure_page_content_costs() -> Result<[MedianAndRange; 6], LinuxError> {
     // Base pages, because the kernel zeroes and copies single pages at scattered places.
     let (from, to) = (
-        TestMemory::map_and_write(BYTES, PageAdvice::Base)?,
-        TestMemory::map_and_write(BYTES, PageAdvice::Base)?,
+        ScratchMemory::map_and_write(BYTES, PageAdvice::Base)?,
+        ScratchMemory::map_and_write(BYTES, PageAdvice::Base)?,
     );
-    let each = |memory: &TestMemory, piece: usize, work: &dyn Fn(usize)| {
+    let each = |memory: &ScratchMemory, piece: usize, work: &dyn Fn(usize)| {
         let begun = Instant::now();
         for offset in (0..memory.bytes()).step_by(piece) {
             work(offset);
         }
         nanoseconds_since(begun) / (memory.bytes() / piece) as f64
     };
-    let scan_used = measure_figure(|| {
+    let scan_used = median_figure_over_turns(|| {
         Ok(each(&from, PAGE, &|offset| {
-            std::hint::black_box(zero_words(&from, offset));
+            std::hint::black_box(count_leading_zero_words(&from, offset));
         }))
     })?;
-    let copy_base = measure_figure(|| {
+    let copy_base = median_figure_over_turns(|| {
         Ok(each(&from, PAGE, &|offset| {
             // SAFETY: each of the pages lies within its own mapping.
             unsafe {
@@ -45,15 +45,15 @@ pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
             unsafe { to.pointer_at(offset).write_bytes(0, piece) };
         })
     };
-    let [zero_base, zero_huge] = measure_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
-    let zero_base_non_temporal = measure_figure(|| {
+    let [zero_base, zero_huge] = median_figures_over_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
+    let zero_base_non_temporal = median_figure_over_turns(|| {
         Ok(each(&to, PAGE, &|offset| {
-            zero_past_caches(to.pointer_at(offset))
+            zero_page_past_caches(to.pointer_at(offset))
         }))
     })?;
-    let scan_zero = measure_figure(|| {
+    let scan_zero = median_figure_over_turns(|| {
         Ok(each(&to, PAGE, &|offset| {
-            std::hint::black_box(zero_words(&to, offset));
+            std::hint::black_box(count_leading_zero_words(&to, offset));
         }))
     })?;
     Ok([
@@ -67,7 +67,7 @@ pub fn measure() -> Result<[MedianAndRange; 6], LinuxError> {
 }
 
 /// Words of the page before the first group of eight that are not all zero.
-fn zero_words(memory: &TestMemory, page: usize) -> usize {
+fn count_leading_zero_words(memory: &ScratchMemory, page: usize) -> usize {
     let words = memory.pointer_at(page).cast::<[u64; 8]>();
     // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nothing
     // writes to it meanwhile.
@@ -79,7 +79,7 @@ fn zero_words(memory: &TestMemory, page: usize) -> usize {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn zero_past_caches(page: NonNull<u8>) {
+fn zero_page_past_caches(page: NonNull<u8>) {
     use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
     let words = page.cast::<i64>();
     for word in 0..PAGE / 8 {

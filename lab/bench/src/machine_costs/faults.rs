@@ -21,23 +21,23 @@ pub struct FaultCosts {
     pub reuse: MedianAndRange,
 }
 
-pub fn measure() -> Result<FaultCosts, LinuxError> {
-    let [base, free_base] = measure_turns(|| {
-        let memory = TestMemory::map(BYTES, PageAdvice::Base)?;
+pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
+    let [base, free_base] = median_figures_over_turns(|| {
+        let memory = ScratchMemory::map(BYTES, PageAdvice::Base)?;
         let pages = (BYTES / PAGE) as f64;
         Ok([
-            memory.time_touches(PAGE, 1) / pages,
+            memory.time_strided_writes(PAGE, 1) / pages,
             memory.time_unmap() / pages,
         ])
     })?;
     // Whether huge pages are available at all.
-    let had = TestMemory::map_and_write(REGION * 8, PageAdvice::Huge).map(drop);
+    let had = ScratchMemory::map_and_write(REGION * 8, PageAdvice::Huge).map(drop);
     let huge = had.and_then(|()| {
-        measure_turns(|| {
-            let memory = TestMemory::map(BYTES, PageAdvice::Huge)?;
+        median_figures_over_turns(|| {
+            let memory = ScratchMemory::map(BYTES, PageAdvice::Huge)?;
             let regions = memory.regions() as f64;
             Ok([
-                memory.time_touches(REGION, 1) / regions,
+                memory.time_strided_writes(REGION, 1) / regions,
                 memory.time_unmap() / regions,
             ])
         })
@@ -45,19 +45,19 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
     let (huge, free_huge) = match huge {
         Ok([huge, free_huge]) => (Ok(huge), Ok(free_huge)),
         Err(error) => {
-            let missing = super::not_measured("page faults give no huge pages that could be freed");
+            let missing = super::not_measured_error("page faults give no huge pages that could be freed");
             (Err(error), Err(missing))
         }
     };
-    let [fork_region, reuse] = measure_turns(|| {
-        let alone = fork_once()?;
-        let memory = TestMemory::map_and_write(FORKED_BYTES, PageAdvice::Base)?;
-        let together = fork_once()?;
+    let [fork_region, reuse] = median_figures_over_turns(|| {
+        let alone = time_fork_ns()?;
+        let memory = ScratchMemory::map_and_write(FORKED_BYTES, PageAdvice::Base)?;
+        let together = time_fork_ns()?;
         let regions = memory.regions() as f64;
         let pages = (FORKED_BYTES / PAGE) as f64;
-        let shared = memory.time_touches(PAGE, 2) / pages;
+        let shared = memory.time_strided_writes(PAGE, 2) / pages;
         // The same writes without faults.
-        let own = memory.time_touches(PAGE, 3) / pages;
+        let own = memory.time_strided_writes(PAGE, 3) / pages;
         Ok([
             ((together - alone) / regions).max(0.0),
             (shared - own).max(0.0),
@@ -74,7 +74,7 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
 }
 
 /// The child ends at once. Returns the duration of the fork, in nanoseconds.
-fn fork_once() -> Result<f64, LinuxError> {
+fn time_fork_ns() -> Result<f64, LinuxError> {
     let begun = Instant::now();
     // SAFETY: the child only ends, by a call that is safe after a fork.
     match unsafe { fork() }.map_err(LinuxError::call("forking to measure that"))? {

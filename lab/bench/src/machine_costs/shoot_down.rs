@@ -7,24 +7,24 @@ const CHANGES: u32 = 2_000;
 
 /// Additional cost of a change of protection while another thread of the process runs on another
 /// core.
-pub fn measure() -> CostResult {
+pub fn measure_shoot_down_cost() -> CostResult {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Err(not_measured("this machine has only one core"));
+        return Err(not_measured_error("this machine has only one core"));
     }
-    let memory = TestMemory::map_and_write(REGION, PageAdvice::Base)?;
-    measure_figure(|| {
-        let alone = time_protection_changes(&memory)?;
-        let together = run_beside_busy_thread(|| time_protection_changes(&memory))?;
+    let memory = ScratchMemory::map_and_write(REGION, PageAdvice::Base)?;
+    median_figure_over_turns(|| {
+        let alone = ns_per_protection_change(&memory)?;
+        let together = run_beside_busy_thread(|| ns_per_protection_change(&memory))?;
         Ok((together - alone).max(0.0))
     })
 }
 
-fn time_protection_changes(memory: &TestMemory) -> Result<f64, LinuxError> {
+fn ns_per_protection_change(memory: &ScratchMemory) -> Result<f64, LinuxError> {
     let begun = Instant::now();
     for _ in 0..CHANGES {
         // Other cores drop a translation only if a right is taken away.
-        memory.protect_first_page(false)?;
-        memory.protect_first_page(true)?;
+        memory.set_first_page_writable(false)?;
+        memory.set_first_page_writable(true)?;
         memory.write_word(0, 1);
     }
     Ok(nanoseconds_since(begun) / f64::from(CHANGES))

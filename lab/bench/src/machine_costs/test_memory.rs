@@ -21,14 +21,14 @@ pub(super) enum PageAdvice {
 }
 
 /// Private memory that starts at a multiple of 2 MiB; unmapped at the end.
-pub(super) struct TestMemory {
+pub(super) struct ScratchMemory {
     mapping: NonNull<c_void>,
     mapped: usize,
     start: NonNull<u8>,
     bytes: usize,
 }
 
-impl TestMemory {
+impl ScratchMemory {
     /// Maps memory that was never touched. `bytes` must be whole regions.
     pub(super) fn map(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
         let mapped = bytes + REGION;
@@ -59,9 +59,9 @@ impl TestMemory {
     pub(super) fn map_and_write(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
         let before = own_huge_bytes()?;
         let memory = Self::map(bytes, pages)?;
-        memory.time_touches(PAGE, 1);
+        memory.time_strided_writes(PAGE, 1);
         if pages == PageAdvice::Huge && own_huge_bytes()? < before + bytes as u64 / 10 * 9 {
-            return Err(super::not_measured(
+            return Err(super::not_measured_error(
                 "page faults give no huge pages: transparent_hugepage/enabled is never, or memory is fragmented",
             ));
         }
@@ -100,7 +100,7 @@ impl TestMemory {
     }
 
     /// Writes a word every `step` bytes; returns the duration in nanoseconds.
-    pub(super) fn time_touches(&self, step: usize, word: u64) -> f64 {
+    pub(super) fn time_strided_writes(&self, step: usize, word: u64) -> f64 {
         let begun = Instant::now();
         for offset in (0..self.bytes).step_by(step) {
             self.write_word(offset, word);
@@ -124,7 +124,7 @@ impl TestMemory {
     }
 
     /// Allows or forbids writes to its first page.
-    pub(super) fn protect_first_page(&self, writable: bool) -> Result<(), LinuxError> {
+    pub(super) fn set_first_page_writable(&self, writable: bool) -> Result<(), LinuxError> {
         let write = if writable {
             ProtFlags::PROT_WRITE
         } else {
@@ -143,7 +143,7 @@ impl TestMemory {
     }
 }
 
-impl Drop for TestMemory {
+impl Drop for ScratchMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing keeps a pointer into it.
         let _ = unsafe { munmap(self.mapping, self.mapped) };

@@ -45,7 +45,7 @@ impl BlockLayout {
     /// A fault gets the largest naturally aligned block that lies within its mapping and has no
     /// page yet (mm/memory.c, `alloc_anon_folio`; for 2 MiB: mm/huge_memory.c,
     /// `do_huge_pmd_anonymous_page`).
-    pub fn fill_blocks(&self, sizes: PageOrders) -> FilledBlocks {
+    pub fn simulate_filling(&self, sizes: PageOrders) -> FilledBlocks {
         let mut sum = FilledBlocks::default();
         for shift in 0..TOPS {
             let once = self.fill_at_shift(shift, sizes);
@@ -72,7 +72,7 @@ impl BlockLayout {
                 bottom..bottom + all
             };
             for page in begin..begin + self.used_pages {
-                let (order, given) = page_of_touch(page, &mapping, sizes, &there);
+                let (order, given) = page_given_at_touch(page, &mapping, sizes, &there);
                 if let Some(pages) = there.get_mut(given.start as usize..given.end as usize) {
                     if !given.is_empty() {
                         pages.fill(true);
@@ -87,7 +87,7 @@ impl BlockLayout {
 }
 
 /// What a touch of this page gets: its size and its pages; no page if it is present already.
-fn page_of_touch(
+fn page_given_at_touch(
     page: u64,
     mapping: &Range<u64>,
     sizes: PageOrders,
@@ -133,7 +133,7 @@ impl FilledBlocks {
 /// The program on the simulated processor, under base pages and under huge pages. Each of its reads
 /// is two accesses, to the table of blocks and to a block. `own_ns` is the time of a read that
 /// neither caches nor translation slow down.
-pub fn measure_block_reads(
+pub fn simulate_block_reads(
     here: &CalibratedProcessor,
     layout: &BlockLayout,
     instructions: u32,
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn base_pages_are_what_is_used() {
         for apart in [false, true] {
-            let filled = layout(apart).fill_blocks(PageOrders::NONE);
+            let filled = layout(apart).simulate_filling(PageOrders::NONE);
             assert!((filled.resident_pages - 10_000.0).abs() < 1e-6);
             assert_eq!(filled.faults.keys().collect::<Vec<_>>(), [&PageOrder::BASE]);
         }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn ten_pages_lie_in_one_or_two_aligned_blocks() {
         // (10 + 15) / 16 blocks of 16 pages.
-        let filled = layout(false).fill_blocks(K64);
+        let filled = layout(false).simulate_filling(K64);
         let expected = 1000.0 * 25.0;
         assert!(
             (filled.resident_pages / expected - 1.0).abs() < 0.01,
@@ -192,16 +192,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_its_mapping_stays_with_base_pages() {
-        let filled = layout(true).fill_blocks(K64);
+        let filled = layout(true).simulate_filling(K64);
         assert!(filled.faults[&PageOrder::BASE] > 100.0, "{filled:?}");
         assert!(filled.resident_pages < 25_000.0, "{filled:?}");
-        let huge = layout(true).fill_blocks(PageOrders::HUGE);
+        let huge = layout(true).simulate_filling(PageOrders::HUGE);
         assert!(!huge.faults.contains_key(&PageOrder::HUGE), "{huge:?}");
     }
 
     #[test]
     fn huge_pages_map_all_of_one_large_mapping() {
-        let filled = layout(false).fill_blocks(PageOrders::HUGE);
+        let filled = layout(false).simulate_filling(PageOrders::HUGE);
         assert!(filled.resident_pages > 0.98 * 33_000.0, "{filled:?}");
     }
 

@@ -5,7 +5,7 @@ use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{
-    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, SideReport,
+    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, LiveOrSimulatedReport,
 };
 use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
 use hawkeye_bench::simulated::paper;
@@ -88,11 +88,11 @@ impl BenchCommand {
             taken.touch_memory_once(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }
-        let mut results = BenchResults::on_this_machine(self.quick);
+        let mut results = BenchResults::empty_for_this_machine(self.quick);
         let mut failed = false;
         for side in chosen
             .into_iter()
-            .flat_map(ExperimentEntry::live_and_simulated_sides)
+            .flat_map(ExperimentEntry::split_into_sides)
         {
             match self.run_experiment(&side, host.as_mut()) {
                 Ok(outcome) => {
@@ -100,7 +100,7 @@ impl BenchCommand {
                         println!("{outcome}");
                     }
                     if let Some(folder) = &self.out {
-                        let section = results.markdown_section(&outcome);
+                        let section = results.outcome_to_markdown(&outcome);
                         write_outcome(&folder.join(experiments::FIGURES), &outcome, &section)?;
                         write_index(folder)?;
                     }
@@ -129,10 +129,10 @@ impl BenchCommand {
         };
         let begun = Instant::now();
         let side = match (experiment.live, host, experiment.simulated) {
-            (Some(live), Some(host), _) => SideReport::Live(live.run(host, scale)?),
+            (Some(live), Some(host), _) => LiveOrSimulatedReport::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
                 let simulated = paper::simulate(table, available_cores());
-                SideReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
+                LiveOrSimulatedReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("this experiment has no side that was requested"),
         };
@@ -187,7 +187,7 @@ fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all_experiments()
         .into_iter()
-        .flat_map(ExperimentEntry::live_and_simulated_sides)
+        .flat_map(ExperimentEntry::split_into_sides)
     {
         let title = side.title();
         let read = |kind| {
@@ -214,6 +214,6 @@ fn write_index(folder: &Path) -> Result<()> {
     }
     write_text_file(
         &folder.join("results.md"),
-        &experiments::index_of_results(&written),
+        &experiments::results_index_markdown(&written),
     )
 }

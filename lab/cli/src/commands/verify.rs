@@ -29,7 +29,7 @@ pub struct VerifyCommand {
 impl VerifyCommand {
     pub fn execute(self) -> Result<()> {
         // First, because it takes no time and fails on most virtual machines.
-        let counters = verify::find_counters()?;
+        let counters = verify::find_walk_counters()?;
         must_be_optimised()?;
         let host = BenchHost::take_over(std::env::current_exe()?)?;
         let results = verify::run(&host, &counters)?;

@@ -1,8 +1,8 @@
 //! Inserts large values into Redis, one after the other.
 
-use super::launch::{CORE, launch_command, start_ended_by_sigterm};
+use super::launch::{CORE, command_on_core, start_with_sigterm_on_drop};
 use crate::live::prelude::*;
-use crate::statistics::{quantile, sorted};
+use crate::statistics::{quantile_of_sorted, sorted};
 use hawkeye_workload::core_set::CoreSet;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -15,16 +15,16 @@ const VALUE_BYTES: u64 = 2 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns inserts per second, and their mean and p99 in milliseconds.
-pub(super) fn measure_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
-    crate::live::programs::packages::need_program("redis-server", "redis-server")?;
+pub(super) fn measure_redis_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
+    crate::live::programs::packages::install_program_if_missing("redis-server", "redis-server")?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
     let words: Vec<String> = words
         .split(' ')
         .map(|word| word.replace('\'', ""))
         .collect();
-    let mut command = launch_command(ahead, None, &words)?;
+    let mut command = command_on_core(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
-    let server = start_ended_by_sigterm(command)?;
+    let server = start_with_sigterm_on_drop(command)?;
     let _on_its_core = CoreSet::of_cores(&[CORE]).map(CoreSet::restrict_thread);
     let result = insert_values(gib);
     drop(server);
@@ -34,19 +34,19 @@ pub(super) fn measure_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
 fn insert_values(gib: u64) -> BenchResult<[f64; 3]> {
     let failed = |error: io::Error| impossible!("inserting values: {error}");
     let stream = connect_to_redis().map_err(failed)?;
-    let mut client = InsertClient::new(stream).map_err(failed)?;
+    let mut client = RedisInsertClient::new(stream).map_err(failed)?;
     let values = (gib << 30) / VALUE_BYTES;
     let mut latencies_ms = Vec::new();
     let begun = Instant::now();
     for key in 0..values {
         let sent = Instant::now();
-        client.set_value(key).map_err(failed)?;
+        client.send_set_and_wait(key).map_err(failed)?;
         latencies_ms.push(sent.elapsed().as_secs_f64() * 1e3);
     }
     let seconds = begun.elapsed().as_secs_f64();
     let latencies_ms = sorted(latencies_ms);
     let mean_ms = latencies_ms.iter().sum::<f64>() / values as f64;
-    let p99_ms = quantile(&latencies_ms, 990).unwrap_or_default();
+    let p99_ms = quantile_of_sorted(&latencies_ms, 990).unwrap_or_default();
     Ok([values as f64 / seconds, mean_ms, p99_ms])
 }
 
@@ -62,13 +62,13 @@ fn connect_to_redis() -> io::Result<TcpStream> {
 }
 
 /// Values go from the page cache to the socket without a copy (`sendfile`).
-struct InsertClient {
+struct RedisInsertClient {
     stream: TcpStream,
     answers: BufReader<TcpStream>,
     value: File,
 }
 
-impl InsertClient {
+impl RedisInsertClient {
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -84,7 +84,7 @@ impl InsertClient {
         })
     }
 
-    fn set_value(&mut self, key: u64) -> io::Result<()> {
+    fn send_set_and_wait(&mut self, key: u64) -> io::Result<()> {
         let head = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${VALUE_BYTES}\r\n");
         self.stream.write_all(head.as_bytes())?;
         self.value.rewind()?;

@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::RunningProcess;
-use crate::live::programs::packages::product_program;
+use crate::live::programs::packages::find_hawkeye_program;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 
@@ -24,7 +24,7 @@ pub(super) struct TimedCommand {
 pub(super) const CORE: usize = 0;
 
 impl TimedCommand {
-    pub(super) fn of_package(package: &'static str, words: &str, ready: ReadySign) -> Self {
+    pub(super) fn from_package(package: &'static str, words: &str, ready: ReadySign) -> Self {
         let words = words.split(' ').map(String::from).collect();
         Self {
             words,
@@ -39,11 +39,11 @@ impl TimedCommand {
         ahead: bool,
         warm_gib: Option<u64>,
     ) -> BenchResult<f64> {
-        let mut command = launch_command(ahead, warm_gib, &self.words)?;
+        let mut command = command_on_core(ahead, warm_gib, &self.words)?;
         command.stdout(Stdio::piped());
         let begun = Instant::now();
-        let mut running = start_ended_by_sigterm(command)?;
-        let failed = || BenchError::program_error(self.words.join(" "));
+        let mut running = start_with_sigterm_on_drop(command)?;
+        let failed = || BenchError::program_error_mapper(self.words.join(" "));
         let mut line = String::new();
         if let Some(output) = running.child.stdout.take() {
             let mut output = BufReader::new(output);
@@ -68,14 +68,14 @@ impl TimedCommand {
 }
 
 /// `hawkeye run` itself is not bound to the core, so `taskset` binds the program in both ways.
-pub(super) fn launch_command(
+pub(super) fn command_on_core(
     ahead: bool,
     warm_gib: Option<u64>,
     words: &[String],
 ) -> BenchResult<Command> {
     let mut command = Command::new("taskset");
     if ahead {
-        command = Command::new(product_program()?);
+        command = Command::new(find_hawkeye_program()?);
         command.args(["run", "--policy", "none", "--fault-ahead", "on"]);
         command.args(["--huge-faults", "--first-touch", "off"]);
         if let Some(gib) = warm_gib {
@@ -89,7 +89,7 @@ pub(super) fn launch_command(
     Ok(command)
 }
 
-pub(super) fn start_ended_by_sigterm(mut command: Command) -> BenchResult<RunningProcess> {
+pub(super) fn start_with_sigterm_on_drop(mut command: Command) -> BenchResult<RunningProcess> {
     // `hawkeye run` passes the signal on and restores its settings.
     RunningProcess::start(&mut command, Signal::SIGTERM)
 }

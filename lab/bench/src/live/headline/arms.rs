@@ -1,9 +1,9 @@
 //! The ways to get huge pages that are compared, as users have them.
 
 use crate::live::prelude::*;
-use crate::live::programs::launch::{is_manager, process_name};
-use crate::live::programs::packages::product_program;
-use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder, without_streams};
+use crate::live::programs::launch::{is_manager_process, process_name};
+use crate::live::programs::packages::find_hawkeye_program;
+use crate::live::programs::{RunningProcess, poll_for_answer, create_temporary_folder, redirect_streams_to_null};
 use crate::live::systems::KhugepagedPace;
 use hawkeye_linux::processes::process::{cpu_time, process_and_descendants};
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use std::ffi::OsString;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arm {
+pub(super) enum HeadlineArm {
     Never,
     /// With khugepaged as shipped.
     Always,
@@ -23,7 +23,7 @@ pub(super) enum Arm {
 
 /// What a program did under an arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ArmOutcome {
+pub(super) struct ArmFigures {
     /// Operations per second over the first minute, from the program's start on.
     pub first_minute_per_s: f64,
     pub last_minute_per_s: f64,
@@ -42,7 +42,7 @@ const DAEMON_CONFIG: &str = "profile = \"balanced\"\n";
 /// How long a manager may take to start or to end.
 const AT_MOST: Duration = Duration::from_secs(30);
 
-impl Arm {
+impl HeadlineArm {
     pub(super) const ALL: [Self; 4] = [Self::Never, Self::Always, Self::Run, Self::Daemon];
 
     pub(super) fn name(self) -> &'static str {
@@ -55,37 +55,37 @@ impl Arm {
     }
 
     /// Runs `work` under this arm. `work` gets the command that starts programs; empty: none.
-    pub(super) fn run(
+    pub(super) fn run_under_arm(
         self,
         host: &mut BenchHost,
-        work: impl FnOnce(&BenchHost, Vec<OsString>) -> BenchResult<ArmOutcome>,
-    ) -> BenchResult<ArmOutcome> {
+        work: impl FnOnce(&BenchHost, Vec<OsString>) -> BenchResult<ArmFigures>,
+    ) -> BenchResult<ArmFigures> {
         match self {
             Self::Never => {
                 host.restore_free_page_reporting()?;
-                LiveSystem::Base.prepare_kernel(host)?;
-                host.set_enabled("never")?;
+                HugePageSystem::Base.prepare_kernel(host)?;
+                host.set_thp_enabled("never")?;
                 work(host, Vec::new())
             }
             Self::Always => {
                 host.restore_free_page_reporting()?;
-                LiveSystem::ThpShipped.prepare_kernel(host)?;
+                HugePageSystem::ThpShipped.prepare_kernel(host)?;
                 KhugepagedPace::Shipped.apply_pace(host)?;
                 work(host, Vec::new())
             }
-            Self::Run => host.without_lease(|host| {
+            Self::Run => host.run_without_lease(|host| {
                 let words = [
-                    product_program()?.into_os_string(),
+                    find_hawkeye_program()?.into_os_string(),
                     "run".into(),
                     "--".into(),
                 ];
                 work(host, words.to_vec())
             }),
-            Self::Daemon => host.without_lease(|host| {
+            Self::Daemon => host.run_without_lease(|host| {
                 let daemon = RunningDaemon::start()?;
-                let (begun, before) = (Instant::now(), cpu_of_family(daemon.process.child.id()));
+                let (begun, before) = (Instant::now(), manager_family_cpu_time(daemon.process.child.id()));
                 let mut outcome = work(host, Vec::new())?;
-                let cpu = cpu_of_family(daemon.process.child.id()).saturating_sub(before);
+                let cpu = manager_family_cpu_time(daemon.process.child.id()).saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
                 Ok(outcome)
             }),
@@ -102,18 +102,18 @@ struct RunningDaemon {
 
 impl RunningDaemon {
     fn start() -> BenchResult<Self> {
-        let folder = temporary_folder()?;
+        let folder = create_temporary_folder()?;
         let config = folder.path().join("hawkeye.toml");
         std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::file("writing", &config))?;
-        let product = product_program()?;
+        let product = find_hawkeye_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
-        without_streams(&mut command);
+        redirect_streams_to_null(&mut command);
         hawkeye_linux::stop::unblock_signals(&mut command);
         let mut process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
         process.wait_until_listening("the daemon", AT_MOST, || {
             let mut status = Command::new(&product);
-            let asked = without_streams(status.arg("status")).status();
+            let asked = redirect_streams_to_null(status.arg("status")).status();
             asked.is_ok_and(|status| status.success())
         })?;
         Ok(Self {
@@ -124,14 +124,14 @@ impl RunningDaemon {
 }
 
 /// CPU time of a process and its helpers.
-pub(super) fn cpu_of_family(manager: u32) -> Duration {
-    let family = process_and_descendants(manager).filter(|pid| is_manager(*pid));
+pub(super) fn manager_family_cpu_time(manager: u32) -> Duration {
+    let family = process_and_descendants(manager).filter(|pid| is_manager_process(*pid));
     family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
 /// descendants.
-pub(super) fn manager_of(pid: u32) -> Option<u32> {
+pub(super) fn find_launching_manager(pid: u32) -> Option<u32> {
     let mut ours = process_and_descendants(std::process::id());
     ours.find(|ours| {
         process_name(*ours) == "hawkeye" && process_and_descendants(*ours).any(|it| it == pid)
@@ -139,7 +139,7 @@ pub(super) fn manager_of(pid: u32) -> Option<u32> {
 }
 
 /// Ends a program by its `hawkeye run`, which passes the signal on and restores settings.
-pub(super) fn end_run(manager: u32) -> BenchResult<()> {
+pub(super) fn terminate_hawkeye_run(manager: u32) -> BenchResult<()> {
     let pid = Pid::from_raw(i32::try_from(manager).unwrap_or(i32::MAX));
     let _ = kill(pid, Signal::SIGTERM);
     // A process that has ended and is not waited for yet is a zombie without a command line.
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn a_program_without_manager_is_itself() {
         let own = std::process::id();
-        assert_eq!(manager_of(own), None);
-        assert_eq!(crate::live::programs::launch::managed_program(own), own);
-        assert_eq!(Arm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
+        assert_eq!(find_launching_manager(own), None);
+        assert_eq!(crate::live::programs::launch::managed_program_pid(own), own);
+        assert_eq!(HeadlineArm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
     }
 }

@@ -1,52 +1,52 @@
 //! Figures of a program under an arm, and the table of their ratios.
 
-use super::arms::{Arm, ArmOutcome};
+use super::arms::{HeadlineArm, ArmFigures};
 use crate::live::prelude::*;
 use crate::statistics::sorted;
 
 /// A figure that is compared, and the arm to compare it with.
 struct ComparedFigure {
     name: &'static str,
-    beside: Arm,
-    value: fn(&ArmOutcome) -> Option<f64>,
+    beside: HeadlineArm,
+    value: fn(&ArmFigures) -> Option<f64>,
 }
 
 const FIGURES: [ComparedFigure; 5] = [
     ComparedFigure {
         name: "first minute",
-        beside: Arm::Always,
+        beside: HeadlineArm::Always,
         value: |outcome| Some(outcome.first_minute_per_s),
     },
     ComparedFigure {
         name: "last minute",
-        beside: Arm::Always,
+        beside: HeadlineArm::Always,
         value: |outcome| Some(outcome.last_minute_per_s),
     },
     ComparedFigure {
         name: "resident memory",
-        beside: Arm::Never,
+        beside: HeadlineArm::Never,
         value: |outcome| Some(outcome.rss_bytes),
     },
     ComparedFigure {
         name: "resident memory under pressure after deletion",
-        beside: Arm::Never,
+        beside: HeadlineArm::Never,
         value: |outcome| outcome.rss_bytes_after_deletion,
     },
     ComparedFigure {
         name: "p99.9",
-        beside: Arm::Never,
+        beside: HeadlineArm::Never,
         value: |outcome| outcome.p999_us,
     },
 ];
 
 /// One row for each program, figure and arm with a manager: the ratio to the arm that is compared
 /// with, and that arm's own ratio where it says more.
-pub(super) fn describe(all: &[(ProgramKind, Vec<[ArmOutcome; 4]>)], report: &mut LiveReport) {
+pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report: &mut LiveReport) {
     for figure in &FIGURES {
-        for arm in Arm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
+        for arm in HeadlineArm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
             let mut medians = Vec::new();
             for (kind, rounds) in all {
-                let ratios = ratios(rounds, arm, figure);
+                let ratios = sorted_ratios(rounds, arm, figure);
                 let Some(median) = (!ratios.is_empty()).then(|| median(&ratios)) else {
                     continue;
                 };
@@ -72,7 +72,7 @@ pub(super) fn describe(all: &[(ProgramKind, Vec<[ArmOutcome; 4]>)], report: &mut
             }
         }
     }
-    for arm in [Arm::Run, Arm::Daemon] {
+    for arm in [HeadlineArm::Run, HeadlineArm::Daemon] {
         let used = all.iter().flat_map(|(_, rounds)| rounds);
         let used = used.filter_map(|round| round[arm as usize].manager_cores);
         let used = sorted(used.collect());
@@ -88,8 +88,8 @@ pub(super) fn describe(all: &[(ProgramKind, Vec<[ArmOutcome; 4]>)], report: &mut
 }
 
 /// The ratios of all rounds, smallest first.
-fn ratios(rounds: &[[ArmOutcome; 4]], arm: Arm, figure: &ComparedFigure) -> Vec<f64> {
-    let ratio = |round: &[ArmOutcome; 4]| {
+fn sorted_ratios(rounds: &[[ArmFigures; 4]], arm: HeadlineArm, figure: &ComparedFigure) -> Vec<f64> {
+    let ratio = |round: &[ArmFigures; 4]| {
         let [ours, theirs] = [arm, figure.beside].map(|arm| (figure.value)(&round[arm as usize]));
         Some(ours? / theirs?)
     };
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_round() {
-        let outcome = |per_s: f64, rss_bytes: f64| ArmOutcome {
+        let outcome = |per_s: f64, rss_bytes: f64| ArmFigures {
             first_minute_per_s: per_s,
             last_minute_per_s: per_s,
             rss_bytes,
@@ -136,7 +136,7 @@ mod tests {
             (ProgramKind::Sparsehash, rounds),
         ];
         let mut report = LiveReport::new("headline");
-        describe(&all, &mut report);
+        add_ratio_rows(&all, &mut report);
         let row = |what: &str| {
             let mut rows = report.rows.iter();
             rows.find(|row| row.what == what)

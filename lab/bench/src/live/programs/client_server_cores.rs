@@ -33,7 +33,7 @@ pub(super) fn restrict_server_command(command: &mut Command) {
 /// Keeps a server on its cores that a launcher has started.
 pub(super) fn restrict_launched_server(started: u32) -> BenchResult<()> {
     if let (Some([_, server]), true) = (client_and_server_cores(), launch::has_launcher()) {
-        let restricted = server.restrict_process(launch::managed_program(started));
+        let restricted = server.restrict_process(launch::managed_program_pid(started));
         restricted.map_err(|error| impossible!("keeping a server on its cores: {error}"))?;
     }
     Ok(())

@@ -14,7 +14,7 @@ thread_local! {
 
 /// Starts programs as users do while `work` runs in this thread: by `launcher`, a command and its
 /// first arguments; directly where it is empty.
-pub(in crate::live) fn with_launcher<T>(launcher: Vec<OsString>, work: impl FnOnce() -> T) -> T {
+pub(in crate::live) fn run_with_launcher<T>(launcher: Vec<OsString>, work: impl FnOnce() -> T) -> T {
     let before = LAUNCHER.replace(Some(launcher));
     let done = work();
     LAUNCHER.replace(before);
@@ -28,13 +28,13 @@ pub(super) fn has_launcher() -> bool {
 
 /// Whether programs must not request huge pages themselves. Otherwise there would be no base pages
 /// to compare with; but a user's program requests them.
-pub(super) fn start_on_base_pages() -> bool {
+pub(super) fn must_start_on_base_pages() -> bool {
     LAUNCHER.with_borrow(Option::is_none)
 }
 
 /// When this thread last started a measured program. What was compiled or written to files for it
 /// came before.
-pub(in crate::live) fn latest_start() -> Option<Instant> {
+pub(in crate::live) fn latest_program_start() -> Option<Instant> {
     LATEST_START.get()
 }
 
@@ -48,7 +48,7 @@ pub(super) fn end_signal(otherwise: Signal) -> Signal {
 }
 
 /// A command that starts `program` now; its arguments follow.
-pub(super) fn program_command(program: impl AsRef<OsStr>) -> Command {
+pub(super) fn command_through_launcher(program: impl AsRef<OsStr>) -> Command {
     LATEST_START.set(Some(Instant::now()));
     LAUNCHER.with_borrow(
         |launcher| match launcher.as_ref().and_then(|words| words.split_first()) {
@@ -69,18 +69,18 @@ pub(in crate::live) fn process_name(pid: u32) -> String {
 
 /// Whether it is a manager or one of its helpers, which are called `hawkeye-call` and
 /// `hawkeye-reserve`.
-pub(in crate::live) fn is_manager(pid: u32) -> bool {
+pub(in crate::live) fn is_manager_process(pid: u32) -> bool {
     let name = process_name(pid);
     name == "hawkeye" || name.starts_with("hawkeye-") && !name.starts_with("hawkeye-lab")
 }
 
 /// The program itself, where `pid` is that of its `hawkeye run`.
-pub(in crate::live) fn managed_program(pid: u32) -> u32 {
-    if !is_manager(pid) {
+pub(in crate::live) fn managed_program_pid(pid: u32) -> u32 {
+    if !is_manager_process(pid) {
         return pid;
     }
     let mut family = process_and_descendants(pid);
-    family.find(|pid| !is_manager(*pid)).unwrap_or(pid)
+    family.find(|pid| !is_manager_process(*pid)).unwrap_or(pid)
 }
 
 #[cfg(test)]
@@ -90,15 +90,15 @@ mod tests {
     #[test]
     fn a_launcher_comes_first_and_only_while_it_is_set() {
         let launcher = ["hawkeye", "run", "--"].map(OsString::from).to_vec();
-        let command = with_launcher(launcher, || program_command("redis-server"));
+        let command = run_with_launcher(launcher, || command_through_launcher("redis-server"));
         let words: Vec<_> = command.get_args().collect();
         assert_eq!(command.get_program(), "hawkeye");
         assert_eq!(words, ["run", "--", "redis-server"]);
-        assert_eq!(program_command("x").get_program(), "x");
-        assert!(start_on_base_pages());
-        with_launcher(Vec::new(), || {
-            assert_eq!(program_command("x").get_program(), "x");
-            assert!(!has_launcher() && !start_on_base_pages());
+        assert_eq!(command_through_launcher("x").get_program(), "x");
+        assert!(must_start_on_base_pages());
+        run_with_launcher(Vec::new(), || {
+            assert_eq!(command_through_launcher("x").get_program(), "x");
+            assert!(!has_launcher() && !must_start_on_base_pages());
         });
     }
 }

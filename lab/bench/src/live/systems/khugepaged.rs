@@ -28,18 +28,18 @@ impl KhugepagedPace {
             Self::Unpaced => (1e6, 0, 0),
         };
         // Writing a pause wakes khugepaged, so the amount comes first.
-        host.set_thp_file("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
-        host.set_thp_file(
+        host.set_thp_setting("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
+        host.set_thp_setting(
             "khugepaged/alloc_sleep_millisecs",
             &alloc_pause_ms.to_string(),
         )?;
-        host.set_thp_file("khugepaged/scan_sleep_millisecs", &pause_ms.to_string())
+        host.set_thp_setting("khugepaged/scan_sleep_millisecs", &pause_ms.to_string())
     }
 }
 
 /// Sets how many pages of a huge page may be empty, and whether the kernel splits huge pages full
 /// of zeros (6.12 and later). By default a region with one page in it may become huge.
-pub(in crate::live) fn set_allowed_bloat(
+pub(in crate::live) fn set_empty_page_limit_and_shrinker(
     host: &mut BenchHost,
     limited: bool,
     shrinks: bool,
@@ -49,9 +49,9 @@ pub(in crate::live) fn set_allowed_bloat(
     } else {
         511
     };
-    host.set_thp_file("khugepaged/max_ptes_none", &none.to_string())?;
+    host.set_thp_setting("khugepaged/max_ptes_none", &none.to_string())?;
     if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
-        host.set_thp_file(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
+        host.set_thp_setting(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
     }
     Ok(())
 }
@@ -70,13 +70,13 @@ impl KhugepagedTotals {
         let collapsed = fs::read_to_string(&file).map_err(LinuxError::file("reading", &file))?;
         Ok(Self {
             collapsed: collapsed.trim().parse().unwrap_or(0),
-            cpu: khugepaged_pid().map_or(Ok(Duration::ZERO), cpu_time)?,
+            cpu: find_khugepaged_pid().map_or(Ok(Duration::ZERO), cpu_time)?,
         })
     }
 }
 
 /// khugepaged's thread. It exists while huge pages are enabled for any program.
-fn khugepaged_pid() -> Option<u32> {
+fn find_khugepaged_pid() -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?;
     let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.find(|pid: &u32| {

@@ -62,7 +62,7 @@ fn measured(
 }
 
 /// Shares of a program's memory on pages of each order, under the short format with large pages.
-fn page_orders(workload: ThesisWorkload, percent: &[(u8, f64)]) -> Vec<ThesisValue> {
+fn page_order_shares(workload: ThesisWorkload, percent: &[(u8, f64)]) -> Vec<ThesisValue> {
     let share = |(order, percent): &(u8, f64)| {
         let measure = ThesisMeasure::SpacePercent(*order);
         measured(workload, measure, &[(ThesisKernel::SF_LP, *percent)])

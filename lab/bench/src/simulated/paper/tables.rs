@@ -55,7 +55,7 @@ fn row(
 }
 
 /// Values by system; both lists have the same order.
-fn values_by_system<const N: usize>(
+fn pair_systems_with_values<const N: usize>(
     systems: [&'static str; N],
     values: [f64; N],
 ) -> Vec<(&'static str, f64)> {
@@ -63,7 +63,7 @@ fn values_by_system<const N: usize>(
 }
 
 /// A row of times or rates for some systems, and the speed-ups of the others over the first.
-fn row_and_speed_ups(
+fn values_and_speed_ups(
     workload: &'static str,
     program: &'static str,
     measure: PaperMeasure,
@@ -101,7 +101,7 @@ fn setup_at_promotion_rate(regions_per_s: f64) -> SimulationSetup {
 }
 
 /// The same machine, with file pages scattered over its memory.
-fn fragmented(regions_per_s: f64) -> SimulationSetup {
+fn fragmented_setup_at_rate(regions_per_s: f64) -> SimulationSetup {
     SimulationSetup {
         fragmented: 1.0,
         ..setup_at_promotion_rate(regions_per_s)

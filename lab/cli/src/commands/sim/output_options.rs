@@ -5,7 +5,7 @@ use super::table;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::plot::PlotFigure;
-use hawkeye_bench::result_tables::{ResultRow, SizeRow, TableRow, write_table};
+use hawkeye_bench::result_tables::{ProgramResultRow, PageSizeResultRow, TableRow, write_parquet_table};
 use hawkeye_sim::engine::ProgramOutcome;
 use serde::Serialize;
 use std::fs::File;
@@ -80,15 +80,15 @@ pub fn write_text_file(path: &Path, text: &str) -> Result<()> {
 fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Result<()> {
     let file = File::create(path);
     let file = file.with_context(|| format!("writing {}", path.display()))?;
-    let written = write_table(rows, BufWriter::new(file));
+    let written = write_parquet_table(rows, BufWriter::new(file));
     written
         .map(drop)
         .with_context(|| path.display().to_string())
 }
 
-fn result_rows(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
+fn result_rows(entry: &RunResult) -> impl Iterator<Item = ProgramResultRow<'_>> {
     let run = &entry.run;
-    run.figures.all_programs().map(move |program| ResultRow {
+    run.figures.all_programs().map(move |program| ProgramResultRow {
         workload: &run.workload,
         system: &run.system,
         parameter: &entry.parameter,
@@ -115,10 +115,10 @@ fn result_rows(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
     })
 }
 
-fn page_size_rows(entry: &RunResult) -> impl Iterator<Item = SizeRow<'_>> {
+fn page_size_rows(entry: &RunResult) -> impl Iterator<Item = PageSizeResultRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().flat_map(move |program| {
-        program.sizes.iter().map(move |size| SizeRow {
+        program.sizes.iter().map(move |size| PageSizeResultRow {
             workload: &run.workload,
             system: &run.system,
             parameter: &entry.parameter,

@@ -18,7 +18,7 @@ const SPEED_UP_16K: [f64; 11] = [
     1.00, 1.17, 1.15, 1.12, 1.09, 1.09, 1.08, 1.08, 1.07, 1.07, 1.09,
 ];
 
-fn rows_of_runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
+fn rows_of_tlbcover_runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
     let run = |number: u32| {
         let tlbcover = TlbcoverWorkload::thesis_run(number);
         let name = match tlbcover.bytes >> 20 {
@@ -39,7 +39,7 @@ pub(super) const COVERAGE: ThesisTable = ThesisTable {
     shows: "Tlbcover: misses that the short format's walker fills (figure 6.4b)",
     layout: TableLayout::Values,
     rows: || {
-        rows_of_runs(|name, workload, run| {
+        rows_of_tlbcover_runs(|name, workload, run| {
             let thesis = WALKER_PERCENT.get(run).copied();
             row(name, workload, WalkerPercent, &[(ThesisKernel::SF, thesis)])
         })
@@ -54,7 +54,7 @@ pub(super) const SPEED_UP: ThesisTable = ThesisTable {
     shows: "Tlbcover: speed-up of large pages, over the kernel with the same base page (table 6.2)",
     layout: TableLayout::Values,
     rows: || {
-        rows_of_runs(|name, workload, run| {
+        rows_of_tlbcover_runs(|name, workload, run| {
             let over = |base, thesis: Option<f64>| {
                 let kernel = ThesisKernel::SF.on_base_page(base);
                 let measure = SpeedUpOver(kernel);

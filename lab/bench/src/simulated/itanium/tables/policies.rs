@@ -60,7 +60,7 @@ fn rows_of_all_systems(
         ThesisSystem::approx_online("approx-online", 100),
         ThesisSystem::approx_online("approx-online 3 %", 3),
     ];
-    let all = ThesisSystem::all(told).into_iter();
+    let all = ThesisSystem::all_with_unchanged_walker(told).into_iter();
     let kernels = std::iter::once(ThesisKernel::SF)
         .chain(all.map(|system| ThesisKernel::SF.with_policy_system(system)))
         .chain(std::iter::once(ThesisKernel::NONE))

@@ -2,7 +2,7 @@
 //! (section 6.3.5).
 
 use super::ThesisMeasure::*;
-use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_orders, row};
+use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_order_shares, row};
 use hawkeye_itanium::workloads::{McfWorkload, ThesisWorkload, VortexWorkload};
 
 const VORTEX_WORKLOAD: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload::THESIS);
@@ -58,7 +58,7 @@ pub(super) const VORTEX_PAGES: ThesisTable = ThesisTable {
     shows: "vortex: page sizes that it got (table 6.6)",
     layout: TableLayout::Values,
     rows: || {
-        page_orders(
+        page_order_shares(
             VORTEX_WORKLOAD,
             &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)],
         )
@@ -95,7 +95,7 @@ pub(super) const MCF_PAGES: ThesisTable = ThesisTable {
     shows: "mcf: page sizes that it got (table 6.9)",
     layout: TableLayout::Values,
     rows: || {
-        page_orders(
+        page_order_shares(
             MCF_WORKLOAD,
             &[
                 (0, 20.20),

@@ -1,15 +1,15 @@
 //! HawkEye paper: the cost of first touches.
 
 use super::PaperMeasure::*;
-use super::{ExperimentName, PaperTable, row, row_and_speed_ups, values_by_system};
+use super::{ExperimentName, PaperTable, row, values_and_speed_ups, pair_systems_with_values};
 
 pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("first-touch-costs", "table-1"),
+    name: ExperimentName::from_name_and_alias("first-touch-costs", "table-1"),
     shows: "100 GB touched, one byte of each base page",
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
-            let values = values_by_system(SYSTEMS, values);
+            let values = pair_systems_with_values(SYSTEMS, values);
             row("touch", "touch", measure, &values)
         };
         [
@@ -29,7 +29,7 @@ pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
 };
 
 pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("first-touch-programs", "table-8"),
+    name: ExperimentName::from_name_and_alias("first-touch-programs", "table-8"),
     shows: "programs that spend their time in first touches: requests per second, or seconds",
     figures: || {
         const SYSTEMS: [&str; 5] = [
@@ -40,8 +40,8 @@ pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
             "hawkeye-pmu",
         ];
         let all = |workload, program, measure, values: [f64; 5]| {
-            let values = values_by_system(SYSTEMS, values);
-            row_and_speed_ups(workload, program, measure, &values)
+            let values = pair_systems_with_values(SYSTEMS, values);
+            values_and_speed_ups(workload, program, measure, &values)
         };
         // Number of 2 MiB values in 45 GiB.
         let requests = RequestsPerS(23_040.0);

@@ -7,7 +7,7 @@ use hawkeye_sim::workloads::ByteSize;
 const NATIVE: &str = "In the paper these programs run in a virtual machine: the guest's system varies, and the host has huge pages (Table 3 there: the column for both over that for the host alone). Here they run natively. Each program's own work was chosen for the column of Linux.";
 
 pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("virtual-speedup", "ingens-3"),
+    name: ExperimentName::from_name_and_alias("virtual-speedup", "ingens-3"),
     shows: "speed-up by huge pages in a virtual machine: in the guest, in the host, in both",
     guest: Some(ByteSize(64 << 30)),
     figures: || {
@@ -41,7 +41,7 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("async-promotion", "ingens-4"),
+    name: ExperimentName::from_name_and_alias("async-promotion", "ingens-4"),
     shows: "SVM: huge pages at page faults, and by khugepaged alone at Ubuntu's pace",
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
@@ -63,7 +63,7 @@ pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
 };
 
 pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("redis-mongodb-memory", "ingens-5"),
+    name: ExperimentName::from_name_and_alias("redis-mongodb-memory", "ingens-5"),
     shows: "memory of Redis after 70 % of its keys were deleted, and memory of MongoDB",
     figures: || {
         let redis = [("linux", 20.7), ("linux-4k", 12.2)];
@@ -81,7 +81,7 @@ pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
 };
 
 pub(super) const FREEBSD_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("freebsd-speedup", "ingens-6"),
+    name: ExperimentName::from_name_and_alias("freebsd-speedup", "ingens-6"),
     shows: "speed-up by huge pages under FreeBSD and Linux",
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {

@@ -3,7 +3,7 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperTable, SimulationSetup, row, setup_at_promotion_rate, values_by_system,
+    ExperimentName, PaperTable, SimulationSetup, row, setup_at_promotion_rate, pair_systems_with_values,
 };
 
 /// Table 7: regions promoted per second, by every system alike. Chosen with the time between
@@ -11,13 +11,13 @@ use super::{
 const TABLE_7_PER_S: f64 = 200.0;
 
 pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("redis-bloat", "table-7"),
+    name: ExperimentName::from_name_and_alias("redis-bloat", "table-7"),
     shows: "Redis after 60 % of its keys were deleted, without and with memory pressure: memory, and thousand requests per second",
     setup: || setup_at_promotion_rate(TABLE_7_PER_S),
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
-            let values = values_by_system(SYSTEMS, values);
+            let values = pair_systems_with_values(SYSTEMS, values);
             row("redis", "redis", measure, &values)
         };
         let pressed = |measure, value| {
@@ -42,7 +42,7 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
 };
 
 pub(super) const REDIS_REFILL: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("redis-refill", "figure-1"),
+    name: ExperimentName::from_name_and_alias("redis-refill", "figure-1"),
     shows: "Redis on 48 GB, filled, 80 % deleted, filled again: memory in use when memory runs out, or at the end",
     // At Table 9's pace.
     setup: || SimulationSetup {
