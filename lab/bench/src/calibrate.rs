@@ -4,7 +4,7 @@ mod calibrated_processor;
 mod kernel_costs;
 
 use crate::error::{BenchError, BenchResult};
-use crate::machine_costs::{CostResult, MedianAndRange, caches};
+use crate::machine_costs::{CostResult, MedianAndRange, core_measurements};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
@@ -91,7 +91,7 @@ impl CostRecorder {
 /// setting of the machine.
 pub fn calibrate_this_machine() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
-    let core = caches::measure_core()?;
+    let core = core_measurements::measure_core()?;
     let walks = walk_costs::measure_walk_costs()?;
     let here = calibrated_processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
@@ -112,7 +112,7 @@ pub(crate) fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
     }
-    let core = caches::measure_core()?;
+    let core = core_measurements::measure_core()?;
     let walks = walk_costs::measure_walk_costs()?;
     let here = calibrated_processor::processor_from_measurements(
         &core,

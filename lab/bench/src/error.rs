@@ -33,7 +33,9 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    pub(crate) fn program_error_mapper(program: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn program_error_mapper(
+        program: impl Into<String>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let program = program.into();
         move |source| Self::Program { program, source }
     }

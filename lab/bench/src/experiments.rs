@@ -80,9 +80,7 @@ mod tests {
             let found = all.iter().find(|e| e.name.matches_name_or_alias(name));
             assert!(found.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
         }
-        let sides = all
-            .into_iter()
-            .flat_map(ExperimentEntry::split_into_sides);
+        let sides = all.into_iter().flat_map(ExperimentEntry::split_into_sides);
         let titles: Vec<_> = sides.map(|side| side.first_side_title()).collect();
         assert_eq!(
             titles.len(),

@@ -8,26 +8,29 @@
 //! The first turn of each does not count, because a hypervisor may have to back memory in it. Only
 //! an optimised build gives meaningful figures.
 //!
-//! Each file is about one kind of work; `caches.rs` and `cache_sharing.rs` measure the caches.
+//! Each file is about one kind of work; `core_measurements.rs` and `shared_cache_retention.rs` measure the caches.
 
 pub mod access_bits;
-pub mod cache_sharing;
-pub mod caches;
 pub mod collapse_split;
-pub mod copying;
-pub mod faults;
+pub mod core_measurements;
+pub mod fault_costs;
+pub mod page_contents;
 pub mod read_overlap;
-pub mod shoot_down;
-mod test_memory;
+mod scratch_memory;
+pub mod shared_cache_retention;
+pub mod tlb_shoot_down;
 
 pub use crate::statistics::MedianAndRange;
 
 use hawkeye_linux::LinuxError;
 
 mod prelude {
-    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, ScratchMemory, nanoseconds_since};
+    pub(super) use super::scratch_memory::{
+        PAGE, PageAdvice, REGION, ScratchMemory, nanoseconds_since,
+    };
     pub(super) use super::{
-        CostResult, MedianAndRange, median_figure_over_turns, median_figures_over_turns, not_measured_error,
+        CostResult, MedianAndRange, median_figure_over_turns, median_figures_over_turns,
+        not_measured_error,
     };
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;

@@ -1,8 +1,8 @@
 //! Turns measured figures into a simulated processor.
 
 use super::CostRecorder;
-use crate::machine_costs::cache_sharing::SharedCacheRetention;
-use crate::machine_costs::caches::{DataCacheLevel, CoreMeasurements, ReadNsAtSize};
+use crate::machine_costs::core_measurements::{CoreMeasurements, DataCacheLevel, ReadNsAtSize};
+use crate::machine_costs::shared_cache_retention::SharedCacheRetention;
 use crate::statistics::{MedianAndRange, quantile_of_sorted};
 use hawkeye_linux::fields::field_value;
 use hawkeye_policy::walk_rate::WalkCosts;

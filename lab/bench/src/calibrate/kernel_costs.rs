@@ -2,7 +2,9 @@
 
 use super::CostRecorder;
 use crate::error::BenchResult;
-use crate::machine_costs::{access_bits, collapse_split, copying, faults, shoot_down};
+use crate::machine_costs::{
+    access_bits, collapse_split, fault_costs, page_contents, tlb_shoot_down,
+};
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_sim::kernel::KernelCosts;
 
@@ -16,9 +18,15 @@ pub(super) fn measure_kernel_costs(
     memory_ns: f64,
     notes: &mut CostRecorder,
 ) -> BenchResult<KernelCosts> {
-    let (faults, copying) = (faults::measure_fault_costs()?, copying::measure_page_content_costs()?);
+    let (faults, copying) = (
+        fault_costs::measure_fault_costs()?,
+        page_contents::measure_page_content_costs()?,
+    );
     let [collapse, split_used, split_zero] = collapse_split::measure_collapse_and_split_costs();
-    let (sampling, shoot_down) = (access_bits::measure_access_bit_costs(), shoot_down::measure_shoot_down_cost());
+    let (sampling, shoot_down) = (
+        access_bits::measure_access_bit_costs(),
+        tlb_shoot_down::measure_shoot_down_cost(),
+    );
     let mut costs = KernelCosts::this_machine();
     let pages = f64::from(PAGES_PER_REGION);
 
@@ -48,7 +56,8 @@ pub(super) fn measure_kernel_costs(
     if let Some(huge) = notes.add_cost_if_measured(what, faults.huge) {
         costs.huge_fault_ns = round_to_whole_ns(huge - zero_huge);
     }
-    costs.free_base_ns = round_to_whole_ns(notes.add_cost_in_ns("free a base page", faults.free_base));
+    costs.free_base_ns =
+        round_to_whole_ns(notes.add_cost_in_ns("free a base page", faults.free_base));
     if let Some(free) = notes.add_cost_if_measured("free a huge page", faults.free_huge) {
         costs.free_huge_ns = round_to_whole_ns(free);
     }

@@ -4,7 +4,7 @@ use crate::experiment_name::ExperimentName;
 use crate::live::live_report::ManagerCpuUse;
 use crate::live::{EXPERIMENTS, LiveReport};
 use crate::plot::{PlotContent, PlotFigure, PlotPanel};
-use crate::simulated::paper::{PublishedAndSimulatedValue, PaperReport, PublishedValue};
+use crate::simulated::paper::{PaperReport, PublishedAndSimulatedValue, PublishedValue};
 use serde::Serialize;
 use std::fmt;
 
@@ -44,7 +44,10 @@ impl ExperimentOutcome {
     /// Its title among the results of all experiments: the experiment's name, and the side if it is
     /// the second one.
     pub fn title(&self) -> String {
-        result_title(self.name, matches!(self.side, LiveOrSimulatedReport::Live(_)))
+        result_title(
+            self.name,
+            matches!(self.side, LiveOrSimulatedReport::Live(_)),
+        )
     }
 
     /// CPU time that its managers took.

@@ -2,7 +2,7 @@
 //! paper's Table 5.
 
 use super::prelude::*;
-use super::programs::program_speed::{pause_all_work, measure_relative_speeds, start_all_work};
+use super::programs::program_speed::{measure_relative_speeds, pause_all_work, start_all_work};
 
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
@@ -138,7 +138,9 @@ fn add_rows_to_report(policy: &str, points: &[RelativeSpeedsAtBudget], report: &
             ),
         );
     }
-    let spreads = later.iter().map(RelativeSpeedsAtBudget::overhead_spread_points);
+    let spreads = later
+        .iter()
+        .map(RelativeSpeedsAtBudget::overhead_spread_points);
     if let Some(widest) = spreads.reduce(f64::max) {
         let (points, each) = (
             begin.overhead_spread_points(),

@@ -5,12 +5,12 @@
 //! machine. All are started as a user would start them: `hawkeye run --fault-ahead on
 //! --huge-faults -- PROGRAM`.
 
-mod inserts;
-mod launch;
+mod redis_inserts;
+mod timed_command;
 
 use super::prelude::*;
 use super::programs::hash_maps::CompiledProgram;
-use launch::{ReadySign, TimedCommand};
+use timed_command::{ReadySign, TimedCommand};
 
 /// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
 const WAYS: [(&str, &str, bool); 3] = [
@@ -33,7 +33,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     ];
     for (name, program, warm_gib) in programs {
         if let Some(package) = program.package {
-            super::programs::packages::install_program_if_missing(&program.words[0], package)?;
+            super::programs::debian_packages::install_program_if_missing(
+                &program.words[0],
+                package,
+            )?;
         }
         let mut all = Vec::new();
         for (_, enabled, ahead) in WAYS {
@@ -54,10 +57,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     for (way, enabled, ahead) in WAYS {
         host.set_thp_enabled(enabled)?;
         let runs = (0..turns).map(|_| {
-            run_without_lease_if_prefaulting(host, ahead, || inserts::measure_redis_inserts(ahead, gib))
+            run_without_lease_if_prefaulting(host, ahead, || {
+                redis_inserts::measure_redis_inserts(ahead, gib)
+            })
         });
         let runs = runs.collect::<BenchResult<Vec<_>>>()?;
-        let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_of_mapped(&runs, |run| run[n]));
+        let [per_s, mean_ms, p99_ms] =
+            [0, 1, 2].map(|n: usize| median_of_mapped(&runs, |run| run[n]));
         all.push(per_s);
         let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
         if let Some(always) = all.get(ALWAYS) {

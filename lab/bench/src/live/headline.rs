@@ -1,15 +1,15 @@
 //! The promise as one table: programs that others wrote, under base pages, THP always, `hawkeye
 //! run`, and the daemon.
 
-mod arms;
-mod outcome;
+mod headline_arm;
+mod ratio_table;
 
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
-use super::programs::launch;
-use arms::{HeadlineArm, ArmFigures};
+use super::programs::program_launcher;
 use hawkeye_workload::RequestSchedule;
-use outcome::add_ratio_rows;
+use headline_arm::{ArmFigures, HeadlineArm};
+use ratio_table::add_ratio_rows;
 
 /// The programs.
 const PROGRAMS: [ProgramKind; 11] = [
@@ -77,7 +77,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         match measure_program_under_all_arms(host, *kind, sizes) {
             Ok(rounds) => all.push((*kind, rounds)),
             // One program that can't run here does not affect the others.
-            Err(error) => report.add_note(format!("{} could not be measured: {error}", kind.name())),
+            Err(error) => {
+                report.add_note(format!("{} could not be measured: {error}", kind.name()))
+            }
         }
     }
     add_ratio_rows(&all, report);
@@ -115,7 +117,9 @@ fn measure_program_under_all_arms(
         for (arm, outcome) in HeadlineArm::ALL.into_iter().zip(&mut round) {
             host.touch_memory_once(kind.expected_resident_bytes(sizes.mib))?;
             *outcome = arm.run_under_arm(host, |host, launcher| {
-                launch::run_with_launcher(launcher, || start_and_measure_under_arm(host, kind, sizes))
+                program_launcher::run_with_launcher(launcher, || {
+                    start_and_measure_under_arm(host, kind, sizes)
+                })
             })?;
         }
         rounds.push(round);
@@ -130,10 +134,10 @@ fn start_and_measure_under_arm(
 ) -> BenchResult<ArmFigures> {
     let mut program = kind.start(host, sizes.mib)?;
     let figures = measure_started_program(host, program.as_mut(), kind, sizes);
-    let ended = match arms::find_launching_manager(program.pid()) {
+    let ended = match headline_arm::find_launching_manager(program.pid()) {
         Some(manager) => program
             .prepare_to_end()
-            .and_then(|()| arms::terminate_hawkeye_run(manager)),
+            .and_then(|()| headline_arm::terminate_hawkeye_run(manager)),
         None => Ok(()),
     };
     let figures = figures?;
@@ -146,7 +150,7 @@ fn measure_started_program(
     kind: ProgramKind,
     sizes: HeadlineSizes,
 ) -> BenchResult<ArmFigures> {
-    let begun = launch::latest_program_start().unwrap_or_else(Instant::now);
+    let begun = program_launcher::latest_program_start().unwrap_or_else(Instant::now);
     program.start_work()?;
     let filled = begun.elapsed();
     let left = sizes.minute.saturating_sub(filled);
@@ -166,8 +170,8 @@ fn measure_started_program(
         questions_per_s: LATENCY_QUESTIONS_PER_S,
         writes_percent: LATENCY_WRITES_PERCENT,
     })?;
-    let manager = arms::find_launching_manager(program.pid());
-    let pid = launch::managed_program_pid(program.pid());
+    let manager = headline_arm::find_launching_manager(program.pid());
+    let pid = program_launcher::managed_program_pid(program.pid());
     let rss = rss_bytes(pid)?;
     let rss_bytes_after_deletion = match sizes.pressure {
         Some(length) if program.delete_keys(DELETED_PERCENT)? => {
@@ -185,7 +189,8 @@ fn measure_started_program(
             with_cores.unwrap_or(answers.p999_us)
         }),
         manager_cores: manager.map(|manager| {
-            arms::manager_family_cpu_time(manager).as_secs_f64() / begun.elapsed().as_secs_f64()
+            headline_arm::manager_family_cpu_time(manager).as_secs_f64()
+                / begun.elapsed().as_secs_f64()
         }),
     })
 }

@@ -8,8 +8,8 @@ mod fragmented_memory;
 mod recently_used_memory;
 mod recovery_programs;
 
+use super::huge_page_systems::PromoterRun;
 use super::prelude::*;
-use super::systems::PromoterRun;
 use crate::plot::{PlotLine, PlotPanel};
 use fragmented_memory::FragmentedMemory;
 use recently_used_memory::{RecentlyUsedMemory, WITHIN};
@@ -194,11 +194,15 @@ fn measure_recovery(
             let (begun, mut shares) = (Instant::now(), Vec::new());
             while !over.load(Ordering::Relaxed) {
                 measure_turn(program.as_mut(), TURN)?;
-                shares.push((begun.elapsed().as_secs_f64(), in_use.huge_percent_of_used()?));
+                shares.push((
+                    begun.elapsed().as_secs_f64(),
+                    in_use.huge_percent_of_used()?,
+                ));
             }
             Ok(shares)
         });
-        let promoting = promoter.promote_process_until(pid, pace, length, || watching.is_finished());
+        let promoting =
+            promoter.promote_process_until(pid, pace, length, || watching.is_finished());
         over.store(true, Ordering::Relaxed);
         (join_or_resume_panic(watching), promoting)
     });

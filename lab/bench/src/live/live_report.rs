@@ -1,6 +1,6 @@
 //! Figures, as a table for readers and as JSON.
 
-use super::systems::PromoterRun;
+use super::huge_page_systems::PromoterRun;
 use crate::experiment_name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};

@@ -30,7 +30,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let (relative, managed, pids) = measure_pair_under_policy(host, policy, &mut huge, sizes)?;
         let [random, sequential] = relative.map(|share| share * 100.0);
         let managed = managed.as_ref();
-        let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.count_promoted_regions(pid)));
+        let promoted =
+            pids.map(|pid| managed.map_or(0, |managed| managed.count_promoted_regions(pid)));
         let mut rows = report.prefixed_row_writer(name);
         let mut beside = "of its all-huge speed".to_owned();
         if let Some(managed) = managed {
@@ -62,7 +63,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn start_random_and_sequential(host: &BenchHost, mib: u64) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
+fn start_random_and_sequential(
+    host: &BenchHost,
+    mib: u64,
+) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
     Ok([RANDOM.start(host, mib)?, SEQUENTIAL.start(host, mib)?])
 }
 

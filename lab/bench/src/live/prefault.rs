@@ -58,8 +58,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             })
             .collect::<BenchResult<Vec<Vec<FirstTouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
-            let seen =
-                |part: fn(&FirstTouchTimes) -> f64| median_of_mapped(&turns, |turn| part(&turn[way]));
+            let seen = |part: fn(&FirstTouchTimes) -> f64| {
+                median_of_mapped(&turns, |turn| part(&turn[way]))
+            };
             let mut beside = String::new();
             if let Some(without) = without {
                 let over = |one: usize, other: usize| {

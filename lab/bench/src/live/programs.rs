@@ -2,13 +2,13 @@
 
 mod client_server_cores;
 mod cpu_clock;
+pub mod debian_packages;
 pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
-pub(super) mod launch;
 mod mariadb;
-pub mod packages;
 mod postgres;
+pub(super) mod program_launcher;
 pub mod program_speed;
 mod protocol_program;
 mod python;
@@ -21,7 +21,8 @@ mod testing;
 pub(super) use kv_servers::redis_server_command;
 pub(super) use postgres::allow_huge_buffers;
 pub(super) use running_process::{
-    RunningProcess, run_for_output, poll_for_answer, prepare_for_background, redirect_streams_to_null,
+    RunningProcess, poll_for_answer, prepare_for_background, redirect_streams_to_null,
+    run_for_output,
 };
 
 use crate::live::prelude::*;
@@ -38,7 +39,11 @@ pub trait MeasuredProgram: Send {
     /// Operations per second of wall-clock time over the next `length`; the program must be
     /// working. It calls `mark` at the start and at the end of the interval that it counts. A
     /// program that pauses between operations has few or many of them in a short interval.
-    fn measure_operations_per_s(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64>;
+    fn measure_operations_per_s(
+        &mut self,
+        length: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> BenchResult<f64>;
 
     /// Whether one of its threads does all the counted work. What the other threads do meanwhile is
     /// then not part of an operation's cost.
@@ -48,7 +53,10 @@ pub trait MeasuredProgram: Send {
 
     /// Latencies of single questions that come at a fixed pace; otherwise the program pauses.
     /// `None` if it answers no questions.
-    fn measure_answer_latencies(&mut self, _pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
+    fn measure_answer_latencies(
+        &mut self,
+        _pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
         Ok(None)
     }
 
@@ -189,7 +197,12 @@ impl ProgramKind {
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let client = host.workload_command("ask");
         Ok(match self {
-            Self::Redis => Box::new(kv_servers::start_redis_with_client(client, mib, hot, Duration::ZERO)?),
+            Self::Redis => Box::new(kv_servers::start_redis_with_client(
+                client,
+                mib,
+                hot,
+                Duration::ZERO,
+            )?),
             Self::Memcached => Box::new(kv_servers::start_memcached_with_client(client, mib, hot)?),
             Self::JavaHashMap => Box::new(hash_maps::start_java_hash_map(mib, hot)?),
             Self::Sparsehash => Box::new(hash_maps::start_sparsehash_map(mib, hot)?),
@@ -237,7 +250,10 @@ pub(super) fn wrap_ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn 
 }
 
 /// Starts Redis with `mib` MiB of data and almost no load.
-pub fn start_lightly_loaded_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
+pub fn start_lightly_loaded_redis(
+    host: &BenchHost,
+    mib: u64,
+) -> BenchResult<Box<dyn MeasuredProgram>> {
     let redis = kv_servers::start_redis_with_client(
         host.workload_command("ask"),
         mib,

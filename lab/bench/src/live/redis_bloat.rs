@@ -70,7 +70,8 @@ fn promote_while_memory_short(
     let pressure = MemoryHogs::fill_until_percent(host.workload_program_path(), SHORT_PERCENT)?;
     for (system, server) in servers {
         let promoter = system.set_up_promoter(host)?;
-        let promoting = promoter.promote_process_until(server.pid(), PromoterPace::Own, short, || false)?;
+        let promoting =
+            promoter.promote_process_until(server.pid(), PromoterPace::Own, short, || false)?;
         if system.manager_policy().is_some() {
             report.managing.add_promoter_run(&promoting);
         }

@@ -1,8 +1,8 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
 use super::programs::{
-    RunningProcess, run_for_output, packages, poll_for_answer, prepare_for_background,
-    redis_server_command, create_temporary_folder,
+    RunningProcess, create_temporary_folder, debian_packages, poll_for_answer,
+    prepare_for_background, redis_server_command, run_for_output,
 };
 use crate::live::prelude::*;
 use hawkeye_linux::fields::field_value;
@@ -41,7 +41,7 @@ impl RedisServer {
             ("redis-cli", "redis-tools"),
             ("redis-benchmark", "redis-tools"),
         ] {
-            packages::install_program_if_missing(program, package)?;
+            debian_packages::install_program_if_missing(program, package)?;
         }
         let folder = create_temporary_folder()?;
         let mut command = within(redis_server_command(folder.path()));

@@ -4,7 +4,7 @@
 use super::prelude::*;
 use super::programs::start_reader_workload;
 use crate::calibrate;
-use crate::simulated::small_pages::{BlockLayout, simulate_block_reads};
+use crate::simulated::block_layout::{BlockLayout, simulate_block_reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
 use hawkeye_linux::page_sizes::{available_mthp_sizes, read_mapped_sizes, size_setting_file};
 use hawkeye_linux::probe::mthp_sizes::TouchCosts;

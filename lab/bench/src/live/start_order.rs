@@ -11,7 +11,9 @@ const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.turn_sizes([256, 1, 200, 1000], [2048, 9, 1000, 120_000]);
     let redis_mib = scale.short_or_long(256, 4096);
-    require_available_memory(2 * (sizes.mib << 20) + ProgramKind::Redis.expected_resident_bytes(redis_mib))?;
+    require_available_memory(
+        2 * (sizes.mib << 20) + ProgramKind::Redis.expected_resident_bytes(redis_mib),
+    )?;
     let mut huge = SENSITIVE.start(host, sizes.mib)?;
     promote_whole_process(huge.pid())?;
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
@@ -21,8 +23,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         for (order, speed) in ["before", "after"].into_iter().zip(&mut speeds) {
             let redis_first = order == "after";
             let promoted;
-            (*speed, promoted) =
-                measure_start_order_under_policy(host, policy, redis_first, &mut huge, sizes, redis_mib)?;
+            (*speed, promoted) = measure_start_order_under_policy(
+                host,
+                policy,
+                redis_first,
+                &mut huge,
+                sizes,
+                redis_mib,
+            )?;
             let [own, of_redis] = promoted;
             rows.add_row(
                 &format!("started {order} Redis"),

@@ -35,7 +35,9 @@ fn measure_collapses() -> CostResult {
         }
     }
     if took.len() < REGIONS / 2 {
-        return Err(not_measured_error("MADV_COLLAPSE fails for most regions here"));
+        return Err(not_measured_error(
+            "MADV_COLLAPSE fails for most regions here",
+        ));
     }
     Ok(MedianAndRange::from_figures(took))
 }

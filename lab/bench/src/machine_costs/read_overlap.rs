@@ -4,7 +4,7 @@
 //! - how much longer some reads take than others: instructions leave the core in order, so they
 //!   wait for the slowest
 
-use super::caches::repeated_sweep_ns_per_read;
+use super::core_measurements::repeated_sweep_ns_per_read;
 use super::prelude::*;
 use crate::statistics::{quantile_of_sorted, sorted};
 use std::arch::asm;
@@ -44,7 +44,8 @@ pub(super) fn measure_read_overlap(
     let singles = measure_single_reads_ns(memory, starts.first().copied().unwrap_or(0));
     let apart = starts.len() / CHAINS;
     let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
-    let at_once = median_figure_over_turns(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
+    let at_once =
+        median_figure_over_turns(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
     let reach = median_figure_over_turns(|| Ok(measure_instructions_ahead(memory, read_ns)))?;
     Ok(ReadOverlap {
         singles,
@@ -126,8 +127,8 @@ fn run_additions<const COUNT: usize>() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::caches::{PAIR, link_lines_into_ring, shuffled_lines_by_block};
-    use super::super::test_memory::{PageAdvice, REGION};
+    use super::super::core_measurements::{PAIR, link_lines_into_ring, shuffled_lines_by_block};
+    use super::super::scratch_memory::{PageAdvice, REGION};
     use super::*;
 
     fn linked() -> (ScratchMemory, Vec<usize>) {

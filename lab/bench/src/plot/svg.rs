@@ -104,7 +104,9 @@ impl HorizontalAxis {
         let from = places().fold(0.0, f64::min);
         let to = places().fold(from, f64::max);
         let to = if to > from { to } else { from + 1.0 };
-        let labels = round_tick_values(from, to, 8).into_iter().map(|x| (x, format_three_digits(x)));
+        let labels = round_tick_values(from, to, 8)
+            .into_iter()
+            .map(|x| (x, format_three_digits(x)));
         Self {
             from,
             to,

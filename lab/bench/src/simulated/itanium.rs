@@ -8,7 +8,7 @@ mod thesis_kernel;
 mod thesis_measure;
 mod thesis_system;
 
-use itanium_report::{ItaniumReport, ThesisAndModelValue, TableLayout};
+use itanium_report::{ItaniumReport, TableLayout, ThesisAndModelValue};
 pub use plots::plot_reports;
 pub use tables::TABLES;
 use thesis_kernel::ThesisKernel;

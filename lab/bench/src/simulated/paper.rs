@@ -6,7 +6,7 @@ mod paper_report;
 mod tables;
 
 pub(crate) use paper_measure::PaperMeasure;
-pub(crate) use paper_report::{PublishedAndSimulatedValue, PaperReport};
+pub(crate) use paper_report::{PaperReport, PublishedAndSimulatedValue};
 pub use tables::TABLES;
 
 use crate::experiment_name::ExperimentName;
@@ -179,9 +179,11 @@ impl fmt::Display for PublishedValue {
         match *self {
             Self::Value(value) => f.pad(&format_short_decimal(value)),
             Self::AtLeast(value) => f.pad(&format!("> {}", format_short_decimal(value))),
-            Self::Range(from, to) => {
-                f.pad(&format!("{}-{}", format_short_decimal(from), format_short_decimal(to)))
-            }
+            Self::Range(from, to) => f.pad(&format!(
+                "{}-{}",
+                format_short_decimal(from),
+                format_short_decimal(to)
+            )),
         }
     }
 }
@@ -205,8 +207,17 @@ mod tests {
         assert_eq!(Value(0.0).simulated_error_percent(Some(5.0)), None);
         assert_eq!(AtLeast(4.0).simulated_error_percent(Some(5.0)), None);
         assert_eq!(AtLeast(4.0).simulated_error_percent(Some(3.0)), Some(-25.0));
-        assert_eq!(Range(2.0, 4.0).simulated_error_percent(Some(3.0)), Some(0.0));
-        assert_eq!(Range(2.0, 4.0).simulated_error_percent(Some(1.0)), Some(-50.0));
-        assert_eq!(Range(2.0, 4.0).simulated_error_percent(Some(5.0)), Some(25.0));
+        assert_eq!(
+            Range(2.0, 4.0).simulated_error_percent(Some(3.0)),
+            Some(0.0)
+        );
+        assert_eq!(
+            Range(2.0, 4.0).simulated_error_percent(Some(1.0)),
+            Some(-50.0)
+        );
+        assert_eq!(
+            Range(2.0, 4.0).simulated_error_percent(Some(5.0)),
+            Some(25.0)
+        );
     }
 }

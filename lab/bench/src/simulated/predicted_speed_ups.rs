@@ -11,7 +11,7 @@ use crate::live::live_report::LiveReport;
 use crate::live::programs::direct_promotion::huge_memory_percent;
 use crate::live::programs::program_speed::measure_rounds;
 use crate::live::programs::start_reader_workload;
-use crate::machine_costs::cache_sharing;
+use crate::machine_costs::shared_cache_retention;
 use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};
 use std::path::Path;
@@ -113,11 +113,14 @@ struct MeasuredReadNs {
 pub fn measure_and_predict_speed_ups(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::measure_processor_once()?;
     let mut report = LiveReport::new("this-machine");
-    let mut shared = vec![here.with_shared_cache_retention(&cache_sharing::measure_cache_retention()?)];
+    let mut shared =
+        vec![here.with_shared_cache_retention(&shared_cache_retention::measure_cache_retention()?)];
     let mut seen = Vec::new();
     for case in &CASES {
         seen.push((case, measure_program_reads(program, case)?));
-        shared.push(here.with_shared_cache_retention(&cache_sharing::measure_cache_retention()?));
+        shared.push(
+            here.with_shared_cache_retention(&shared_cache_retention::measure_cache_retention()?),
+        );
     }
     let here = with_median_cache_retention(here, &shared);
     for (case, live) in seen {

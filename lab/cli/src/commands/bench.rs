@@ -5,7 +5,8 @@ use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{
-    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, LiveOrSimulatedReport,
+    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, LiveOrSimulatedReport,
+    ResultFile,
 };
 use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
 use hawkeye_bench::simulated::paper;
@@ -78,13 +79,13 @@ impl BenchCommand {
         }
         let chosen = self.chosen_experiments()?;
         if let Some(folder) = &self.out {
-            let folder = folder.join(experiments::FIGURES);
+            let folder = folder.join(experiments::RESULTS_FOLDER);
             fs::create_dir_all(&folder)
                 .with_context(|| format!("creating the folder {}", folder.display()))?;
         }
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
-            let taken = BenchHost::take_over(std::env::current_exe()?)?;
+            let taken = BenchHost::take_over_machine(std::env::current_exe()?)?;
             taken.touch_memory_once(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }
@@ -101,13 +102,20 @@ impl BenchCommand {
                     }
                     if let Some(folder) = &self.out {
                         let section = results.outcome_to_markdown(&outcome);
-                        write_outcome(&folder.join(experiments::FIGURES), &outcome, &section)?;
+                        write_outcome(
+                            &folder.join(experiments::RESULTS_FOLDER),
+                            &outcome,
+                            &section,
+                        )?;
                         write_index(folder)?;
                     }
                     results.outcomes.push(outcome);
                 }
                 Err(error) => {
-                    eprintln!("hawkeye-lab: experiment {} failed: {error}", side.title());
+                    eprintln!(
+                        "hawkeye-lab: experiment {} failed: {error}",
+                        side.first_side_title()
+                    );
                     failed = true;
                 }
             }
@@ -131,7 +139,7 @@ impl BenchCommand {
         let side = match (experiment.live, host, experiment.simulated) {
             (Some(live), Some(host), _) => LiveOrSimulatedReport::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
-                let simulated = paper::simulate(table, available_cores());
+                let simulated = paper::simulate_table(table, available_cores());
                 LiveOrSimulatedReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("this experiment has no side that was requested"),
@@ -146,7 +154,10 @@ impl BenchCommand {
     fn chosen_experiments(&self) -> Result<Vec<ExperimentEntry>> {
         let all = experiments::all_experiments();
         for name in &self.names {
-            let Some(found) = all.iter().find(|known| known.name.matches(name)) else {
+            let Some(found) = all
+                .iter()
+                .find(|known| known.name.matches_name_or_alias(name))
+            else {
                 bail!("no experiment {name:?}: `hawkeye-lab bench --list` shows all experiments");
             };
             if self.live && found.live.is_none() {
@@ -157,7 +168,11 @@ impl BenchCommand {
             }
         }
         let named = |known: &ExperimentEntry| {
-            self.names.is_empty() || self.names.iter().any(|name| known.name.matches(name))
+            self.names.is_empty()
+                || self
+                    .names
+                    .iter()
+                    .any(|name| known.name.matches_name_or_alias(name))
         };
         let skips_long = self.quick && self.names.is_empty();
         let wanted = all.into_iter().filter(named).map(|known| ExperimentEntry {
@@ -189,10 +204,10 @@ fn write_index(folder: &Path) -> Result<()> {
         .into_iter()
         .flat_map(ExperimentEntry::split_into_sides)
     {
-        let title = side.title();
+        let title = side.first_side_title();
         let read = |kind| {
             let file = format!("{title}.{kind}");
-            fs::read_to_string(folder.join(experiments::FIGURES).join(file))
+            fs::read_to_string(folder.join(experiments::RESULTS_FOLDER).join(file))
         };
         let Ok(text) = read("md") else {
             continue;

@@ -106,7 +106,10 @@ mod tests {
         // started meanwhile; another one has ended.
         let before = reading(100, &[("1", 50), ("2", 10)]);
         let after = reading(200, &[("1", 77), ("2", 60), ("3", 10)]);
-        assert_eq!(after.work_cpu_time_since(&before), Duration::from_millis(40));
+        assert_eq!(
+            after.work_cpu_time_since(&before),
+            Duration::from_millis(40)
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! `dense_hash_map`, and a map of Go. They use the workloads' line protocol.
 
 use super::protocol_program::{ProtocolProgram, command_with_unblocked_signals};
-use super::{packages, create_temporary_folder, write_file_in_folder};
+use super::{create_temporary_folder, debian_packages, write_file_in_folder};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeys;
@@ -19,7 +19,7 @@ const PROGRAM: &str = "program";
 /// The Go compiler, if it is installed.
 fn find_go_compiler() -> Option<PathBuf> {
     let own = PathBuf::from(GO);
-    packages::find_in_path("go").or_else(|| own.exists().then_some(own))
+    debian_packages::find_in_path("go").or_else(|| own.exists().then_some(own))
 }
 
 /// Compiled here. Dropping it deletes it, which does not affect a running instance.
@@ -29,8 +29,8 @@ pub(in crate::live) struct CompiledProgram {
 
 impl CompiledProgram {
     pub(in crate::live) fn compile_with_sparsehash(source: &str) -> BenchResult<Self> {
-        packages::install_program_if_missing("g++", "g++")?;
-        packages::install_file_if_missing(Path::new(SPARSEHASH), "libsparsehash-dev")?;
+        debian_packages::install_program_if_missing("g++", "g++")?;
+        debian_packages::install_file_if_missing(Path::new(SPARSEHASH), "libsparsehash-dev")?;
         let mut compiler = Command::new("g++");
         compiler.args(["-O2", "-pthread"]);
         Self::compile_source(compiler, "program.cc", source)
@@ -40,7 +40,7 @@ impl CompiledProgram {
         let compiler = match find_go_compiler() {
             Some(compiler) => compiler,
             None => {
-                packages::install_program_if_missing("go", "golang-go")?;
+                debian_packages::install_program_if_missing("go", "golang-go")?;
                 "go".into()
             }
         };
@@ -83,7 +83,7 @@ pub(super) fn start_sparsehash_map(mib: u64, hot: HotKeys) -> BenchResult<Protoc
 }
 
 pub(super) fn start_java_hash_map(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
-    packages::install_program_if_missing("javac", "default-jdk-headless")?;
+    debian_packages::install_program_if_missing("javac", "default-jdk-headless")?;
     let table_mib = round_down_to_power_of_two(mib);
     let folder = create_temporary_folder()?;
     let source = write_file_in_folder(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn java_looks_keys_up() {
-        if !packages::is_in_path("javac") {
+        if !debian_packages::is_in_path("javac") {
             return skip_without(this_test!(), "javac");
         }
         assert_works(&mut start_java_hash_map(3, TENTH).expect("starts"));
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn sparsehash_looks_keys_up() {
-        if !packages::is_in_path("g++") || !Path::new(SPARSEHASH).exists() {
+        if !debian_packages::is_in_path("g++") || !Path::new(SPARSEHASH).exists() {
             return skip_without(this_test!(), "sparsehash");
         }
         for hot in [HotKeys::UNIFORM, TENTH] {

@@ -3,10 +3,10 @@
 use super::client_server_cores::{
     restrict_client_command, restrict_launched_server, restrict_server_command,
 };
-use super::launch::{self, command_through_launcher};
+use super::program_launcher::{self, command_through_launcher};
 use super::protocol_program::ProtocolProgram;
 use super::running_process::{RunningProcess, prepare_for_background};
-use super::{packages, create_temporary_folder};
+use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeys;
 use nix::sys::signal::Signal;
@@ -27,7 +27,7 @@ pub(super) fn start_redis_with_client(
     hot: HotKeys,
     pause: Duration,
 ) -> BenchResult<ProtocolProgram> {
-    packages::install_program_if_missing("redis-server", "redis-server")?;
+    debian_packages::install_program_if_missing("redis-server", "redis-server")?;
     let folder = create_temporary_folder()?;
     let command = redis_server_command(folder.path());
     let mut asking = client_command_with_options(client, "redis", mib, REDIS_VALUE_BYTES, hot);
@@ -51,7 +51,7 @@ pub(super) fn start_memcached_with_client(
     mib: u64,
     hot: HotKeys,
 ) -> BenchResult<ProtocolProgram> {
-    packages::install_program_if_missing("memcached", "memcached")?;
+    debian_packages::install_program_if_missing("memcached", "memcached")?;
     let folder = create_temporary_folder()?;
     let mut command = command_through_launcher("memcached");
     // Twice the memory of the values, so that none is evicted.
@@ -88,12 +88,17 @@ fn start_server(
     prepare_for_background(&mut command);
     restrict_server_command(&mut command);
     restrict_client_command(&mut client);
-    let mut process = RunningProcess::start(&mut command, launch::end_signal(Signal::SIGKILL))?;
+    let mut process =
+        RunningProcess::start(&mut command, program_launcher::end_signal(Signal::SIGKILL))?;
     let socket = folder.path().join("socket");
     process.wait_until_listening(&name, START, || UnixStream::connect(&socket).is_ok())?;
     restrict_launched_server(process.child.id())?;
     client.arg("--socket").arg(&socket);
-    ProtocolProgram::from_server_and_client(process, folder, WorkloadProcess::spawn_command(client)?)
+    ProtocolProgram::from_server_and_client(
+        process,
+        folder,
+        WorkloadProcess::spawn_command(client)?,
+    )
 }
 
 #[cfg(test)]
@@ -118,7 +123,10 @@ mod tests {
             writes_percent: 50,
         };
         for _ in 0..2 {
-            let answers = server.measure_answer_latencies(pace).expect("answers").expect("can");
+            let answers = server
+                .measure_answer_latencies(pace)
+                .expect("answers")
+                .expect("can");
             assert_eq!(answers.questions, 40);
             assert!((1..40).contains(&answers.inserted), "{answers:?}");
         }
@@ -127,7 +135,7 @@ mod tests {
 
     #[test]
     fn redis_answers() {
-        if !packages::is_in_path("redis-server") {
+        if !debian_packages::is_in_path("redis-server") {
             return skip_without(this_test!(), "Redis");
         }
         try_out(start_redis_with_client(client(), 4, TENTH, Duration::ZERO).expect("starts"));
@@ -135,7 +143,7 @@ mod tests {
 
     #[test]
     fn memcached_answers() {
-        if !packages::is_in_path("memcached") {
+        if !debian_packages::is_in_path("memcached") {
             return skip_without(this_test!(), "memcached");
         }
         try_out(start_memcached_with_client(client(), 4, TENTH).expect("starts"));

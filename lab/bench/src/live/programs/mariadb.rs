@@ -2,12 +2,12 @@
 //! buffer pool of InnoDB.
 
 use super::client_server_cores::{restrict_launched_server, restrict_server_command};
-use super::launch::{self, command_through_launcher};
+use super::program_launcher::{self, command_through_launcher};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, start_load_generator,
 };
 use super::running_process::{RunningProcess, prepare_for_background, run_for_successful_stdout};
-use super::{packages, create_temporary_folder};
+use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
@@ -36,8 +36,8 @@ pub(super) struct MariaDbServer {
 /// Starts a server with a buffer pool of `mib` MiB. Nine tenths of it are filled from files that
 /// another server has written.
 pub(super) fn start_under_sysbench(mib: u64) -> BenchResult<ReportingProgram<MariaDbServer>> {
-    packages::install_program_if_missing(SERVER, "mariadb-server")?;
-    packages::install_program_if_missing("sysbench", "sysbench")?;
+    debian_packages::install_program_if_missing(SERVER, "mariadb-server")?;
+    debian_packages::install_program_if_missing("sysbench", "sysbench")?;
     let folder = create_temporary_folder()?;
     let rows = ((mib << 20) / 10 * 9 / ROW_BYTES).max(1);
     let mut install = Command::new("mariadb-install-db");
@@ -51,7 +51,7 @@ pub(super) fn start_under_sysbench(mib: u64) -> BenchResult<ReportingProgram<Mar
     restrict_launched_server(server.child.id())?;
     // A look at every row.
     run_query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
-    let pid = launch::managed_program_pid(server.child.id());
+    let pid = program_launcher::managed_program_pid(server.child.id());
     let mut client = start_sysbench(folder.path(), rows)?;
     let reports = receive_parsed_lines(client.child.stdout.take(), parse_sysbench_report);
     let generator = client.child.id();
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn rows_are_looked_up() {
-        if !packages::is_in_path(SERVER) || !packages::is_in_path("sysbench") {
+        if !debian_packages::is_in_path(SERVER) || !debian_packages::is_in_path("sysbench") {
             return skip_without(this_test!(), "MariaDB with sysbench");
         }
         assert_works(&mut start_under_sysbench(16).expect("starts"));

@@ -51,7 +51,8 @@ pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<Post
     cluster.run_query("CREATE EXTENSION pg_prewarm")?;
     cluster.run_query("CHECKPOINT")?;
     cluster.restart_for_measurement(mib)?;
-    cluster.run_query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
+    cluster
+        .run_query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
     let bytes = parse_number_answer(&cluster.run_query(size)?)?;

@@ -53,7 +53,11 @@ pub struct BaseAndHugeRounds {
 impl BaseAndHugeRounds {
     /// Starts both and measures them in turn. The first round does not count: it warms up caches
     /// and compilers, and allocates memory that comes and goes.
-    pub fn measure_in_turn(host: &BenchHost, kind: ProgramKind, sizes: TurnSizes) -> BenchResult<Self> {
+    pub fn measure_in_turn(
+        host: &BenchHost,
+        kind: ProgramKind,
+        sizes: TurnSizes,
+    ) -> BenchResult<Self> {
         require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
         let mut base = kind.start(host, sizes.mib)?;
         let mut huge = kind.start(host, sizes.mib)?;
@@ -107,11 +111,15 @@ pub fn measure_relative_speeds<const N: usize>(
 }
 
 pub fn start_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
-    programs.iter_mut().try_for_each(|program| program.start_work())
+    programs
+        .iter_mut()
+        .try_for_each(|program| program.start_work())
 }
 
 pub fn pause_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
-    programs.iter_mut().try_for_each(|program| program.pause_work())
+    programs
+        .iter_mut()
+        .try_for_each(|program| program.pause_work())
 }
 
 /// Measures a working program for `length`.
@@ -121,7 +129,8 @@ pub fn measure_working_program(
 ) -> BenchResult<ProgramSpeed> {
     let clock = ProgramCpuClock::for_program(program)?;
     let mut marks = Vec::new();
-    let per_s = program.measure_operations_per_s(length, &mut || marks.push((Instant::now(), clock.read())))?;
+    let per_s = program
+        .measure_operations_per_s(length, &mut || marks.push((Instant::now(), clock.read())))?;
     let Ok([(begun, before), (ended, after)]) = <[_; 2]>::try_from(marks) else {
         bail!("measuring process {} gave no start and end", program.pid());
     };

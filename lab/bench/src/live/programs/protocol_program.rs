@@ -1,7 +1,7 @@
 //! Programs that use the workloads' line protocol: our workloads, scripts, and the clients of
 //! servers.
 
-use super::launch::command_through_launcher;
+use super::program_launcher::command_through_launcher;
 use super::running_process::RunningProcess;
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
@@ -90,7 +90,11 @@ impl MeasuredProgram for ProtocolProgram {
         Ok(())
     }
 
-    fn measure_operations_per_s(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
+    fn measure_operations_per_s(
+        &mut self,
+        length: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> BenchResult<f64> {
         Ok(self.workload.measure_rate_marked(length, mark)?)
     }
 
@@ -109,7 +113,10 @@ impl MeasuredProgram for ProtocolProgram {
             .map_err(Into::into)
     }
 
-    fn measure_answer_latencies(&mut self, pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
+    fn measure_answer_latencies(
+        &mut self,
+        pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
         if self.server.is_none() {
             return Ok(None);
         }

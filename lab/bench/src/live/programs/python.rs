@@ -2,7 +2,7 @@
 //! protocol.
 
 use super::protocol_program::{ProtocolProgram, command_with_unblocked_signals};
-use super::{launch, packages, create_temporary_folder, write_file_in_folder};
+use super::{create_temporary_folder, debian_packages, program_launcher, write_file_in_folder};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 
@@ -43,9 +43,9 @@ impl PythonScript {
     }
 
     fn install_needed_packages(self) -> BenchResult<()> {
-        packages::install_file_if_missing(Path::new(INTERPRETER), "python3")?;
+        debian_packages::install_file_if_missing(Path::new(INTERPRETER), "python3")?;
         for (module, package) in self.needed_debian_packages() {
-            packages::install_file_if_missing(&Path::new(PACKAGES).join(module), package)?;
+            debian_packages::install_file_if_missing(&Path::new(PACKAGES).join(module), package)?;
         }
         if self == Self::Analytics {
             install_duckdb_if_missing()?;
@@ -78,12 +78,13 @@ pub(super) fn start_script(script: PythonScript, mib: u64) -> BenchResult<Protoc
         // Temporary arrays reuse the same memory every time, whether it is huge or not.
         .env("MALLOC_MMAP_MAX_", "0")
         .env("MALLOC_TRIM_THRESHOLD_", (1u64 << 40).to_string());
-    if launch::must_start_on_base_pages() {
+    if program_launcher::must_start_on_base_pages() {
         // NumPy would advise huge pages for all of its larger arrays.
         command.env("NUMPY_MADVISE_HUGEPAGE", "0");
     }
     // A ready program has read its source, so the file may go.
-    let mut program = ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)?;
+    let mut program =
+        ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)?;
     program.last_piece = Some(LAST_PIECE);
     Ok(program)
 }

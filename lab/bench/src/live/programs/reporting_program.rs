@@ -80,7 +80,11 @@ impl<S: Send> MeasuredProgram for ReportingProgram<S> {
         self.signal_generator(Signal::SIGSTOP)
     }
 
-    fn measure_operations_per_s(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
+    fn measure_operations_per_s(
+        &mut self,
+        length: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> BenchResult<f64> {
         while self.reports.try_recv().is_ok() {}
         // The first report may cover a time in which the generator was stopped.
         let (_, begun_s) = self.next_report()?;

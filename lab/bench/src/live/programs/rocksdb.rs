@@ -1,11 +1,13 @@
 //! RocksDB under its own db_bench: reads of random keys in one thread, all data in the block cache.
 
-use super::launch::{self, command_through_launcher};
+use super::program_launcher::{self, command_through_launcher};
 use super::reporting_program::{
-    REPORT_S, RateReport, ReportingProgram, wait_for_parsed_line, receive_parsed_lines,
+    REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, wait_for_parsed_line,
 };
-use super::running_process::{RunningProcess, signal_when_parent_thread_ends, run_for_successful_stdout};
-use super::{packages, create_temporary_folder};
+use super::running_process::{
+    RunningProcess, run_for_successful_stdout, signal_when_parent_thread_ends,
+};
+use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -20,7 +22,7 @@ const WARM_UP: Duration = Duration::from_secs(120);
 /// Starts db_bench with a block cache of `mib` MiB. Nine tenths of it are filled from files that
 /// another db_bench has written.
 pub(super) fn start_db_bench(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
-    packages::install_program_if_missing(DB_BENCH, "rocksdb-tools")?;
+    debian_packages::install_program_if_missing(DB_BENCH, "rocksdb-tools")?;
     let folder = create_temporary_folder()?;
     let keys = ((mib << 20) / 10 * 9 / ENTRY_BYTES).max(1);
     let mut fill = Command::new(DB_BENCH);
@@ -38,14 +40,14 @@ pub(super) fn start_db_bench(mib: u64) -> BenchResult<ReportingProgram<TempDir>>
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     signal_when_parent_thread_ends(&mut command, Signal::SIGKILL);
-    let ended_by = launch::end_signal(Signal::SIGKILL);
+    let ended_by = program_launcher::end_signal(Signal::SIGKILL);
     let mut process = RunningProcess::start(&mut command, ended_by)?;
     let reports = receive_parsed_lines(process.child.stderr.take(), parse_db_bench_interval);
     let filled = receive_parsed_lines(process.child.stdout.take(), |line| {
         line.starts_with("readtocache").then_some(())
     });
     wait_for_parsed_line(&filled, WARM_UP)?;
-    let pid = launch::managed_program_pid(process.child.id());
+    let pid = program_launcher::managed_program_pid(process.child.id());
     ReportingProgram::new_paused(process, pid, reports, pid, folder)
 }
 
@@ -82,7 +84,7 @@ mod tests {
 
     #[test]
     fn keys_are_read() {
-        if !packages::is_in_path(DB_BENCH) {
+        if !debian_packages::is_in_path(DB_BENCH) {
             return skip_without(this_test!(), "RocksDB's db_bench");
         }
         assert_works(&mut start_db_bench(8).expect("starts"));

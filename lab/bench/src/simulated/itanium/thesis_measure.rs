@@ -119,8 +119,8 @@ impl ThesisMeasure {
             Self::CyclesBetween => own.cycles / counters.misses as f64,
             Self::CyclesPerMiss => own.cycles_per_miss()?,
             Self::CyclesPerFurtherMiss => {
-                let figures =
-                    machine_settings_with_pinned(row.kernel).map(|setup| runs.find_run(&row.workload, &setup));
+                let figures = machine_settings_with_pinned(row.kernel)
+                    .map(|setup| runs.find_run(&row.workload, &setup));
                 cycles_per_further_miss(&figures.collect::<Option<Vec<_>>>()?)
             }
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,

@@ -44,7 +44,11 @@ impl ThesisSystem {
         }
     }
 
-    const fn new_with_advice(name: &'static str, policy: PageSizePolicy, told: ThesisAdvice) -> Self {
+    const fn new_with_advice(
+        name: &'static str,
+        policy: PageSizePolicy,
+        told: ThesisAdvice,
+    ) -> Self {
         Self {
             advice: Some(told.advice),
             ..Self::new_without_advice(name, policy)

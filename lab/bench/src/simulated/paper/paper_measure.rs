@@ -82,7 +82,11 @@ impl PaperMeasure {
     }
 
     /// Its value; none if a program did not get that far.
-    pub(super) fn compute_value(self, figure: &PaperValue, results: &[SimulationResult]) -> Option<f64> {
+    pub(super) fn compute_value(
+        self,
+        figure: &PaperValue,
+        results: &[SimulationResult],
+    ) -> Option<f64> {
         let seconds = |system| mean_over_programs(figure, system, results, |p, _| Some(p.wall_s));
         let in_phase =
             |system, n| mean_over_programs(figure, system, results, |p, _| phase_seconds(p, n));
@@ -297,8 +301,9 @@ mod tests {
 
     #[test]
     fn overhead_ends_when_it_stays_under_the_limit() {
-        let until =
-            |overheads: &[Option<f64>]| seconds_until_overhead_under(&program(100.0, overheads, 0.0), 5.0);
+        let until = |overheads: &[Option<f64>]| {
+            seconds_until_overhead_under(&program(100.0, overheads, 0.0), 5.0)
+        };
         assert_eq!(until(&[None, Some(9.0), Some(3.0)]), Some(20.0));
         let relapse = [Some(9.0), Some(3.0), Some(9.0), Some(3.0)];
         assert_eq!(until(&relapse), Some(30.0));

@@ -1,9 +1,9 @@
 //! The tables and figures with the published values.
 
-mod faults;
+mod bloat;
+mod first_touches;
 mod ingens;
 mod machines;
-mod memory;
 mod translation;
 
 use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
@@ -19,10 +19,10 @@ pub const TABLES: &[PaperTable] = &[
     translation::FRAGMENTED_SPEEDUP,
     translation::TIME_TO_LOW_OVERHEAD,
     translation::HUGE_PAGE_SHARES,
-    faults::FIRST_TOUCH_COSTS,
-    faults::FIRST_TOUCH_PROGRAMS,
-    memory::REDIS_REFILL,
-    memory::REDIS_BLOAT,
+    first_touches::FIRST_TOUCH_COSTS,
+    first_touches::FIRST_TOUCH_PROGRAMS,
+    bloat::REDIS_REFILL,
+    bloat::REDIS_BLOAT,
     ingens::VIRTUAL_SPEEDUP,
     ingens::ASYNC_PROMOTION,
     ingens::REDIS_MONGODB_MEMORY,

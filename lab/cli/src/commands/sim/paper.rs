@@ -31,7 +31,9 @@ impl PaperCommand {
             |table| table.name,
             &self.names,
             self.json,
-            |table| paper::simulate(table, available_cores()).map_err(|message| anyhow!(message)),
+            |table| {
+                paper::simulate_table(table, available_cores()).map_err(|message| anyhow!(message))
+            },
         )?;
         Ok(())
     }

@@ -5,9 +5,10 @@ use crate::live::programs::client_server_cores::{
     restrict_launched_server, restrict_server_command,
 };
 use crate::live::programs::running_process::{
-    RunningProcess, signal_when_parent_thread_ends, run_for_successful_stdout, redirect_streams_to_null,
+    RunningProcess, redirect_streams_to_null, run_for_successful_stdout,
+    signal_when_parent_thread_ends,
 };
-use crate::live::programs::{launch, packages, create_temporary_folder};
+use crate::live::programs::{create_temporary_folder, debian_packages, program_launcher};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 use std::os::unix::process::CommandExt;
@@ -42,7 +43,7 @@ pub(in crate::live::programs) struct PostgresCluster {
 impl PostgresCluster {
     /// A cluster without a server yet.
     pub(super) fn new() -> BenchResult<Self> {
-        packages::install_program_if_missing("pg_ctlcluster", "postgresql")?;
+        debian_packages::install_program_if_missing("pg_ctlcluster", "postgresql")?;
         let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
         let cluster = Self {
             programs: postgres_program_folder().ok_or_else(missing)?,
@@ -74,17 +75,21 @@ impl PostgresCluster {
         let program = self.programs.join("postgres");
         let command = match &self.user {
             Some(user) => {
-                let mut command = launch::command_through_launcher("setpriv");
+                let mut command = program_launcher::command_through_launcher("setpriv");
                 command
                     .args(["--reuid", &user.uid.to_string()])
                     .args(["--regid", &user.gid.to_string(), "--clear-groups"])
                     .arg(program);
                 command
             }
-            None => launch::command_through_launcher(program),
+            None => program_launcher::command_through_launcher(program),
         };
         let command = with_cluster_environment(command, self.folder.path());
-        self.start_server_process(command, launch::end_signal(Signal::SIGQUIT), buffers_mib)?;
+        self.start_server_process(
+            command,
+            program_launcher::end_signal(Signal::SIGQUIT),
+            buffers_mib,
+        )?;
         if let Some(server) = &self.server {
             restrict_launched_server(server.child.id())?;
         }

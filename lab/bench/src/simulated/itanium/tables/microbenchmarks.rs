@@ -18,7 +18,9 @@ const SPEED_UP_16K: [f64; 11] = [
     1.00, 1.17, 1.15, 1.12, 1.09, 1.09, 1.08, 1.08, 1.07, 1.07, 1.09,
 ];
 
-fn rows_of_tlbcover_runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
+fn rows_of_tlbcover_runs(
+    row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>,
+) -> Vec<ThesisValue> {
     let run = |number: u32| {
         let tlbcover = TlbcoverWorkload::thesis_run(number);
         let name = match tlbcover.bytes >> 20 {

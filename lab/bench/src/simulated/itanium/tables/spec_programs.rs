@@ -2,7 +2,9 @@
 //! (section 6.3.5).
 
 use super::ThesisMeasure::*;
-use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_order_shares, row};
+use super::{
+    LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_order_shares, row,
+};
 use hawkeye_itanium::workloads::{McfWorkload, ThesisWorkload, VortexWorkload};
 
 const VORTEX_WORKLOAD: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload::THESIS);

@@ -3,7 +3,8 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperMeasure, PaperTable, PaperValue, PublishedValue, fragmented_setup_at_rate, row,
+    ExperimentName, PaperMeasure, PaperTable, PaperValue, PublishedValue, fragmented_setup_at_rate,
+    row,
 };
 use hawkeye_sim::SystemOverrides;
 use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
@@ -189,7 +190,10 @@ pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
 };
 
 pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
-    name: ExperimentName::from_name_and_alias("zeroing-neighbour-non-temporal", "figure-10-non-temporal"),
+    name: ExperimentName::from_name_and_alias(
+        "zeroing-neighbour-non-temporal",
+        "figure-10-non-temporal",
+    ),
     shows: "1 GB/s zeroed beside omnetpp, past the caches",
     setup: || setup_with_zeroing(true),
     figures: || omnetpp_slowdown_values(6.0),

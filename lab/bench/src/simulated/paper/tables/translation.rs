@@ -2,8 +2,8 @@
 
 use super::PaperMeasure::*;
 use super::{
-    ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented_setup_at_rate, row, values_and_speed_ups,
-    pair_systems_with_values,
+    ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented_setup_at_rate,
+    pair_systems_with_values, row, values_and_speed_ups,
 };
 
 /// Table 9: regions promoted per second, by every system alike.

@@ -15,7 +15,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             Ok((rss, pair)) => {
                 add_rows_to_report(kind, &pair.rounds, rss, pair.huge_percent, report)
             }
-            Err(error) => report.add_note(format!("{} could not be measured: {error}", kind.name())),
+            Err(error) => {
+                report.add_note(format!("{} could not be measured: {error}", kind.name()))
+            }
         }
     }
     report.add_note(format!(

@@ -181,7 +181,13 @@ mod tests {
             };
             (0..8).map(round).collect()
         };
-        assert_eq!(p999_ratio_and_error(&rounds(15_000), &rounds(10_000)), (1.5, 0.0));
-        assert_eq!(p999_ratio_and_error(&rounds(10_000), &rounds(10_000)), (1.0, 0.0));
+        assert_eq!(
+            p999_ratio_and_error(&rounds(15_000), &rounds(10_000)),
+            (1.5, 0.0)
+        );
+        assert_eq!(
+            p999_ratio_and_error(&rounds(10_000), &rounds(10_000)),
+            (1.0, 0.0)
+        );
     }
 }

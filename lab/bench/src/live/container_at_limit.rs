@@ -1,8 +1,8 @@
 //! A container bloats itself to its memory limit: is it killed or not?
 
+use super::huge_page_systems::set_empty_page_limit_and_shrinker;
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
-use super::systems::set_empty_page_limit_and_shrinker;
 use hawkeye_linux::stop::unblock_signals;
 use hawkeye_workload::WorkloadProcessError;
 use std::fs;

@@ -3,7 +3,8 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperTable, SimulationSetup, row, setup_at_promotion_rate, pair_systems_with_values,
+    ExperimentName, PaperTable, SimulationSetup, pair_systems_with_values, row,
+    setup_at_promotion_rate,
 };
 
 /// Table 7: regions promoted per second, by every system alike. Chosen with the time between

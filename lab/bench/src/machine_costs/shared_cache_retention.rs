@@ -4,9 +4,9 @@
 //! again. Their rules are not published. This measures both: it reads all lines, waits, and then
 //! reads a few of them one after the other.
 
-use super::caches::{
-    DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, read_data_cache_levels, first_line_offset, chase_ns_per_read,
-    link_lines_into_ring, shuffled_lines_by_block, sweep_ns_per_read,
+use super::core_measurements::{
+    DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, chase_ns_per_read, first_line_offset,
+    link_lines_into_ring, read_data_cache_levels, shuffled_lines_by_block, sweep_ns_per_read,
 };
 use super::prelude::*;
 use std::time::{Duration, Instant};
@@ -144,9 +144,18 @@ mod tests {
             bytes: mib << 20,
             ways: 16,
         };
-        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 32)]), 8 << 20);
-        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 8)]), 4 << 20);
-        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 2), cache(3, 105)]), 16 << 20);
+        assert_eq!(
+            bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 32)]),
+            8 << 20
+        );
+        assert_eq!(
+            bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 8)]),
+            4 << 20
+        );
+        assert_eq!(
+            bytes_held_by_shared_cache_only(&[cache(2, 2), cache(3, 105)]),
+            16 << 20
+        );
         assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1)]), 4 << 20);
         assert_eq!(bytes_held_by_shared_cache_only(&[]), UNTOLD_BYTES);
     }

@@ -45,7 +45,8 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
     let (huge, free_huge) = match huge {
         Ok([huge, free_huge]) => (Ok(huge), Ok(free_huge)),
         Err(error) => {
-            let missing = super::not_measured_error("page faults give no huge pages that could be freed");
+            let missing =
+                super::not_measured_error("page faults give no huge pages that could be freed");
             (Err(error), Err(missing))
         }
     };

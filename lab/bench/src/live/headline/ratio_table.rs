@@ -1,6 +1,6 @@
 //! Figures of a program under an arm, and the table of their ratios.
 
-use super::arms::{HeadlineArm, ArmFigures};
+use super::headline_arm::{ArmFigures, HeadlineArm};
 use crate::live::prelude::*;
 use crate::statistics::sorted;
 
@@ -43,7 +43,10 @@ const FIGURES: [ComparedFigure; 5] = [
 /// with, and that arm's own ratio where it says more.
 pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report: &mut LiveReport) {
     for figure in &FIGURES {
-        for arm in HeadlineArm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
+        for arm in HeadlineArm::ALL
+            .into_iter()
+            .filter(|arm| *arm != figure.beside)
+        {
             let mut medians = Vec::new();
             for (kind, rounds) in all {
                 let ratios = sorted_ratios(rounds, arm, figure);
@@ -88,7 +91,11 @@ pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report
 }
 
 /// The ratios of all rounds, smallest first.
-fn sorted_ratios(rounds: &[[ArmFigures; 4]], arm: HeadlineArm, figure: &ComparedFigure) -> Vec<f64> {
+fn sorted_ratios(
+    rounds: &[[ArmFigures; 4]],
+    arm: HeadlineArm,
+    figure: &ComparedFigure,
+) -> Vec<f64> {
     let ratio = |round: &[ArmFigures; 4]| {
         let [ours, theirs] = [arm, figure.beside].map(|arm| (figure.value)(&round[arm as usize]));
         Some(ours? / theirs?)

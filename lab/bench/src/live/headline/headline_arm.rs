@@ -1,10 +1,12 @@
 //! The ways to get huge pages that are compared, as users have them.
 
+use crate::live::huge_page_systems::KhugepagedPace;
 use crate::live::prelude::*;
-use crate::live::programs::launch::{is_manager_process, process_name};
-use crate::live::programs::packages::find_hawkeye_program;
-use crate::live::programs::{RunningProcess, poll_for_answer, create_temporary_folder, redirect_streams_to_null};
-use crate::live::systems::KhugepagedPace;
+use crate::live::programs::debian_packages::find_hawkeye_program;
+use crate::live::programs::program_launcher::{is_manager_process, process_name};
+use crate::live::programs::{
+    RunningProcess, create_temporary_folder, poll_for_answer, redirect_streams_to_null,
+};
 use hawkeye_linux::processes::process::{cpu_time, process_and_descendants};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -83,7 +85,10 @@ impl HeadlineArm {
             }),
             Self::Daemon => host.run_without_lease(|host| {
                 let daemon = RunningDaemon::start()?;
-                let (begun, before) = (Instant::now(), manager_family_cpu_time(daemon.process.child.id()));
+                let (begun, before) = (
+                    Instant::now(),
+                    manager_family_cpu_time(daemon.process.child.id()),
+                );
                 let mut outcome = work(host, Vec::new())?;
                 let cpu = manager_family_cpu_time(daemon.process.child.id()).saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
@@ -161,7 +166,10 @@ mod tests {
     fn a_program_without_manager_is_itself() {
         let own = std::process::id();
         assert_eq!(find_launching_manager(own), None);
-        assert_eq!(crate::live::programs::launch::managed_program_pid(own), own);
+        assert_eq!(
+            crate::live::programs::program_launcher::managed_program_pid(own),
+            own
+        );
         assert_eq!(HeadlineArm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
     }
 }

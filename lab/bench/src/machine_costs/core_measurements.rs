@@ -5,9 +5,9 @@
 //! block after the other, and a block has no more pages than a TLB holds. Of each 128 bytes one
 //! line is read, because processors fetch its neighbour as well.
 
-use super::cache_sharing::{self, SharedCacheRetention};
 use super::prelude::*;
 use super::read_overlap::{self, ReadOverlap};
+use super::shared_cache_retention::{self, SharedCacheRetention};
 use hawkeye_linux::sample::random::{next_random, random_below, work_step};
 use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
@@ -78,7 +78,7 @@ pub fn measure_core() -> Result<CoreMeasurements, LinuxError> {
     let caches = read_data_cache_levels();
     let own = caches.iter().filter(|cache| cache.level <= 2);
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
-    let shared = cache_sharing::bytes_held_by_shared_cache_only(&caches);
+    let shared = shared_cache_retention::bytes_held_by_shared_cache_only(&caches);
     let memory = ScratchMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
     let chased = |order: &[u32]| -> CostResult {
         link_lines_into_ring(&memory, order);
@@ -104,12 +104,13 @@ pub fn measure_core() -> Result<CoreMeasurements, LinuxError> {
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     WorkloadRng::new(1, 0).shuffle(&mut side_by_side);
     let together = chased(&side_by_side)?;
-    let sharing = cache_sharing::measure_retention_of_bytes(&memory, shared)?;
+    let sharing = shared_cache_retention::measure_retention_of_bytes(&memory, shared)?;
     let mut independent = Vec::new();
     // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let ns = median_figure_over_turns(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
+        let ns =
+            median_figure_over_turns(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
         independent.push(ReadNsAtSize { bytes, ns });
     }
     let stream_gb_per_s = median_figure_over_turns(|| Ok(streaming_read_gb_per_s(&memory)))?;

@@ -1,7 +1,7 @@
 //! HawkEye paper: the cost of first touches.
 
 use super::PaperMeasure::*;
-use super::{ExperimentName, PaperTable, row, values_and_speed_ups, pair_systems_with_values};
+use super::{ExperimentName, PaperTable, pair_systems_with_values, row, values_and_speed_ups};
 
 pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
     name: ExperimentName::from_name_and_alias("first-touch-costs", "table-1"),

@@ -118,7 +118,8 @@ impl Promoter<'_> {
         let managed = self.system.manager_policy().is_some();
         let (done, promoting) = std::thread::scope(|scope| {
             let working = scope.spawn(work);
-            let promoting = self.promote_process_until(pid, PromoterPace::Own, at_most, || working.is_finished());
+            let promoting = self
+                .promote_process_until(pid, PromoterPace::Own, at_most, || working.is_finished());
             (join_or_resume_panic(working), promoting)
         });
         let promoting = promoting?;

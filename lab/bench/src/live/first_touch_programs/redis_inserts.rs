@@ -1,6 +1,6 @@
 //! Inserts large values into Redis, one after the other.
 
-use super::launch::{CORE, command_on_core, start_with_sigterm_on_drop};
+use super::timed_command::{CORE, command_on_core, start_with_sigterm_on_drop};
 use crate::live::prelude::*;
 use crate::statistics::{quantile_of_sorted, sorted};
 use hawkeye_workload::core_set::CoreSet;
@@ -16,7 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns inserts per second, and their mean and p99 in milliseconds.
 pub(super) fn measure_redis_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
-    crate::live::programs::packages::install_program_if_missing("redis-server", "redis-server")?;
+    crate::live::programs::debian_packages::install_program_if_missing(
+        "redis-server",
+        "redis-server",
+    )?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
     let words: Vec<String> = words
         .split(' ')

@@ -14,7 +14,10 @@ thread_local! {
 
 /// Starts programs as users do while `work` runs in this thread: by `launcher`, a command and its
 /// first arguments; directly where it is empty.
-pub(in crate::live) fn run_with_launcher<T>(launcher: Vec<OsString>, work: impl FnOnce() -> T) -> T {
+pub(in crate::live) fn run_with_launcher<T>(
+    launcher: Vec<OsString>,
+    work: impl FnOnce() -> T,
+) -> T {
     let before = LAUNCHER.replace(Some(launcher));
     let done = work();
     LAUNCHER.replace(before);

@@ -29,7 +29,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     HugePageSystem::Hawkeye.prepare_kernel(host)?;
     for (name, reader, times) in SUBJECTS {
         let times = scale.short_or_long([200, 800, 1200], times);
-        let start = || reader.map_or_else(|| start_lightly_loaded_redis(host, mib), |kind| kind.start(host, mib));
+        let start = || {
+            reader.map_or_else(
+                || start_lightly_loaded_redis(host, mib),
+                |kind| kind.start(host, mib),
+            )
+        };
         let instances = [start()?, start()?, start()?];
         let times = times.map(Duration::from_millis);
         compare_managed_with_unmanaged(host, name, instances, times, report)?;

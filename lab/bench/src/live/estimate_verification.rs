@@ -3,10 +3,12 @@
 //! We have never run this on hardware with counters. What it computes is tested on made-up
 //! readings, in the form in which the kernel's counters are read.
 
+use super::overhead_estimates::{
+    OVERHEAD_CLASSES, estimate_overhead_while_working, overhead_class_index,
+};
 use super::prelude::*;
 use super::programs::NINE_ESTIMATED_PROGRAMS;
 use super::programs::program_speed::measure_turn;
-use super::walk_rate::{OVERHEAD_CLASSES, estimate_overhead_while_working, overhead_class_index};
 use hawkeye_linux::fields::field_value;
 use hawkeye_linux::processes::process::{ResourceUse, resource_use};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
@@ -255,10 +257,14 @@ fn missing_counters_advice(none: &CountersUnavailable) -> String {
 
 /// Runs the nine programs one after the other, and counts and estimates each. A program that cannot
 /// run here is reported on standard error and left out.
-pub fn count_and_estimate_nine_programs(host: &BenchHost, counters: &WalkCounters) -> BenchResult<EstimateVerification> {
+pub fn count_and_estimate_nine_programs(
+    host: &BenchHost,
+    counters: &WalkCounters,
+) -> BenchResult<EstimateVerification> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
-    let mut results = EstimateVerification::empty_for_machine(&cpuinfo, &osrelease, counters.events());
+    let mut results =
+        EstimateVerification::empty_for_machine(&cpuinfo, &osrelease, counters.events());
     for kind in NINE_ESTIMATED_PROGRAMS {
         match count_and_estimate_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),
@@ -294,7 +300,12 @@ fn count_and_estimate_program(
     let readings = readings?;
     let windows = estimate_overhead_while_working(host, program.as_mut(), WINDOWS, WINDOWS_WITHIN)?;
     let estimate = windows[windows.len() / 2];
-    EstimatedAndCountedProgram::from_estimate_and_readings(kind.name(), estimate, &readings, counters.events())
+    EstimatedAndCountedProgram::from_estimate_and_readings(
+        kind.name(),
+        estimate,
+        &readings,
+        counters.events(),
+    )
 }
 
 #[cfg(test)]

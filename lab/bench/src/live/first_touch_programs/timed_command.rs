@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use crate::live::programs::RunningProcess;
-use crate::live::programs::packages::find_hawkeye_program;
+use crate::live::programs::debian_packages::find_hawkeye_program;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 

@@ -86,11 +86,17 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         // One program that can't run here does not affect the others.
         match BaseAndHugeRounds::measure_in_turn(host, kind, sizes) {
             Ok(mut pair) => {
-                let estimate =
-                    estimate_overhead_while_working(host, pair.base.as_mut(), windows, sizes.at_most);
+                let estimate = estimate_overhead_while_working(
+                    host,
+                    pair.base.as_mut(),
+                    windows,
+                    sizes.at_most,
+                );
                 compared.extend(add_rows_to_report(kind, &pair, estimate, report));
             }
-            Err(error) => report.add_note(format!("{} could not be measured: {error}", kind.name())),
+            Err(error) => {
+                report.add_note(format!("{} could not be measured: {error}", kind.name()))
+            }
         }
     }
     if !compared.is_empty() {

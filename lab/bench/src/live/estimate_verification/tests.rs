@@ -37,10 +37,22 @@ fn estimate(percent: f64, at_least: bool) -> Overhead {
     }
 }
 
-fn compare(percent: f64, at_least: bool, cpuinfo: &str, name: &str, user: f64) -> EstimatedAndCountedProgram {
+fn compare(
+    percent: f64,
+    at_least: bool,
+    cpuinfo: &str,
+    name: &str,
+    user: f64,
+) -> EstimatedAndCountedProgram {
     let readings = readings(name, user);
     let estimate = estimate(percent, at_least);
-    EstimatedAndCountedProgram::from_estimate_and_readings("random", estimate, &readings, &events(cpuinfo)).expect("counted")
+    EstimatedAndCountedProgram::from_estimate_and_readings(
+        "random",
+        estimate,
+        &readings,
+        &events(cpuinfo),
+    )
+    .expect("counted")
 }
 
 #[test]
@@ -58,7 +70,10 @@ fn walk_cycles_are_a_share_of_all_cpu_time() {
     assert_eq!((whole.counts, whole.agrees), (expected, true));
     let half = compare(18.0, false, XEON, "intel", 0.5);
     assert!((half.counted.percent - 10.0).abs() < 1e-9, "{half:?}");
-    assert_eq!((half.counted_class, half.agrees), (OVERHEAD_CLASSES[1], false));
+    assert_eq!(
+        (half.counted_class, half.agrees),
+        (OVERHEAD_CLASSES[1], false)
+    );
 }
 
 #[test]
@@ -81,13 +96,16 @@ fn counted_walks_agree_within_their_assumed_cost() {
 #[test]
 fn counters_that_count_nothing_are_an_error() {
     let readings = readings("silent", 1.0);
-    let error = readings.counted_overhead(&events(XEON)).expect_err("no walks");
+    let error = readings
+        .counted_overhead(&events(XEON))
+        .expect_err("no walks");
     assert!(error.to_string().contains("no page walks"), "{error}");
 }
 
 #[test]
 fn the_file_names_processor_and_events_but_not_the_machine() {
-    let mut results = EstimateVerification::empty_for_machine(XEON, "6.12.3-alices-laptop+\n", &events(XEON));
+    let mut results =
+        EstimateVerification::empty_for_machine(XEON, "6.12.3-alices-laptop+\n", &events(XEON));
     results
         .programs
         .push(compare(18.0, false, XEON, "intel", 1.0));
