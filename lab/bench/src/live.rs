@@ -2,9 +2,9 @@
 //! is compared with. Nothing in here decides whether a figure is good enough.
 //!
 //! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up
-//! and restores it. `huge_page_systems.rs` has the ways to get huge pages that are compared, `programs/` the
-//! programs that run. `live_report.rs` has what is printed, `prelude.rs` what nearly all
-//! experiments use.
+//! and restores it. `huge_page_systems.rs` has the ways to get huge pages that are compared,
+//! `programs/` the programs that run. `live_report.rs` has what is printed, `prelude.rs` what
+//! nearly all experiments use.
 
 pub(crate) mod bench_host;
 mod bloat_recovery;

@@ -8,7 +8,8 @@
 //! The first turn of each does not count, because a hypervisor may have to back memory in it. Only
 //! an optimised build gives meaningful figures.
 //!
-//! Each file is about one kind of work; `core_measurements.rs` and `shared_cache_retention.rs` measure the caches.
+//! Each file is about one kind of work; `core_measurements.rs` and `shared_cache_retention.rs`
+//! measure the caches.
 
 pub mod access_bits;
 pub mod collapse_split;

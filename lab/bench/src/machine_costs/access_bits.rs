@@ -37,7 +37,7 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
 fn measure_bit_reading(pages: PageAdvice) -> CostResult {
     let mut tables = PageTableReader::load()?;
     let memory = ScratchMemory::map_and_write(REGIONS * REGION, pages)?;
-    let range = memory.address()..memory.address() + memory.bytes() as u64;
+    let range = memory.start_address()..memory.start_address() + memory.bytes() as u64;
     let target = tables.bind(std::process::id())?;
     median_figure_over_turns(|| {
         let mut regions = Vec::new();

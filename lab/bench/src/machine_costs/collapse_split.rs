@@ -22,12 +22,12 @@ pub fn measure_collapse_and_split_costs() -> [CostResult; 3] {
 fn measure_collapses() -> CostResult {
     let memory = ScratchMemory::map_and_write(REGIONS * REGION, PageAdvice::Base)?;
     // Huge pages were forbidden until now, so that base pages were touched.
-    memory.advise(0, memory.bytes(), libc::MADV_HUGEPAGE)?;
+    memory.madvise_range(0, memory.bytes(), libc::MADV_HUGEPAGE)?;
     let mut took = Vec::new();
     for region in 0..REGIONS {
         for _ in 0..TRIES {
             let begun = Instant::now();
-            let done = memory.advise(region * REGION, REGION, libc::MADV_COLLAPSE);
+            let done = memory.madvise_range(region * REGION, REGION, libc::MADV_COLLAPSE);
             if done.is_ok() {
                 took.push(nanoseconds_since(begun));
                 break;
@@ -56,7 +56,7 @@ fn measure_splits(step: usize) -> CostResult {
     let mut took = Vec::new();
     for region in 0..REGIONS {
         let begun = Instant::now();
-        memory.advise(region * REGION, PAGE, libc::MADV_COLD)?;
+        memory.madvise_range(region * REGION, PAGE, libc::MADV_COLD)?;
         took.push(nanoseconds_since(begun));
     }
     let left = own_huge_bytes()?.saturating_sub(before);

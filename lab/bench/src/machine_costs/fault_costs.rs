@@ -35,7 +35,7 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
     let huge = had.and_then(|()| {
         median_figures_over_turns(|| {
             let memory = ScratchMemory::map(BYTES, PageAdvice::Huge)?;
-            let regions = memory.regions() as f64;
+            let regions = memory.region_count() as f64;
             Ok([
                 memory.time_strided_writes(REGION, 1) / regions,
                 memory.time_unmap() / regions,
@@ -54,7 +54,7 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
         let alone = time_fork_ns()?;
         let memory = ScratchMemory::map_and_write(FORKED_BYTES, PageAdvice::Base)?;
         let together = time_fork_ns()?;
-        let regions = memory.regions() as f64;
+        let regions = memory.region_count() as f64;
         let pages = (FORKED_BYTES / PAGE) as f64;
         let shared = memory.time_strided_writes(PAGE, 2) / pages;
         // The same writes without faults.

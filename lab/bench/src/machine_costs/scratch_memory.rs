@@ -51,7 +51,7 @@ impl ScratchMemory {
             PageAdvice::Base => libc::MADV_NOHUGEPAGE,
             PageAdvice::Huge => libc::MADV_HUGEPAGE,
         };
-        memory.advise(0, bytes, advice)?;
+        memory.madvise_range(0, bytes, advice)?;
         Ok(memory)
     }
 
@@ -72,11 +72,11 @@ impl ScratchMemory {
         self.bytes
     }
 
-    pub(super) fn regions(&self) -> usize {
+    pub(super) fn region_count(&self) -> usize {
         self.bytes / REGION
     }
 
-    pub(super) fn address(&self) -> u64 {
+    pub(super) fn start_address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
@@ -108,7 +108,7 @@ impl ScratchMemory {
         nanoseconds_since(begun)
     }
 
-    pub(super) fn advise(
+    pub(super) fn madvise_range(
         &self,
         offset: usize,
         bytes: usize,

@@ -35,7 +35,7 @@ pub const TABLES: [ThesisTable; 15] = [
     policies::PUBLISHED,
 ];
 
-fn row(
+fn thesis_values_of_kernels(
     of: &str,
     workload: ThesisWorkload,
     measure: ThesisMeasure,
@@ -52,20 +52,20 @@ fn row(
 }
 
 /// The same for a table's only workload, if every value was measured.
-fn measured(
+fn measured_values_of_kernels(
     workload: ThesisWorkload,
     measure: ThesisMeasure,
     values: &[(ThesisKernel, f64)],
 ) -> Vec<ThesisValue> {
     let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
-    row("", workload, measure, &values)
+    thesis_values_of_kernels("", workload, measure, &values)
 }
 
 /// Shares of a program's memory on pages of each order, under the short format with large pages.
 fn page_order_shares(workload: ThesisWorkload, percent: &[(u8, f64)]) -> Vec<ThesisValue> {
     let share = |(order, percent): &(u8, f64)| {
         let measure = ThesisMeasure::SpacePercent(*order);
-        measured(workload, measure, &[(ThesisKernel::SF_LP, *percent)])
+        measured_values_of_kernels(workload, measure, &[(ThesisKernel::SF_LP, *percent)])
     };
     percent.iter().flat_map(share).collect()
 }

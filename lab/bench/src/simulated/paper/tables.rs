@@ -38,7 +38,7 @@ pub const TABLES: &[PaperTable] = &[
 ];
 
 /// A row: one measure of one program, for some systems.
-fn row(
+fn paper_values_of_systems(
     workload: &'static str,
     program: &'static str,
     measure: PaperMeasure,
@@ -69,14 +69,19 @@ fn values_and_speed_ups(
     measure: PaperMeasure,
     values: &[(&'static str, f64)],
 ) -> Vec<PaperValue> {
-    let mut rows = row(workload, program, measure, values);
+    let mut rows = paper_values_of_systems(workload, program, measure, values);
     if let [(_, base), others @ ..] = values {
         let speed_up = |(system, value): &(&'static str, f64)| match measure {
             PaperMeasure::Seconds => (*system, base / value),
             _ => (*system, value / base),
         };
         let faster: Vec<_> = others.iter().map(speed_up).collect();
-        rows.extend(row(workload, program, PaperMeasure::SpeedUp, &faster));
+        rows.extend(paper_values_of_systems(
+            workload,
+            program,
+            PaperMeasure::SpeedUp,
+            &faster,
+        ));
     }
     rows
 }

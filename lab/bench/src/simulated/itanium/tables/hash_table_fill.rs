@@ -2,7 +2,7 @@
 //! table (section 5.4.1).
 
 use super::ThesisMeasure::*;
-use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, thesis_values_of_kernels};
 use hawkeye_itanium::mmu::HashTableFill;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, VortexWorkload};
 
@@ -25,13 +25,13 @@ fn fill_rows() -> Vec<ThesisValue> {
     let tlbcover = ThesisWorkload::Tlbcover(TlbcoverWorkload::thesis_run(11));
     let over = SpeedUpOver(ThesisKernel::SF);
     [
-        row("vortex", vortex, WalkerPercent, &kernels),
-        row("vortex", vortex, CyclesPerMiss, &kernels),
-        row("vortex", vortex, CyclesPerFurtherMiss, &kernels),
-        row("vortex", vortex, over, &kernels),
-        row("churning", churning, WalkerPercent, &kernels),
-        row("churning", churning, over, &kernels),
-        row("Tlbcover 11", tlbcover, over, &kernels),
+        thesis_values_of_kernels("vortex", vortex, WalkerPercent, &kernels),
+        thesis_values_of_kernels("vortex", vortex, CyclesPerMiss, &kernels),
+        thesis_values_of_kernels("vortex", vortex, CyclesPerFurtherMiss, &kernels),
+        thesis_values_of_kernels("vortex", vortex, over, &kernels),
+        thesis_values_of_kernels("churning", churning, WalkerPercent, &kernels),
+        thesis_values_of_kernels("churning", churning, over, &kernels),
+        thesis_values_of_kernels("Tlbcover 11", tlbcover, over, &kernels),
     ]
     .concat()
 }

@@ -1,7 +1,7 @@
 //! Matrix transposition (section 6.2.1) and Tlbcover (section 6.2.2).
 
 use super::ThesisMeasure::*;
-use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, thesis_values_of_kernels};
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, TransposeWorkload};
 
@@ -43,7 +43,7 @@ pub(super) const COVERAGE: ThesisTable = ThesisTable {
     rows: || {
         rows_of_tlbcover_runs(|name, workload, run| {
             let thesis = WALKER_PERCENT.get(run).copied();
-            row(name, workload, WalkerPercent, &[(ThesisKernel::SF, thesis)])
+            thesis_values_of_kernels(name, workload, WalkerPercent, &[(ThesisKernel::SF, thesis)])
         })
     },
     notes: &[
@@ -61,7 +61,7 @@ pub(super) const SPEED_UP: ThesisTable = ThesisTable {
                 let kernel = ThesisKernel::SF.on_base_page(base);
                 let measure = SpeedUpOver(kernel);
                 let values = [(kernel.with_large_pages(), thesis)];
-                row(name, workload, measure, &values)
+                thesis_values_of_kernels(name, workload, measure, &values)
             };
             [
                 over(BasePage::Kib4, SPEED_UP_4K.get(run).copied()),
@@ -95,8 +95,8 @@ pub(super) const TRANSPOSE: ThesisTable = ThesisTable {
         let hits = all([78.0, 72.0, 72.0, 100.0, 100.0]);
         let walker = all([0.0, 99.73, 99.93, 56.1, 19.71]);
         [
-            row("", workload, HitPercent, &hits),
-            row("", workload, WalkerPercent, &walker),
+            thesis_values_of_kernels("", workload, HitPercent, &hits),
+            thesis_values_of_kernels("", workload, WalkerPercent, &walker),
         ]
         .concat()
     },

@@ -3,7 +3,7 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperTable, SimulationSetup, pair_systems_with_values, row,
+    ExperimentName, PaperTable, SimulationSetup, pair_systems_with_values, paper_values_of_systems,
     setup_at_promotion_rate,
 };
 
@@ -19,11 +19,11 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
             let values = pair_systems_with_values(SYSTEMS, values);
-            row("redis", "redis", measure, &values)
+            paper_values_of_systems("redis", "redis", measure, &values)
         };
         let pressed = |measure, value| {
             let values = [("hawkeye-pmu", value)];
-            row("redis-pressure", "redis", measure, &values)
+            paper_values_of_systems("redis-pressure", "redis", measure, &values)
         };
         [
             all(ResidentGib(2), [16.2, 33.2, 16.3, 33.1, 33.2]),
@@ -59,8 +59,8 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
             ("hawkeye-g", 45.0),
         ];
         [
-            row("redis-full", "redis", ResidentGib(1), &full),
-            row("redis-full", "redis", UsefulGib, &useful),
+            paper_values_of_systems("redis-full", "redis", ResidentGib(1), &full),
+            paper_values_of_systems("redis-full", "redis", UsefulGib, &useful),
         ]
         .concat()
     },

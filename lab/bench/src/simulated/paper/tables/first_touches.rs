@@ -1,7 +1,10 @@
 //! HawkEye paper: the cost of first touches.
 
 use super::PaperMeasure::*;
-use super::{ExperimentName, PaperTable, pair_systems_with_values, row, values_and_speed_ups};
+use super::{
+    ExperimentName, PaperTable, pair_systems_with_values, paper_values_of_systems,
+    values_and_speed_ups,
+};
 
 pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
     name: ExperimentName::from_name_and_alias("first-touch-costs", "table-1"),
@@ -10,7 +13,7 @@ pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
             let values = pair_systems_with_values(SYSTEMS, values);
-            row("touch", "touch", measure, &values)
+            paper_values_of_systems("touch", "touch", measure, &values)
         };
         [
             all(MillionFaults, [26.2, 0.0515, 26.2, 26.2, 0.0515]),

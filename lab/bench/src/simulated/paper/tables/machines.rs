@@ -4,7 +4,7 @@ use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
     ExperimentName, PaperMeasure, PaperTable, PaperValue, PublishedValue, fragmented_setup_at_rate,
-    row,
+    paper_values_of_systems,
 };
 use hawkeye_sim::SystemOverrides;
 use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
@@ -72,8 +72,9 @@ pub(super) const NPB_VIRTUAL_SPEEDUP: PaperTable = PaperTable {
     shows: "NPB in a virtual machine: speed-up by huge pages in host and guest over base pages in both",
     guest: Some(ByteSize(90 << 30)),
     figures: || {
-        let speed_up =
-            |(workload, program, paper)| row(workload, program, SpeedUp, &[("linux", paper)]);
+        let speed_up = |(workload, program, paper)| {
+            paper_values_of_systems(workload, program, SpeedUp, &[("linux", paper)])
+        };
         [
             ("bt", "bt.D", 1.15),
             ("sp", "sp.D", 1.06),
@@ -175,7 +176,7 @@ pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
 
 fn omnetpp_slowdown_values(slower_percent: f64) -> Vec<PaperValue> {
     let values = [("hawkeye-4k", slower_percent)];
-    row("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
+    paper_values_of_systems("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
 }
 
 pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
@@ -212,7 +213,7 @@ pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
             let values = [("linux/hawkeye-g", paper)];
             // The phase that stores all data: in Table 8 too, the paper's requests of Redis are
             // insertions.
-            row("figure-11", program, PhaseOver("linux/linux", 0), &values)
+            paper_values_of_systems("figure-11", program, PhaseOver("linux/linux", 0), &values)
         };
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },

@@ -3,7 +3,7 @@
 use super::PaperMeasure::*;
 use super::{
     ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented_setup_at_rate,
-    pair_systems_with_values, row, values_and_speed_ups,
+    pair_systems_with_values, paper_values_of_systems, values_and_speed_ups,
 };
 
 /// Table 9: regions promoted per second, by every system alike.
@@ -29,14 +29,14 @@ pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
         let systems = ["linux-4k", "hawkeye-pmu", "hawkeye-g"];
         let times = |workload, program, values: [f64; 3]| {
             let values = pair_systems_with_values(systems, values);
-            row(workload, program, Seconds, &values)
+            paper_values_of_systems(workload, program, Seconds, &values)
         };
         let sensitive = |workload, program, values: [f64; 3]| {
             let values = pair_systems_with_values(systems, values);
             values_and_speed_ups(workload, program, Seconds, &values)
         };
         let overhead = |workload, program, percent| {
-            row(workload, program, OverheadPercent, &[("linux-4k", percent)])
+            paper_values_of_systems(workload, program, OverheadPercent, &[("linux-4k", percent)])
         };
         [
             sensitive("table-9a", "random", [582.0, 328.0, 413.0]),
@@ -103,7 +103,7 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
             ["linux", "ingens-90"]
                 .map(|other| {
                     let values = [("hawkeye-pmu", by), ("hawkeye-g", by)];
-                    row(workload, program, Over(other), &values)
+                    paper_values_of_systems(workload, program, Over(other), &values)
                 })
                 .concat()
         };
@@ -113,8 +113,8 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
             over("graph500", "graph500", 1.13),
             over("xsbench", "xsbench", 1.12),
             over("cg", "cg.D", 1.06),
-            row("cg", "cg.D", SpeedUp, &speed_ups),
-            row("xsbench", "xsbench", SavedOver("linux"), &saved),
+            paper_values_of_systems("cg", "cg.D", SpeedUp, &speed_ups),
+            paper_values_of_systems("xsbench", "xsbench", SavedOver("linux"), &saved),
         ]
         .concat()
     },
@@ -133,7 +133,7 @@ pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
     setup: || fragmented_setup_at_rate(FIGURE_5_PER_S),
     figures: || {
         let until = |values: &[(&'static str, f64)]| {
-            row("xsbench", "xsbench", SecondsUntilUnder(3.0), values)
+            paper_values_of_systems("xsbench", "xsbench", SecondsUntilUnder(3.0), values)
         };
         [
             until(&[("hawkeye-pmu", 300.0), ("hawkeye-g", 300.0)]),
@@ -162,7 +162,7 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
                 ("hawkeye-pmu", other),
                 ("hawkeye-g", other),
             ];
-            row(workload, program, HugeShare(600.0), &values)
+            paper_values_of_systems(workload, program, HugeShare(600.0), &values)
         };
         [
             share("graph500", "graph500-1", [100.0, 33.3]),
@@ -192,8 +192,8 @@ pub(super) const NPB_SPEEDUP: PaperTable = PaperTable {
         let program = |workload, program, percent, speed_up| {
             let overhead = [("linux-4k", percent)];
             [
-                row(workload, program, OverheadPercent, &overhead),
-                row(workload, program, SpeedUp, &[("linux", speed_up)]),
+                paper_values_of_systems(workload, program, OverheadPercent, &overhead),
+                paper_values_of_systems(workload, program, SpeedUp, &[("linux", speed_up)]),
             ]
             .concat()
         };
