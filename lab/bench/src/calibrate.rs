@@ -4,7 +4,7 @@ mod calibrated_processor;
 mod kernel_costs;
 
 use crate::error::{BenchError, BenchResult};
-use crate::machine_costs::{CostResult, MedianAndRange, caches};
+use crate::machine_costs::{CostResult, MedianAndRange, core_measurements};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
@@ -67,13 +67,13 @@ impl CostRecorder {
         spread.median
     }
 
-    fn add_ns(&mut self, what: impl Into<String>, spread: MedianAndRange) -> f64 {
+    fn add_cost_in_ns(&mut self, what: impl Into<String>, spread: MedianAndRange) -> f64 {
         self.add_measured_cost(what, "ns", spread)
     }
 
     fn add_cost_if_measured(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
-            Ok(spread) => Some(self.add_ns(what, spread)),
+            Ok(spread) => Some(self.add_cost_in_ns(what, spread)),
             Err(error) => {
                 self.add_unmeasured_cost(what, &error.to_string());
                 None
@@ -89,9 +89,9 @@ impl CostRecorder {
 
 /// Measures everything: it takes some tens of seconds and up to 5 GiB of memory. It changes no
 /// setting of the machine.
-pub fn calibrate() -> BenchResult<CalibratedMachine> {
+pub fn calibrate_this_machine() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
-    let core = caches::measure()?;
+    let core = core_measurements::measure_core()?;
     let walks = walk_costs::measure_walk_costs()?;
     let here = calibrated_processor::processor_from_measurements(&core, &walks, &mut notes);
     let processor = here.processor;
@@ -112,7 +112,7 @@ pub(crate) fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
     }
-    let core = caches::measure()?;
+    let core = core_measurements::measure_core()?;
     let walks = walk_costs::measure_walk_costs()?;
     let here = calibrated_processor::processor_from_measurements(
         &core,

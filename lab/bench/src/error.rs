@@ -33,13 +33,15 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    pub(crate) fn program_error(program: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn program_error_mapper(
+        program: impl Into<String>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let program = program.into();
         move |source| Self::Program { program, source }
     }
 
-    pub(crate) fn start_error(command: &Command) -> impl FnOnce(io::Error) -> Self + use<> {
-        Self::program_error(command.get_program().to_string_lossy().into_owned())
+    pub(crate) fn start_error_mapper(command: &Command) -> impl FnOnce(io::Error) -> Self + use<> {
+        Self::program_error_mapper(command.get_program().to_string_lossy().into_owned())
     }
 }
 

@@ -15,12 +15,12 @@ pub struct ExperimentName {
 
 impl ExperimentName {
     /// A name with an alias.
-    pub const fn with_alias(name: &'static str, alias: &'static str) -> Self {
+    pub const fn from_name_and_alias(name: &'static str, alias: &'static str) -> Self {
         Self { name, alias }
     }
 
     /// Whether a user means this experiment; underscores count as hyphens.
-    pub fn matches(&self, text: &str) -> bool {
+    pub fn matches_name_or_alias(&self, text: &str) -> bool {
         let text = text.replace('_', "-");
         text == self.name || !self.alias.is_empty() && text == self.alias
     }
@@ -28,7 +28,7 @@ impl ExperimentName {
 
 impl From<&'static str> for ExperimentName {
     fn from(name: &'static str) -> Self {
-        Self::with_alias(name, "")
+        Self::from_name_and_alias(name, "")
     }
 }
 

@@ -4,8 +4,8 @@ mod bench_results;
 mod experiment_outcome;
 
 pub use crate::experiment_name::ExperimentName;
-pub use bench_results::{BenchResults, FIGURES, ResultFile, index_of_results};
-pub use experiment_outcome::{ExperimentOutcome, SideReport};
+pub use bench_results::{BenchResults, RESULTS_FOLDER, ResultFile, results_index_markdown};
+pub use experiment_outcome::{ExperimentOutcome, LiveOrSimulatedReport};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{PaperTable, TABLES};
@@ -30,7 +30,7 @@ impl ExperimentEntry {
     }
 
     /// Each of its sides as an experiment of its own, the live one first.
-    pub fn live_and_simulated_sides(self) -> impl Iterator<Item = Self> {
+    pub fn split_into_sides(self) -> impl Iterator<Item = Self> {
         let live = self.live.map(|_| Self {
             simulated: None,
             ..self
@@ -40,7 +40,7 @@ impl ExperimentEntry {
     }
 
     /// The title of its first side's results.
-    pub fn title(&self) -> String {
+    pub fn first_side_title(&self) -> String {
         experiment_outcome::result_title(self.name, self.live.is_some())
     }
 }
@@ -77,13 +77,11 @@ mod tests {
             assert!(!experiment.summary_line().is_empty(), "{}", experiment.name);
         }
         for name in ["fairness", "table-5", "table_5"] {
-            let found = all.iter().find(|e| e.name.matches(name));
+            let found = all.iter().find(|e| e.name.matches_name_or_alias(name));
             assert!(found.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
         }
-        let sides = all
-            .into_iter()
-            .flat_map(ExperimentEntry::live_and_simulated_sides);
-        let titles: Vec<_> = sides.map(|side| side.title()).collect();
+        let sides = all.into_iter().flat_map(ExperimentEntry::split_into_sides);
+        let titles: Vec<_> = sides.map(|side| side.first_side_title()).collect();
         assert_eq!(
             titles.len(),
             BTreeSet::from_iter(&titles).len(),

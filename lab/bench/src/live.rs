@@ -2,50 +2,50 @@
 //! is compared with. Nothing in here decides whether a figure is good enough.
 //!
 //! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up
-//! and restores it. `systems.rs` has the ways to get huge pages that are compared, `programs/` the
-//! programs that run. `live_report.rs` has what is printed, `prelude.rs` what nearly all
-//! experiments use.
+//! and restores it. `huge_page_systems.rs` has the ways to get huge pages that are compared,
+//! `programs/` the programs that run. `live_report.rs` has what is printed, `prelude.rs` what
+//! nearly all experiments use.
 
 pub(crate) mod bench_host;
 mod bloat_recovery;
-mod collapse;
-mod container;
+mod container_at_limit;
+pub mod estimate_verification;
 mod fairness;
 mod first_touch_programs;
+mod gain_of_real_programs;
+mod growing_server_latency;
 mod headline;
 mod huge_page_recovery;
+mod huge_page_systems;
 mod idle_polling;
-mod latency;
 pub(crate) mod live_report;
 mod manager_runs;
 mod many_processes;
 mod memory_cgroup;
 mod memory_hogs;
 mod mixed_sensitivity;
-mod no_gain;
-mod one_tib;
+mod overhead_estimates;
+mod page_fault_stalls;
 mod prefault;
 mod prelude;
 pub(crate) mod programs;
-mod real_programs;
+mod programs_without_gain;
+mod promotion_throughput;
 mod redis_bloat;
 mod redis_refill;
 mod redis_server;
-mod sampling;
+mod sampling_cost;
+mod sampling_of_one_tib;
 mod scale;
 mod small_pages;
-mod stalls;
 mod start_order;
-mod systems;
-pub mod verify;
-mod walk_rate;
-mod zero_scan;
+mod zero_scan_cost;
 mod zeroing_neighbour;
 
 pub use bench_host::BenchHost;
-use live_report::NamedRows;
+use live_report::PrefixedRowWriter;
 pub use live_report::{LiveReport, ManagerCpuUse};
-pub use manager_runs::{ManagerRun, manage_process};
+pub use manager_runs::{ManagerRun, manage_process_until};
 pub use memory_cgroup::MemoryCgroup;
 pub use scale::Scale;
 
@@ -73,7 +73,7 @@ impl LiveExperiment {
 macro_rules! experiments {
     ($($name:literal $(= $alias:literal)?: $run:path, $shows:literal;)*) => {
         &[$(LiveExperiment {
-            name: ExperimentName::with_alias($name, concat!($($alias)?)),
+            name: ExperimentName::from_name_and_alias($name, concat!($($alias)?)),
             shows: $shows,
             run: $run,
         }),*]
@@ -83,27 +83,27 @@ macro_rules! experiments {
 /// All live experiments, shortest first. The number of a paper's table or figure, or an earlier
 /// name, is an alias.
 pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
-    "collapse": collapse::run, "promotion rate when nothing limits it";
+    "collapse": promotion_throughput::run, "promotion rate when nothing limits it";
     "bloat": bloat_recovery::run, "resident memory before and after recovery, beside the memory in use";
-    "container": container::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";
+    "container": container_at_limit::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";
     "small-pages": small_pages::run, "speed and memory with pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB: measured and predicted";
     "many-processes": many_processes::run, "cost of managing a whole machine while processes start and end";
     "prefault" = "fault-ahead": prefault::run, "time to touch new memory that is prefaulted, and memory prefaulted in vain";
-    "sampling": sampling::run, "cost of reading coverage, per region and per huge page";
-    "zero-scan": zero_scan::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
-    "stalls": stalls::run, "duration of a managed program's page faults, by policy and with unmanaged memory beside it";
+    "sampling": sampling_cost::run, "cost of reading coverage, per region and per huge page";
+    "zero-scan": zero_scan_cost::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
+    "stalls": page_fault_stalls::run, "duration of a managed program's page faults, by policy and with unmanaged memory beside it";
     "first-touch-programs" = "table-8": first_touch_programs::run, "Redis, a hash map, a JVM and QEMU with prefault, beside base pages and THP always";
     "zeroing-neighbour" = "figure-10": zeroing_neighbour::run, "how much prefault slows a program on another core, by its rate";
     "redis-bloat" = "table-7": redis_bloat::run, "Redis with 60 % of its keys deleted, then with short memory: base pages, THP always and managed";
     "redis-refill" = "figure-1": redis_refill::run, "Redis in a container, filled, 80 % deleted, filled again: killed or not, and how much of its memory is data";
-    "one-tib": one_tib::run, "longest delay of a process with 1 TiB mapped while it is sampled";
+    "one-tib": sampling_of_one_tib::run, "longest delay of a process with 1 TiB mapped while it is sampled";
     "start-order" = "figure-8": start_order::run, "a sensitive program started before and after a large idle Redis, by policy";
     "mixed-sensitivity" = "table-9": mixed_sensitivity::run, "random reads beside sequential reads, with promotions for one of them, by policy";
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
-    "programs": real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
+    "programs": gain_of_real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
     "headline": headline::run, "speed, memory and latency of real programs by THP never, THP always, hawkeye run and the daemon";
-    "latency": latency::run, "latency of Redis and memcached while they grow, by system";
-    "no-gain": no_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
+    "latency": growing_server_latency::run, "latency of Redis and memcached while they grow, by system";
+    "no-gain": programs_without_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";
-    "walk-rate" = "run-rate": walk_rate::run, "estimated overhead of nine programs beside their measured gain from huge pages";
+    "walk-rate" = "run-rate": overhead_estimates::run, "estimated overhead of nine programs beside their measured gain from huge pages";
 };

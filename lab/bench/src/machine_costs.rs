@@ -8,26 +8,30 @@
 //! The first turn of each does not count, because a hypervisor may have to back memory in it. Only
 //! an optimised build gives meaningful figures.
 //!
-//! Each file is about one kind of work; `caches.rs` and `cache_sharing.rs` measure the caches.
+//! Each file is about one kind of work; `core_measurements.rs` and `shared_cache_retention.rs`
+//! measure the caches.
 
 pub mod access_bits;
-pub mod cache_sharing;
-pub mod caches;
 pub mod collapse_split;
-pub mod copying;
-pub mod faults;
+pub mod core_measurements;
+pub mod fault_costs;
+pub mod page_contents;
 pub mod read_overlap;
-pub mod shoot_down;
-mod test_memory;
+mod scratch_memory;
+pub mod shared_cache_retention;
+pub mod tlb_shoot_down;
 
 pub use crate::statistics::MedianAndRange;
 
 use hawkeye_linux::LinuxError;
 
 mod prelude {
-    pub(super) use super::test_memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds_since};
+    pub(super) use super::scratch_memory::{
+        PAGE, PageAdvice, REGION, ScratchMemory, nanoseconds_since,
+    };
     pub(super) use super::{
-        CostResult, MedianAndRange, measure_figure, measure_turns, not_measured,
+        CostResult, MedianAndRange, median_figure_over_turns, median_figures_over_turns,
+        not_measured_error,
     };
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;
@@ -39,7 +43,7 @@ pub type CostResult = Result<MedianAndRange, LinuxError>;
 const TURNS: usize = 9;
 
 /// The figures of some turns after one that does not count.
-fn measure_turns<const N: usize>(
+fn median_figures_over_turns<const N: usize>(
     mut turn: impl FnMut() -> Result<[f64; N], LinuxError>,
 ) -> Result<[MedianAndRange; N], LinuxError> {
     turn()?;
@@ -53,11 +57,11 @@ fn measure_turns<const N: usize>(
 }
 
 /// The only figure of such turns.
-fn measure_figure(mut turn: impl FnMut() -> Result<f64, LinuxError>) -> CostResult {
-    measure_turns(|| Ok([turn()?])).map(|[figure]| figure)
+fn median_figure_over_turns(mut turn: impl FnMut() -> Result<f64, LinuxError>) -> CostResult {
+    median_figures_over_turns(|| Ok([turn()?])).map(|[figure]| figure)
 }
 
-fn not_measured(why: &'static str) -> LinuxError {
+fn not_measured_error(why: &'static str) -> LinuxError {
     LinuxError::NotMeasured(why)
 }
 
@@ -78,7 +82,7 @@ mod tests {
     #[test]
     fn the_first_turn_does_not_count() {
         let mut turn = 0.0;
-        let found = measure_turns(|| {
+        let found = median_figures_over_turns(|| {
             turn += 1.0;
             Ok([turn])
         });

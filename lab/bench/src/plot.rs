@@ -81,7 +81,7 @@ pub struct PlotError(String);
 
 impl PlotPanel {
     /// Lines over time.
-    pub fn over_time(title: impl Into<String>, y_label: &str, lines: Vec<PlotLine>) -> Self {
+    pub fn lines_over_time(title: impl Into<String>, y_label: &str, lines: Vec<PlotLine>) -> Self {
         Self {
             title: title.into(),
             y_label: y_label.to_owned(),
@@ -99,7 +99,7 @@ impl PlotFigure {
     /// # Errors
     /// A value is not finite.
     pub fn to_svg(&self) -> Result<String, PlotError> {
-        svg::draw(self)
+        svg::draw_figure_as_svg(self)
     }
 }
 

@@ -15,11 +15,11 @@ pub trait TableRow {
     /// The table.
     const TABLE: TableSchema;
     /// The values, in the order of its columns.
-    fn values(&self) -> Vec<CellValue<'_>>;
+    fn column_values(&self) -> Vec<CellValue<'_>>;
 }
 
 /// Defines a row and its table: each field is a column.
-macro_rules! row {
+macro_rules! define_table_row {
     (
         $(#[$about:meta])*
         $row:ident<$life:lifetime> of $table:literal, version $version:literal {
@@ -43,16 +43,16 @@ macro_rules! row {
                 },)*],
             };
 
-            fn values(&self) -> Vec<CellValue<'_>> {
+            fn column_values(&self) -> Vec<CellValue<'_>> {
                 vec![$(CellValue::$kind(self.$column),)*]
             }
         }
     };
 }
 
-row! {
+define_table_row! {
     /// One program of one run.
-    ResultRow<'a> of "results", version 1 {
+    ProgramResultRow<'a> of "results", version 1 {
         /// The workload.
         workload: Text<'a>,
         /// The system.
@@ -94,9 +94,9 @@ row! {
     }
 }
 
-row! {
+define_table_row! {
     /// Pages of one size of one program of one run: of each size that it ever had, or was to have.
-    SizeRow<'a> of "sizes", version 1 {
+    PageSizeResultRow<'a> of "sizes", version 1 {
         /// The workload.
         workload: Text<'a>,
         /// The system.
@@ -126,13 +126,13 @@ row! {
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write_table<R: TableRow, W: Write + Send>(
+pub fn write_parquet_table<R: TableRow, W: Write + Send>(
     rows: impl IntoIterator<Item = R>,
     output: W,
 ) -> Result<W, RecordingError> {
     let mut table = TableWriter::new(&R::TABLE, &[], Vec::new(), output)?;
     for row in rows {
-        table.push(&row.values())?;
+        table.push(&row.column_values())?;
     }
     table.finish()
 }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn results_are_a_table_of_plain_parquet() {
-        let row = ResultRow {
+        let row = ProgramResultRow {
             workload: "random",
             system: "hawkeye",
             parameter: "machine.cores",
@@ -157,17 +157,17 @@ mod tests {
             outcome: "done",
             wall_s: 1.5,
             faults: 3,
-            ..ResultRow::default()
+            ..ProgramResultRow::default()
         };
         let file = tempfile::tempfile().expect("a temporary file");
-        let mut file = write_table([row], file).expect("written");
+        let mut file = write_parquet_table([row], file).expect("written");
         file.seek(SeekFrom::Start(0)).expect("seekable");
         let reader = file.try_clone().expect("another handle");
         let reader = SerializedFileReader::new(reader).expect("Parquet");
         let rows: Vec<_> = reader.into_iter().collect::<Result<_, _>>().expect("rows");
         assert_eq!(rows.len(), 1);
         let place = |name| {
-            let mut columns = ResultRow::TABLE.columns.iter();
+            let mut columns = ProgramResultRow::TABLE.columns.iter();
             columns.position(|c| c.name == name).expect("there")
         };
         assert_eq!(rows[0].get_string(place("value")).expect("text"), "4");
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn the_documentation_names_every_column() {
         let text = include_str!("../../../docs/use/recordings.md");
-        for table in [ResultRow::TABLE, SizeRow::TABLE] {
+        for table in [ProgramResultRow::TABLE, PageSizeResultRow::TABLE] {
             let version = format!("## `{}`, version {}", table.name, table.version);
             assert!(text.contains(&version), "{version}");
             for column in table.columns {

@@ -8,7 +8,7 @@ pub fn sorted(mut figures: Vec<f64>) -> Vec<f64> {
 }
 
 /// The figure in sorted `figures` below which this share of them lies, in thousandths.
-pub fn quantile(sorted: &[f64], per_mille: usize) -> Option<f64> {
+pub fn quantile_of_sorted(sorted: &[f64], per_mille: usize) -> Option<f64> {
     sorted.get(sorted.len() * per_mille / 1000).copied()
 }
 
@@ -23,13 +23,13 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The median of one part of each item.
-pub fn median_by_key<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
+pub fn median_of_mapped<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
     median(&all.iter().map(part).collect::<Vec<_>>())
 }
 
 /// The standard error of the median of independent values, estimated from the width of their middle
 /// half, which a few outliers do not change. 0 for fewer than four values.
-pub fn median_error(values: &[f64]) -> f64 {
+pub fn median_standard_error(values: &[f64]) -> f64 {
     /// Standard error of a normal distribution's median, in widths of its middle half.
     const OF_ONE: f64 = 0.929;
     let sorted = sorted(values.to_vec());
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn a_median_s_error_is_that_of_the_middle_half() {
         let mut values: Vec<f64> = (0..100).map(f64::from).collect();
-        let error = median_error(&values);
+        let error = median_standard_error(&values);
         assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
         values[99] = 1e9;
-        assert_eq!(median_error(&values), error);
-        assert_eq!(median_error(&[1.0, 2.0]), 0.0);
+        assert_eq!(median_standard_error(&values), error);
+        assert_eq!(median_standard_error(&[1.0, 2.0]), 0.0);
     }
 
     #[test]
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn quantiles_are_figures_that_were_measured() {
         let figures = sorted((0..200).rev().map(f64::from).collect());
-        assert_eq!(quantile(&figures, 25), Some(5.0));
-        assert_eq!(quantile(&figures, 990), Some(198.0));
-        assert_eq!(quantile(&[], 500), None);
+        assert_eq!(quantile_of_sorted(&figures, 25), Some(5.0));
+        assert_eq!(quantile_of_sorted(&figures, 990), Some(198.0));
+        assert_eq!(quantile_of_sorted(&[], 500), None);
     }
 }

@@ -4,7 +4,7 @@ use crate::common::{
     DEADLINE, huge_bytes, kernel_backend, machine, machine_at_speed, memory, or_skip, until,
     workload, workload_without_thp,
 };
-use hawkeye_bench::live::manage_process;
+use hawkeye_bench::live::manage_process_until;
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::CpuBudget;
@@ -45,7 +45,7 @@ fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let mut settings = rare_sampling();
     settings.max_promotions = Some(1);
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
-    let managed = manage_process(kernel_backend(), pid, "hawkeye", settings, DEADLINE, whole);
+    let managed = manage_process_until(kernel_backend(), pid, "hawkeye", settings, DEADLINE, whole);
     let journal = managed.expect("the process can be managed").journal;
     assert!(whole(&journal), "{:?}", journal.totals());
     let _ = program.send_request(WorkloadRequest::Quit);
@@ -70,7 +70,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     // If there were anything to gain, the next window would open three window lengths after the
     // first one.
     let mut first = None;
-    let journal = manage_process(
+    let journal = manage_process_until(
         means,
         pid,
         "hawkeye",

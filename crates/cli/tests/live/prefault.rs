@@ -120,7 +120,7 @@ fn a_warm_start_stops_below_the_high_watermark_of_a_cgroup() {
     let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-warm", 256 * MIB));
     let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
-    let inside = group.command(Path::new(WORKLOADS), touch);
+    let inside = group.program_command_in_cgroup(Path::new(WORKLOADS), touch);
     let mut command = machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --"));
     command.arg(inside.get_program()).args(inside.get_args());
     let (program, ready) = started_by(command);

@@ -4,7 +4,7 @@ use crate::common::{
     DEADLINE, assert_unharmed, figure, huge_bytes, kernel_backend, machine, machine_of,
     machine_with_remap, memory, or_skip, sampled, time_limit_factor, until, workload,
 };
-use hawkeye_bench::live::manage_process;
+use hawkeye_bench::live::manage_process_until;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
@@ -121,7 +121,7 @@ fn a_full_huge_page_is_not_split() {
         ..Settings::default()
     };
     let all = |journal: &Journal| journal.totals().scanned >= 16;
-    let managed = manage_process(kernel_backend(), pid, "none", settings, DEADLINE, all);
+    let managed = manage_process_until(kernel_backend(), pid, "none", settings, DEADLINE, all);
     let journal = managed.expect("the process can be managed").journal;
     assert!(all(&journal), "{:?}", journal.totals());
     assert_eq!(journal.totals().split, 0);
@@ -164,7 +164,7 @@ fn regions_that_were_split_are_promoted_again() {
     let promote = |at_least: u64| {
         let (time, policy) = (DEADLINE * time_limit_factor(), "hawkeye-g");
         let enough = |journal: &Journal| journal.totals().promoted >= at_least;
-        let promoted = manage_process(kernel_backend(), pid, policy, settings, time, enough);
+        let promoted = manage_process_until(kernel_backend(), pid, policy, settings, time, enough);
         promoted.expect("the process can be managed").journal
     };
     let first = promote(16);
@@ -201,7 +201,7 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     };
     // Three windows see the reads of its memory after all of it was split.
     let mut split_after = None;
-    let managed = manage_process(
+    let managed = manage_process_until(
         kernel_backend(),
         pid,
         "hawkeye-g",

@@ -142,7 +142,7 @@ fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
         "run --profile guard --cpu 100 --json {} -- {WORKLOADS} {workload}",
         json.display()
     );
-    let mut manager = group.command(Path::new(HAWKEYE), &words);
+    let mut manager = group.program_command_in_cgroup(Path::new(HAWKEYE), &words);
     machine.set_up(&mut manager);
     manager.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut manager = manager.spawn().expect("the program starts");

@@ -98,7 +98,8 @@ fn a_full_cgroup_stops_promotion_and_is_recovered_while_the_machine_has_free_mem
     let machine = or_skip!(machine(this_test!()));
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live", 100 << 20));
     let words = "workload bloat --mib 96 --used 100 --pages huge";
-    let (mut program, ready) = started_by(group.command(Path::new(WORKLOADS), words));
+    let (mut program, ready) =
+        started_by(group.program_command_in_cgroup(Path::new(WORKLOADS), words));
     let options = "--policy hawkeye-g --period 1 --window 0.1 --cpu 100";
     let attached = machine.attach(options, ready.pid);
     if !remaps() {

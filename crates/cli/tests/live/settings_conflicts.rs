@@ -212,7 +212,8 @@ fn reclaim(pid: u32) {
 fn excluded_huge_bytes(test: TestName, machine: &TestMachine, options: &str) -> Option<u64> {
     let group = memory_cgroup(test, "hawkeye-excluded", 512 << 20)?;
     let words = "workload bloat --mib 128 --used 16 --pages huge";
-    let (mut excluded, ready) = started_by(group.command(Path::new(WORKLOADS), words));
+    let (mut excluded, ready) =
+        started_by(group.program_command_in_cgroup(Path::new(WORKLOADS), words));
     assert_eq!(memory(&mut excluded).1, 128 << 20);
     let (_managed, other) = workload("burner --mib 4");
     let attached = machine.attach(&format!("--policy hawkeye-g {options}"), other);

@@ -1,9 +1,9 @@
 //! Turns measured figures into a simulated processor.
 
 use super::CostRecorder;
-use crate::machine_costs::cache_sharing::CacheSharing;
-use crate::machine_costs::caches::{CacheSize, CoreCosts, ReadNsByBytes};
-use crate::statistics::{MedianAndRange, quantile};
+use crate::machine_costs::core_measurements::{CoreMeasurements, DataCacheLevel, ReadNsAtSize};
+use crate::machine_costs::shared_cache_retention::SharedCacheRetention;
+use crate::statistics::{MedianAndRange, quantile_of_sorted};
 use hawkeye_linux::fields::field_value;
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
@@ -61,14 +61,14 @@ impl CalibratedProcessor {
 
     /// The same processor while others use its last-level cache as another measurement found.
     #[must_use]
-    pub fn with_shared_cache(mut self, sharing: &CacheSharing) -> Self {
-        apply_cache_sharing(&mut self.processor.memory, sharing);
+    pub fn with_shared_cache_retention(mut self, sharing: &SharedCacheRetention) -> Self {
+        apply_shared_cache_retention(&mut self.processor.memory, sharing);
         self
     }
 }
 
 pub(super) fn processor_from_measurements(
-    core: &CoreCosts,
+    core: &CoreMeasurements,
     walks: &WalkCosts,
     notes: &mut CostRecorder,
 ) -> CalibratedProcessor {
@@ -80,30 +80,30 @@ pub(super) fn processor_from_measurements(
         ..like
     };
     made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz);
-    for ReadNsByBytes { bytes, ns } in &core.latencies {
-        notes.add_ns(read_measurement_name("dependent read", *bytes), *ns);
+    for ReadNsAtSize { bytes, ns } in &core.latencies {
+        notes.add_cost_in_ns(read_measurement_name("dependent read", *bytes), *ns);
     }
-    for ReadNsByBytes { bytes, ns } in &core.independent {
-        notes.add_ns(read_measurement_name("independent read", *bytes), *ns);
+    for ReadNsAtSize { bytes, ns } in &core.independent {
+        notes.add_cost_in_ns(read_measurement_name("independent read", *bytes), *ns);
     }
     let sharing = &core.sharing;
-    notes.add_ns("read of a line that was not read before", sharing.gone);
-    notes.add_ns("read of a line that was read once", sharing.once);
-    notes.add_ns("read of a line that was read many times", sharing.kept);
+    notes.add_cost_in_ns("read of a line that was not read before", sharing.gone);
+    notes.add_cost_in_ns("read of a line that was read once", sharing.once);
+    notes.add_cost_in_ns("read of a line that was read many times", sharing.kept);
     for (ms, ns) in &sharing.later {
-        notes.add_ns(format!("the same, last read {ms} ms ago"), *ns);
+        notes.add_cost_in_ns(format!("the same, last read {ms} ms ago"), *ns);
     }
     let what = "read of one line per 4 KiB, 8,192 lines in huge pages";
-    notes.add_ns(what, core.scattered);
-    notes.add_ns("read of 8,192 adjacent lines", core.together);
+    notes.add_cost_in_ns(what, core.scattered);
+    notes.add_cost_in_ns("read of 8,192 adjacent lines", core.together);
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
     let in_pieces = core.scattered.low - core.together.low > 2.0 * second_tlb_ns;
     let hosted_by = in_pieces.then_some(LeafSize::Base);
     // In that case the larger latencies include a hit in the second-level TLB: their blocks have
     // more pages than the first level has entries.
-    set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
+    set_caches_and_memory(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
     let singles = &core.overlap.singles;
-    let part = |per_mille| quantile(singles, per_mille);
+    let part = |per_mille| quantile_of_sorted(singles, per_mille);
     if let (Some(low), Some(median), Some(high)) = (part(100), part(500), part(900)) {
         let spread = MedianAndRange {
             median,
@@ -112,7 +112,7 @@ pub(super) fn processor_from_measurements(
             turns: singles.len(),
         };
         let what = "single reads of memory, middle 80 %";
-        notes.add_ns(what, spread);
+        notes.add_cost_in_ns(what, spread);
     }
     let what = "overlapping chains of reads, of 32";
     notes.add_measured_cost(what, "", core.overlap.at_once);
@@ -121,7 +121,7 @@ pub(super) fn processor_from_measurements(
     made.reorder_buffer = reach.round().clamp(1.0, MOST_AHEAD) as u32;
     let stream = notes.add_measured_cost("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream;
-    set_tlb(&mut made, walks);
+    set_second_level_tlb(&mut made, walks);
     CalibratedProcessor {
         processor: made,
         like: like.name,
@@ -131,7 +131,7 @@ pub(super) fn processor_from_measurements(
 }
 
 /// Of the presets of this processor's maker, the one with the most similar private caches.
-fn nearest_preset(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
+fn nearest_preset(cpuinfo: &str, caches: &[DataCacheLevel]) -> ProcessorSpec {
     let maker = field_value(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
@@ -160,7 +160,7 @@ fn read_measurement_name(kind: &str, bytes: usize) -> String {
 
 /// Sets caches and memory; reads of shared levels take `translated_ns` more. The minimum of several
 /// turns counts, because others on the machine only add to it.
-fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
+fn set_caches_and_memory(made: &mut ProcessorSpec, core: &CoreMeasurements, translated_ns: f64) {
     let ghz = made.ghz;
     let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
     let memory = &mut made.memory;
@@ -183,7 +183,7 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     };
     let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
     memory.latency_ns = far_ns.max(near_ns);
-    let bytes = fillable_shared_bytes(&core.independent).unwrap_or(l3.bytes);
+    let bytes = shared_cache_bytes_for_one_core(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevelSpec {
         bytes,
         ways: if bytes.is_power_of_two() {
@@ -197,14 +197,14 @@ fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     memory.latency_shape = LatencyShape::from_latencies(core.overlap.singles.clone());
     let buffers = core.overlap.at_once.median.round();
     memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
-    apply_cache_sharing(memory, &core.sharing);
+    apply_shared_cache_retention(memory, &core.sharing);
 }
 
-fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
+fn apply_shared_cache_retention(memory: &mut MemorySpec, sharing: &SharedCacheRetention) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
     memory.neighbours_gb_per_s = sharing
-        .half_life_ms()
+        .line_half_life_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
     if let Some(taken) = sharing.inserted_share_of_misses() {
         memory.last_level = CacheReplacement::ReReference {
@@ -216,14 +216,14 @@ fn apply_cache_sharing(memory: &mut MemorySpec, sharing: &CacheSharing) {
 /// What one core can fill of a shared cache when it reads fast; others use that cache as well, or a
 /// hypervisor divides it. Read speed falls with the footprint. The result is the last footprint
 /// with a speed nearer to the first footprint's than to the last one's.
-fn fillable_shared_bytes(independent: &[ReadNsByBytes]) -> Option<u64> {
+fn shared_cache_bytes_for_one_core(independent: &[ReadNsAtSize]) -> Option<u64> {
     let (near, far) = (independent.first()?, independent.last()?);
     let middle = (near.ns.low + far.ns.low) / 2.0;
     let held = independent.iter().take_while(|l| l.ns.low <= middle);
     held.last().map(|latency| latency.bytes as u64)
 }
 
-fn set_tlb(made: &mut ProcessorSpec, walks: &WalkCosts) {
+fn set_second_level_tlb(made: &mut ProcessorSpec, walks: &WalkCosts) {
     let preset = made.l2_tlb;
     let shape = SetShape::new(walks.tlb_pages, preset.shape.ways);
     if shape.sets().is_some() {
@@ -236,8 +236,8 @@ mod tests {
     use super::*;
     use crate::machine_costs::MedianAndRange;
 
-    fn reads(of: &[(usize, f64)]) -> Vec<ReadNsByBytes> {
-        let latency = |(mib, ns): &(usize, f64)| ReadNsByBytes {
+    fn reads(of: &[(usize, f64)]) -> Vec<ReadNsAtSize> {
+        let latency = |(mib, ns): &(usize, f64)| ReadNsAtSize {
             bytes: mib << 20,
             ns: MedianAndRange::from_figures(vec![*ns]),
         };
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_processor_is_like_one_of_its_makers() {
         // Zen 5's caches; by these alone it would be taken for an Ice Lake.
-        let cache = |level, kib: u64, ways| CacheSize {
+        let cache = |level, kib: u64, ways| DataCacheLevel {
             level,
             bytes: kib << 10,
             ways,
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_shared_cache_is_as_large_as_what_is_read_fast() {
         let seen = reads(&[(8, 3.0), (16, 3.5), (24, 5.0), (32, 12.0), (1024, 13.0)]);
-        assert_eq!(fillable_shared_bytes(&seen), Some(24 << 20));
-        assert_eq!(fillable_shared_bytes(&[]), None);
+        assert_eq!(shared_cache_bytes_for_one_core(&seen), Some(24 << 20));
+        assert_eq!(shared_cache_bytes_for_one_core(&[]), None);
     }
 }

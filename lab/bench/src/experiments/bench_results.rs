@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 /// The folder of the results, next to the index.
-pub const FIGURES: &str = "results";
+pub const RESULTS_FOLDER: &str = "results";
 
 /// Where and when experiments ran, and their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,7 +43,7 @@ pub struct ResultFile {
 
 impl BenchResults {
     /// Formats an outcome as a section in Markdown.
-    pub fn markdown_section(&self, outcome: &ExperimentOutcome) -> String {
+    pub fn outcome_to_markdown(&self, outcome: &ExperimentOutcome) -> String {
         let name = outcome.title();
         let commit = self.commit.as_deref().unwrap_or("unknown");
         let mut text = format!(
@@ -63,7 +63,7 @@ impl BenchResults {
     }
 
     /// Results of this machine, today, without any outcome yet.
-    pub fn on_this_machine(quick: bool) -> Self {
+    pub fn empty_for_this_machine(quick: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = field_value(&cpuinfo, "model name").unwrap_or("unknown processor");
@@ -75,8 +75,8 @@ impl BenchResults {
         Self {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            commit: commit_built(),
-            date: nonempty_output("date", &["-u", "+%F"]).unwrap_or_default(),
+            commit: last_commit_before_build(),
+            date: run_for_nonempty_output("date", &["-u", "+%F"]).unwrap_or_default(),
             quick,
             outcomes: Vec::new(),
         }
@@ -84,10 +84,10 @@ impl BenchResults {
 }
 
 /// The last commit before this program was built: the tree may have changed since.
-fn commit_built() -> Option<String> {
+fn last_commit_before_build() -> Option<String> {
     let git = |args: &[&str]| {
         let all = ["-C", env!("CARGO_MANIFEST_DIR")];
-        nonempty_output("git", &[&all[..], args].concat())
+        run_for_nonempty_output("git", &[&all[..], args].concat())
     };
     let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
     let before = format!("--before=@{}", built.mtime());
@@ -100,7 +100,7 @@ fn commit_built() -> Option<String> {
     }
 }
 
-fn nonempty_output(program: &str, args: &[&str]) -> Option<String> {
+fn run_for_nonempty_output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
     let said = said.trim();
@@ -108,7 +108,7 @@ fn nonempty_output(program: &str, args: &[&str]) -> Option<String> {
 }
 
 impl ResultFile {
-    fn date(&self) -> &str {
+    fn date_in_text(&self) -> &str {
         let from = self.text.lines().find_map(|line| line.strip_prefix("On "));
         let date = from.and_then(|line| line.split_once(':'));
         date.map_or("", |(date, _)| date)
@@ -116,12 +116,12 @@ impl ResultFile {
 }
 
 /// The index: each experiment with a link to its file, and the CPU time of managers in all of them.
-pub fn index_of_results(written: &[ResultFile]) -> String {
+pub fn results_index_markdown(written: &[ResultFile]) -> String {
     let mut text = "# Results\n\n`hawkeye-lab bench --out FOLDER` writes one file for each experiment. A repeated experiment replaces its earlier result.\n\n| experiment | shows | date |\n|---|---|---|\n".to_owned();
     let mut managing = ManagerCpuUse::default();
     for one in written {
-        let (title, shows, date) = (&one.title, one.shows, one.date());
-        text += &format!("| [{title}]({FIGURES}/{title}.md) | {shows} | {date} |\n");
+        let (title, shows, date) = (&one.title, one.shows, one.date_in_text());
+        text += &format!("| [{title}]({RESULTS_FOLDER}/{title}.md) | {shows} | {date} |\n");
         managing.merge(&one.managing);
     }
     if let Some(line) = managing.cpu_use_sentence() {
@@ -132,23 +132,23 @@ pub fn index_of_results(written: &[ResultFile]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SideReport;
+    use super::super::LiveOrSimulatedReport;
     use super::*;
     use crate::live::LiveReport;
 
     #[test]
     fn a_result_names_the_origin_of_its_figures() {
-        let mut results = BenchResults::on_this_machine(true);
+        let mut results = BenchResults::empty_for_this_machine(true);
         assert!(results.machine.contains("cores"), "{}", results.machine);
         assert!(!results.kernel.is_empty() && !results.date.is_empty());
         let mut live = LiveReport::new("steady");
         live.add_row("CPU", 0.5, "%", "of a core");
         results.outcomes.push(ExperimentOutcome {
             name: "steady".into(),
-            side: SideReport::Live(live),
+            side: LiveOrSimulatedReport::Live(live),
             took_s: 3.0,
         });
-        let section = results.markdown_section(&results.outcomes[0]);
+        let section = results.outcome_to_markdown(&results.outcomes[0]);
         for part in ["short form", &results.kernel, "# steady", "of a core"] {
             assert!(section.contains(part), "{section}");
         }
@@ -166,13 +166,13 @@ mod tests {
                 worst_percent,
             },
         };
-        let text = index_of_results(&[written(1.0, 1.5), written(3.0, 4.5)]);
+        let text = results_index_markdown(&[written(1.0, 1.5), written(3.0, 4.5)]);
         assert!(
             text.contains("| [one](results/one.md) | what it is | 2026-11-25 |"),
             "{text}"
         );
         let line = "2.00 % of a core on average over 200 s, and at most 4.50 % in one run";
         assert!(text.contains(line), "{text}");
-        assert!(!index_of_results(&[]).contains("All experiments"));
+        assert!(!results_index_markdown(&[]).contains("All experiments"));
     }
 }

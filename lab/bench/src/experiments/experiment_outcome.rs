@@ -4,7 +4,7 @@ use crate::experiment_name::ExperimentName;
 use crate::live::live_report::ManagerCpuUse;
 use crate::live::{EXPERIMENTS, LiveReport};
 use crate::plot::{PlotContent, PlotFigure, PlotPanel};
-use crate::simulated::paper::{ComparedValue, PaperReport, PublishedValue};
+use crate::simulated::paper::{PaperReport, PublishedAndSimulatedValue, PublishedValue};
 use serde::Serialize;
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct ExperimentOutcome {
     pub name: ExperimentName,
     /// Its figures.
     #[serde(flatten)]
-    pub side: SideReport,
+    pub side: LiveOrSimulatedReport,
     /// How long it took, in seconds.
     pub took_s: f64,
 }
@@ -23,7 +23,7 @@ pub struct ExperimentOutcome {
 /// The figures, by the machine that they are from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SideReport {
+pub enum LiveOrSimulatedReport {
     /// Measured on this machine.
     Live(LiveReport),
     /// Simulated, beside the published figures.
@@ -33,8 +33,8 @@ pub enum SideReport {
 impl fmt::Display for ExperimentOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.side {
-            SideReport::Live(report) => write!(f, "{report}")?,
-            SideReport::Simulated(report) => write!(f, "{report}")?,
+            LiveOrSimulatedReport::Live(report) => write!(f, "{report}")?,
+            LiveOrSimulatedReport::Simulated(report) => write!(f, "{report}")?,
         }
         writeln!(f, "  took {:.0} s", self.took_s)
     }
@@ -44,31 +44,34 @@ impl ExperimentOutcome {
     /// Its title among the results of all experiments: the experiment's name, and the side if it is
     /// the second one.
     pub fn title(&self) -> String {
-        result_title(self.name, matches!(self.side, SideReport::Live(_)))
+        result_title(
+            self.name,
+            matches!(self.side, LiveOrSimulatedReport::Live(_)),
+        )
     }
 
     /// CPU time that its managers took.
     pub fn manager_cpu_use(&self) -> ManagerCpuUse {
         match &self.side {
-            SideReport::Live(report) => report.managing,
-            SideReport::Simulated(_) => ManagerCpuUse::default(),
+            LiveOrSimulatedReport::Live(report) => report.managing,
+            LiveOrSimulatedReport::Simulated(_) => ManagerCpuUse::default(),
         }
     }
 
     /// The experiment's own drawings, then bars with a panel for each unit; `None` without figures.
     pub fn to_plot(&self) -> Option<PlotFigure> {
-        let mut bars = BarPanels::default();
+        let mut bars = BarPanelsByUnit::default();
         let mut panels = Vec::new();
         match &self.side {
-            SideReport::Live(report) => {
+            LiveOrSimulatedReport::Live(report) => {
                 panels.clone_from(&report.panels);
                 for row in &report.rows {
                     bars.add_bar("measured", row.unit, row.what.clone(), row.value);
                 }
             }
-            SideReport::Simulated(report) => {
+            LiveOrSimulatedReport::Simulated(report) => {
                 for row in &report.figures {
-                    bars.add_bar_pair(row);
+                    bars.add_published_and_simulated_bars(row);
                 }
             }
         }
@@ -87,9 +90,9 @@ pub(super) fn result_title(name: ExperimentName, is_live: bool) -> String {
 }
 
 #[derive(Default)]
-struct BarPanels(Vec<PlotPanel>);
+struct BarPanelsByUnit(Vec<PlotPanel>);
 
-impl BarPanels {
+impl BarPanelsByUnit {
     fn add_bar(&mut self, side: &str, unit: &str, name: String, value: f64) {
         if !value.is_finite() {
             return;
@@ -115,7 +118,7 @@ impl BarPanels {
         });
     }
 
-    fn add_bar_pair(&mut self, row: &ComparedValue) {
+    fn add_published_and_simulated_bars(&mut self, row: &PublishedAndSimulatedValue) {
         let name = format!("{} {}", row.program, row.system);
         let paper = match row.paper {
             PublishedValue::Value(value) | PublishedValue::AtLeast(value) => [Some(value), None],
@@ -134,7 +137,7 @@ impl BarPanels {
 mod tests {
     use super::*;
 
-    const FAIRNESS: ExperimentName = ExperimentName::with_alias("fairness", "table-5");
+    const FAIRNESS: ExperimentName = ExperimentName::from_name_and_alias("fairness", "table-5");
 
     fn live() -> ExperimentOutcome {
         let mut live = LiveReport::new(FAIRNESS);
@@ -143,7 +146,7 @@ mod tests {
         live.add_row("promoted", 100.0, "", "");
         ExperimentOutcome {
             name: FAIRNESS,
-            side: SideReport::Live(live),
+            side: LiveOrSimulatedReport::Live(live),
             took_s: 12.4,
         }
     }
@@ -151,10 +154,10 @@ mod tests {
     fn simulated(name: ExperimentName) -> ExperimentOutcome {
         ExperimentOutcome {
             name,
-            side: SideReport::Simulated(PaperReport {
+            side: LiveOrSimulatedReport::Simulated(PaperReport {
                 name,
                 shows: "equal shares",
-                figures: vec![ComparedValue {
+                figures: vec![PublishedAndSimulatedValue {
                     workload: "cg",
                     program: "cg",
                     system: "hawkeye-g",
@@ -216,7 +219,7 @@ mod tests {
         let figure = simulated(FAIRNESS).to_plot().expect("has figures");
         assert!(figure.to_svg().expect("drawn").contains("published"));
         let none = ExperimentOutcome {
-            side: SideReport::Live(LiveReport::new(FAIRNESS)),
+            side: LiveOrSimulatedReport::Live(LiveReport::new(FAIRNESS)),
             ..live()
         };
         assert_eq!(none.to_plot(), None);

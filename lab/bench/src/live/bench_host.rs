@@ -38,13 +38,13 @@ impl BenchHost {
     ///
     /// # Errors
     /// Another manager is running, or nothing can be managed here.
-    pub fn take_over(program: PathBuf) -> BenchResult<Self> {
-        restore_on_signals()?;
-        let lease = Some(Self::take_prepared_lease()?);
+    pub fn take_over_machine(program: PathBuf) -> BenchResult<Self> {
+        restore_settings_on_stop_signals()?;
+        let lease = Some(Self::acquire_and_prepare_lease()?);
         Ok(Self { lease, program })
     }
 
-    fn take_prepared_lease() -> BenchResult<MachineLease> {
+    fn acquire_and_prepare_lease() -> BenchResult<MachineLease> {
         let mut lease = MachineLease::acquire("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
@@ -70,20 +70,20 @@ impl BenchHost {
     }
 
     /// Restores all settings and lets another manager have the machine while `work` runs.
-    pub fn without_lease<T>(
+    pub fn run_without_lease<T>(
         &mut self,
         work: impl FnOnce(&Self) -> BenchResult<T>,
     ) -> BenchResult<T> {
         self.lease = None;
         let done = work(self);
-        self.lease = Some(Self::take_prepared_lease()?);
+        self.lease = Some(Self::acquire_and_prepare_lease()?);
         done
     }
 
     /// Touches `bytes` of memory once. A hypervisor may back memory only at that point, which
     /// should not be measured later.
     pub fn touch_memory_once(&self, bytes: u64) -> BenchResult<()> {
-        let mib = bytes.min(available_bytes() / 10 * 9) >> 20;
+        let mib = bytes.min(available_memory_bytes() / 10 * 9) >> 20;
         self.start_workload(&format!("burner --mib {mib} --pages huge"))?
             .wait_ready()?;
         Ok(())
@@ -91,7 +91,7 @@ impl BenchHost {
 
     /// The same for all free memory, for experiments that fill memory as fast as they can; skipped
     /// in the short form.
-    pub fn touch_free_memory_once(&self, scale: Scale) -> BenchResult<()> {
+    pub fn touch_free_memory_if_full_scale(&self, scale: Scale) -> BenchResult<()> {
         match scale {
             Scale::Quick => Ok(()),
             Scale::Full => self.touch_memory_once(u64::MAX),
@@ -108,16 +108,16 @@ impl BenchHost {
     }
 
     /// Sets a transparent-huge-page setting until the experiments end.
-    pub fn set_thp_file(&mut self, file: &str, value: &str) -> BenchResult<()> {
+    pub fn set_thp_setting(&mut self, file: &str, value: &str) -> BenchResult<()> {
         let path = Path::new(THP_DIR).join(file);
         Ok(self.settings_guard()?.set(&path, value)?)
     }
 
-    pub(crate) fn set_setting_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
+    pub(crate) fn set_kernel_setting(&mut self, path: &Path, value: &str) -> BenchResult<()> {
         Ok(self.settings_guard()?.set(path, value)?)
     }
 
-    pub(crate) fn restore_setting(&mut self, path: &Path) -> BenchResult<()> {
+    pub(crate) fn restore_kernel_setting(&mut self, path: &Path) -> BenchResult<()> {
         Ok(self.settings_guard()?.put_back(path)?)
     }
 
@@ -126,13 +126,13 @@ impl BenchHost {
     pub fn restore_free_page_reporting(&mut self) -> BenchResult<()> {
         let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
         match reporting.exists() {
-            true => self.restore_setting(reporting),
+            true => self.restore_kernel_setting(reporting),
             false => Ok(()),
         }
     }
 
     /// The costs of first touches, measured by a child process.
-    pub fn touch_costs(&mut self) -> BenchResult<TouchCosts> {
+    pub fn measure_first_touch_costs(&mut self) -> BenchResult<TouchCosts> {
         let facts = try_sizes(Some(self.settings_guard()?))?;
         touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
@@ -140,11 +140,11 @@ impl BenchHost {
     }
 
     /// Sets which faults get huge pages (`always`, `madvise`, `never`) until the experiments end.
-    pub fn set_enabled(&mut self, value: &str) -> BenchResult<()> {
+    pub fn set_thp_enabled(&mut self, value: &str) -> BenchResult<()> {
         Ok(self.settings_guard()?.set(&enabled_file(), value)?)
     }
 
-    pub(crate) fn workload_program(&self) -> &Path {
+    pub(crate) fn workload_program_path(&self) -> &Path {
         &self.program
     }
 
@@ -173,7 +173,7 @@ impl BenchHost {
 }
 
 /// Makes SIGINT and SIGTERM restore every setting before the program ends.
-fn restore_on_signals() -> BenchResult<()> {
+fn restore_settings_on_stop_signals() -> BenchResult<()> {
     let signals = StopSignals::take_over()?;
     std::thread::spawn(move || {
         loop {
@@ -191,15 +191,15 @@ fn restore_on_signals() -> BenchResult<()> {
 }
 
 /// Memory available without swapping or evicting anything, in bytes.
-pub fn available_bytes() -> u64 {
+pub fn available_memory_bytes() -> u64 {
     hawkeye_linux::memory::system_memory::machine_memory_use().map_or(0, |memory| {
         memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }
 
 /// Fails if an experiment would run the machine out of memory.
-pub fn require_available_bytes(bytes: u64) -> BenchResult<()> {
-    let available = available_bytes();
+pub fn require_available_memory(bytes: u64) -> BenchResult<()> {
+    let available = available_memory_bytes();
     if available < bytes + bytes / 8 {
         bail!(
             "the experiment needs {} MiB of free memory, but {} MiB are free",

@@ -8,7 +8,7 @@ const USED_PAGES: u64 = 100;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let size_mib: u64 = scale.short_or_long(256, 1024);
-    require_available_bytes(size_mib << 20)?;
+    require_available_memory(size_mib << 20)?;
     let words = format!("bloat --mib {size_mib} --used {USED_PAGES} --pages huge");
     let mut workload = host.start_workload(&words)?;
     let pid = workload.wait_ready()?.pid;
@@ -22,7 +22,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     };
     let (regions, minute) = (size_mib / 2, Duration::from_secs(60));
     let means = host.new_kernel_backend()?;
-    let managed = manage_process(means, pid, "none", settings, minute, |journal| {
+    let managed = manage_process_until(means, pid, "none", settings, minute, |journal| {
         journal.totals().scanned >= regions
     })?;
     // Read RSS first: the program's verification reads every page, which maps zero pages.
@@ -34,11 +34,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let above_percent = (after as f64 / used as f64 - 1.0) * 100.0;
     let cpu_s = managed.cpu.as_secs_f64();
     let per_region_us = cpu_s * 1e6 / regions as f64;
-    let mib_per_s = mib(totals.recovered_bytes) / cpu_s.max(f64::EPSILON);
+    let mib_per_s = bytes_to_mib(totals.recovered_bytes) / cpu_s.max(f64::EPSILON);
     for (what, value, unit, beside) in [
-        ("resident before", mib(before), "MiB", ""),
-        ("resident after", mib(after), "MiB", ""),
-        ("in use", mib(used), "MiB", "100 of 512 base pages"),
+        ("resident before", bytes_to_mib(before), "MiB", ""),
+        ("resident after", bytes_to_mib(after), "MiB", ""),
+        ("in use", bytes_to_mib(used), "MiB", "100 of 512 base pages"),
         ("after, above use", above_percent, "%", "goal: at most 1"),
         ("wrong bytes", bad_bytes as f64, "", "goal: 0"),
         ("huge pages split", totals.split as f64, "", ""),

@@ -2,7 +2,7 @@
 //! paper's Table 5.
 
 use super::prelude::*;
-use super::programs::program_speed::{pause_all_work, relative_speeds, start_all_work};
+use super::programs::program_speed::{measure_relative_speeds, pause_all_work, start_all_work};
 
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
@@ -17,20 +17,20 @@ const WINDOW: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct OverheadsAtBudget {
+struct RelativeSpeedsAtBudget {
     promoted: u64,
     /// Speed of each as a share of its all-huge speed.
     relative: [f64; PROGRAMS],
 }
 
-impl OverheadsAtBudget {
+impl RelativeSpeedsAtBudget {
     /// Remaining cost of base pages for each, in per cent of its time.
     fn overheads_percent(&self) -> [f64; PROGRAMS] {
         self.relative.map(|share| (1.0 - share) * 100.0)
     }
 
     /// Difference between the fastest and the slowest, in points.
-    fn spread_points(&self) -> f64 {
+    fn overhead_spread_points(&self) -> f64 {
         let overheads = self.overheads_percent();
         let most = overheads.into_iter().fold(f64::MIN, f64::max);
         let least = overheads.into_iter().fold(f64::MAX, f64::min);
@@ -38,7 +38,7 @@ impl OverheadsAtBudget {
     }
 
     /// Average speed gained since `begin`, in per cent.
-    fn mean_gain_percent(&self, begin: &Self) -> f64 {
+    fn mean_gain_percent_since(&self, begin: &Self) -> f64 {
         let faster = self.relative.iter().zip(&begin.relative);
         let gains: f64 = faster.map(|(now, then)| (now / then - 1.0) * 100.0).sum();
         gains / PROGRAMS as f64
@@ -46,17 +46,17 @@ impl OverheadsAtBudget {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
-    require_available_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
-    let mut huge = start_programs(host)?;
+    let sizes = scale.turn_sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
+    require_available_memory(2 * PROGRAMS as u64 * (MIB << 20))?;
+    let mut huge = start_hot_spot_programs(host)?;
     for program in &huge {
         promote_whole_process(program.pid())?;
     }
     for policy in POLICIES {
-        let points = measure_policy(host, policy, &mut huge, sizes)?;
+        let points = measure_policy_at_budgets(host, policy, &mut huge, sizes)?;
         add_rows_to_report(policy, &points, report);
     }
-    report.note(format!(
+    report.add_note(format!(
         "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. Overhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
         sizes.turns,
         sizes.turn.as_secs_f64(),
@@ -64,19 +64,19 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn start_programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
+fn start_hot_spot_programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
     (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
 }
 
-fn measure_policy(
+fn measure_policy_at_budgets(
     host: &BenchHost,
     policy: &str,
     huge: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
-) -> BenchResult<Vec<OverheadsAtBudget>> {
-    let mut managed = start_programs(host)?;
+) -> BenchResult<Vec<RelativeSpeedsAtBudget>> {
+    let mut managed = start_hot_spot_programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
-    let mut points = vec![measure_point(0, &mut managed, huge, sizes)?];
+    let mut points = vec![measure_speeds_at_budget(0, &mut managed, huge, sizes)?];
     let settings = Settings {
         max_promotions: BUDGETS.last().copied(),
         rate: Some(Rate::per_second(PROMOTIONS_PER_S)?),
@@ -88,7 +88,7 @@ fn measure_policy(
     let mut failed = None;
     let means = host.new_kernel_backend()?;
     start_all_work(&mut managed)?;
-    manage_processes(means, &pids, policy, settings, sizes.at_most, |journal| {
+    manage_processes_until(means, &pids, policy, settings, sizes.at_most, |journal| {
         let promoted = journal.totals().promoted;
         // A promotion just happened, so no window is open: nothing is sampled while the other
         // programs run.
@@ -96,7 +96,7 @@ fn measure_policy(
             .get(points.len() - 1)
             .is_some_and(|budget| promoted >= *budget)
         {
-            let looked = measure_point(promoted, &mut managed, huge, sizes);
+            let looked = measure_speeds_at_budget(promoted, &mut managed, huge, sizes);
             match looked.and_then(|point| start_all_work(&mut managed).map(|()| point)) {
                 Ok(point) => points.push(point),
                 Err(error) => failed = Some(error),
@@ -108,19 +108,19 @@ fn measure_policy(
     failed.map_or(Ok(points), Err)
 }
 
-fn measure_point(
+fn measure_speeds_at_budget(
     promoted: u64,
     managed: &mut [Box<dyn MeasuredProgram>],
     huge: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
-) -> BenchResult<OverheadsAtBudget> {
-    Ok(OverheadsAtBudget {
+) -> BenchResult<RelativeSpeedsAtBudget> {
+    Ok(RelativeSpeedsAtBudget {
         promoted,
-        relative: relative_speeds(managed, huge, sizes)?,
+        relative: measure_relative_speeds(managed, huge, sizes)?,
     })
 }
 
-fn add_rows_to_report(policy: &str, points: &[OverheadsAtBudget], report: &mut LiveReport) {
+fn add_rows_to_report(policy: &str, points: &[RelativeSpeedsAtBudget], report: &mut LiveReport) {
     let Some((begin, later)) = points.split_first() else {
         return;
     };
@@ -128,21 +128,23 @@ fn add_rows_to_report(policy: &str, points: &[OverheadsAtBudget], report: &mut L
         let budget = largest_reached_budget(point);
         report.add_row(
             format!("{policy}: mean gain after {budget} promotions"),
-            point.mean_gain_percent(begin),
+            point.mean_gain_percent_since(begin),
             "%",
             format!(
                 "overheads {}: spread {:.1} points; {} promotions",
-                percent_list(point.overheads_percent()),
-                point.spread_points(),
+                format_percent_list(point.overheads_percent()),
+                point.overhead_spread_points(),
                 point.promoted
             ),
         );
     }
-    let spreads = later.iter().map(OverheadsAtBudget::spread_points);
+    let spreads = later
+        .iter()
+        .map(RelativeSpeedsAtBudget::overhead_spread_points);
     if let Some(widest) = spreads.reduce(f64::max) {
         let (points, each) = (
-            begin.spread_points(),
-            percent_list(begin.overheads_percent()),
+            begin.overhead_spread_points(),
+            format_percent_list(begin.overheads_percent()),
         );
         let beside = format!("goal for hawkeye: at most 2; under base pages {points:.1} ({each})");
         let what = format!("{policy}: widest spread of overheads");
@@ -150,20 +152,20 @@ fn add_rows_to_report(policy: &str, points: &[OverheadsAtBudget], report: &mut L
     }
     if later.len() < BUDGETS.len() {
         let missed = BUDGETS[later.len()];
-        report.note(format!(
+        report.add_note(format!(
             "{policy} made fewer than {missed} promotions before its time limit."
         ));
     }
 }
 
-fn largest_reached_budget(point: &OverheadsAtBudget) -> u64 {
+fn largest_reached_budget(point: &RelativeSpeedsAtBudget) -> u64 {
     let reached = BUDGETS
         .into_iter()
         .take_while(|budget| *budget <= point.promoted);
     reached.last().unwrap_or(0)
 }
 
-fn percent_list(percent: [f64; PROGRAMS]) -> String {
+fn format_percent_list(percent: [f64; PROGRAMS]) -> String {
     percent.map(|p| format!("{p:.1}")).join(", ")
 }
 
@@ -171,20 +173,20 @@ fn percent_list(percent: [f64; PROGRAMS]) -> String {
 mod tests {
     use super::*;
 
-    fn point(promoted: u64, relative: [f64; 3]) -> OverheadsAtBudget {
-        OverheadsAtBudget { promoted, relative }
+    fn point(promoted: u64, relative: [f64; 3]) -> RelativeSpeedsAtBudget {
+        RelativeSpeedsAtBudget { promoted, relative }
     }
 
     #[test]
     fn spread_lies_between_the_best_and_the_worst_served() {
-        let spread = point(0, [0.5, 0.75, 1.0]).spread_points();
+        let spread = point(0, [0.5, 0.75, 1.0]).overhead_spread_points();
         assert!((spread - 50.0).abs() < 1e-9);
-        assert_eq!(point(0, [0.5; 3]).spread_points(), 0.0);
+        assert_eq!(point(0, [0.5; 3]).overhead_spread_points(), 0.0);
     }
 
     #[test]
     fn gain_is_over_the_begin_and_averaged() {
-        let gain = point(9, [1.0, 0.5, 0.75]).mean_gain_percent(&point(0, [0.5; 3]));
+        let gain = point(9, [1.0, 0.5, 0.75]).mean_gain_percent_since(&point(0, [0.5; 3]));
         assert!((gain - 50.0).abs() < 1e-9, "{gain}");
     }
 

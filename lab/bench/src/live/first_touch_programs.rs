@@ -5,12 +5,12 @@
 //! machine. All are started as a user would start them: `hawkeye run --fault-ahead on
 //! --huge-faults -- PROGRAM`.
 
-mod inserts;
-mod launch;
+mod redis_inserts;
+mod timed_command;
 
 use super::prelude::*;
 use super::programs::hash_maps::CompiledProgram;
-use launch::{ReadySign, TimedCommand};
+use timed_command::{ReadySign, TimedCommand};
 
 /// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
 const WAYS: [(&str, &str, bool); 3] = [
@@ -22,10 +22,10 @@ const ALWAYS: usize = 1;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (gib, turns) = scale.short_or_long((1, 1), (8, 3));
-    require_available_bytes((gib << 30) / 3 * 5)?;
-    host.touch_free_memory_once(scale)?;
+    require_available_memory((gib << 30) / 3 * 5)?;
+    host.touch_free_memory_if_full_scale(scale)?;
     let hash_map =
-        CompiledProgram::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
+        CompiledProgram::compile_with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
     let programs = [
         ("JVM, heap touched at start", jvm_command(gib), Some(gib)),
         ("QEMU, memory preallocated", qemu_command(gib), Some(gib)),
@@ -33,13 +33,16 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     ];
     for (name, program, warm_gib) in programs {
         if let Some(package) = program.package {
-            super::programs::packages::need_program(&program.words[0], package)?;
+            super::programs::debian_packages::install_program_if_missing(
+                &program.words[0],
+                package,
+            )?;
         }
         let mut all = Vec::new();
         for (_, enabled, ahead) in WAYS {
-            host.set_enabled(enabled)?;
+            host.set_thp_enabled(enabled)?;
             let seconds = (0..turns).map(|_| {
-                without_lease_if_prefaulting(host, ahead, || {
+                run_without_lease_if_prefaulting(host, ahead, || {
                     program.measure_start_seconds(ahead, warm_gib)
                 })
             });
@@ -52,12 +55,15 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     let mut all: Vec<f64> = Vec::new();
     for (way, enabled, ahead) in WAYS {
-        host.set_enabled(enabled)?;
+        host.set_thp_enabled(enabled)?;
         let runs = (0..turns).map(|_| {
-            without_lease_if_prefaulting(host, ahead, || inserts::measure_inserts(ahead, gib))
+            run_without_lease_if_prefaulting(host, ahead, || {
+                redis_inserts::measure_redis_inserts(ahead, gib)
+            })
         });
         let runs = runs.collect::<BenchResult<Vec<_>>>()?;
-        let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_by_key(&runs, |run| run[n]));
+        let [per_s, mean_ms, p99_ms] =
+            [0, 1, 2].map(|n: usize| median_of_mapped(&runs, |run| run[n]));
         all.push(per_s);
         let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
         if let Some(always) = all.get(ALWAYS) {
@@ -66,8 +72,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let what = format!("Redis, values of 2 MiB inserted: {way}");
         report.add_row(what, per_s, "/s", beside);
     }
-    host.set_enabled("madvise")?;
-    report.note(format!(
+    host.set_thp_enabled("madvise")?;
+    report.add_note(format!(
         "{gib} GiB each, median of {turns}. The program (and Redis' client) stays on one core; the other core is spare. \
          The figures include the start of `hawkeye run`, with a warm start for the first two programs."
     ));
@@ -75,20 +81,20 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// `hawkeye run`, which prefaults, must have the machine for itself.
-fn without_lease_if_prefaulting<T>(
+fn run_without_lease_if_prefaulting<T>(
     host: &mut BenchHost,
     prefault: bool,
     work: impl FnOnce() -> BenchResult<T>,
 ) -> BenchResult<T> {
     match prefault {
-        true => host.without_lease(|_| work()),
+        true => host.run_without_lease(|_| work()),
         false => work(),
     }
 }
 
 fn jvm_command(gib: u64) -> TimedCommand {
     let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
-    TimedCommand::of_package("default-jdk-headless", &words, ReadySign::Ended)
+    TimedCommand::from_package("default-jdk-headless", &words, ReadySign::Ended)
 }
 
 fn qemu_command(gib: u64) -> TimedCommand {
@@ -96,7 +102,7 @@ fn qemu_command(gib: u64) -> TimedCommand {
         "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
          -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
     );
-    TimedCommand::of_package("qemu-system-x86", &words, ReadySign::Line)
+    TimedCommand::from_package("qemu-system-x86", &words, ReadySign::Line)
 }
 
 /// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.

@@ -1,15 +1,15 @@
 //! The promise as one table: programs that others wrote, under base pages, THP always, `hawkeye
 //! run`, and the daemon.
 
-mod arms;
-mod outcome;
+mod headline_arm;
+mod ratio_table;
 
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
-use super::programs::launch;
-use arms::{Arm, ArmOutcome};
+use super::programs::program_launcher;
 use hawkeye_workload::RequestSchedule;
-use outcome::describe;
+use headline_arm::{ArmFigures, HeadlineArm};
+use ratio_table::add_ratio_rows;
 
 /// The programs.
 const PROGRAMS: [ProgramKind; 11] = [
@@ -74,48 +74,52 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let programs = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];
     let mut all = Vec::new();
     for kind in programs {
-        match measure_program(host, *kind, sizes) {
+        match measure_program_under_all_arms(host, *kind, sizes) {
             Ok(rounds) => all.push((*kind, rounds)),
             // One program that can't run here does not affect the others.
-            Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
+            Err(error) => {
+                report.add_note(format!("{} could not be measured: {error}", kind.name()))
+            }
         }
     }
-    describe(&all, report);
-    report.note(format!(
+    add_ratio_rows(&all, report);
+    report.add_note(format!(
         "Each program has {} MiB and starts anew under each arm, in each of {} rounds. The first minute counts from the start of the program, with the time that it takes to fill its memory. For hawkeye run that includes the start of the manager; the daemon runs before. A minute is {} s, and the last one begins after {} s. Before each start a filler touches as much memory as the program needs, and exits.",
         sizes.mib,
         sizes.rounds,
         sizes.minute.as_secs(),
         sizes.last_minute_at.as_secs(),
     ));
-    report.note(match sizes.pressure {
+    report.add_note(match sizes.pressure {
         Some(length) => format!("Under pressure after deletion: {DELETED_PERCENT} % of a server's keys are deleted at random, and other programs fill the machine to {PRESSURE_PERCENT:.0} % for {} s. Only Redis and memcached have such keys; the other programs have no such row.", length.as_secs()),
         None => "The short form does not measure resident memory under pressure after deletion.".to_owned(),
     });
-    report.note(format!(
+    report.add_note(format!(
         "Only Redis and memcached have a p99.9, of {:.0} answers in each round.",
-        latency_length(sizes).as_secs_f64() * f64::from(LATENCY_QUESTIONS_PER_S),
+        latency_phase_length(sizes).as_secs_f64() * f64::from(LATENCY_QUESTIONS_PER_S),
     ));
     if programs.contains(&ProgramKind::Postgres) {
-        report.note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute.");
+        report.add_note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute.");
     }
-    report.note("Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
+    report.add_note("Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
     Ok(())
 }
 
-fn measure_program(
+fn measure_program_under_all_arms(
     host: &mut BenchHost,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<Vec<[ArmOutcome; 4]>> {
-    require_available_bytes(kind.resident_bytes(sizes.mib) * 2)?;
+) -> BenchResult<Vec<[ArmFigures; 4]>> {
+    require_available_memory(kind.expected_resident_bytes(sizes.mib) * 2)?;
     let mut rounds = Vec::new();
     for _ in 0..sizes.rounds {
-        let mut round = [ArmOutcome::default(); 4];
-        for (arm, outcome) in Arm::ALL.into_iter().zip(&mut round) {
-            host.touch_memory_once(kind.resident_bytes(sizes.mib))?;
-            *outcome = arm.run(host, |host, launcher| {
-                launch::with_launcher(launcher, || measure_arm(host, kind, sizes))
+        let mut round = [ArmFigures::default(); 4];
+        for (arm, outcome) in HeadlineArm::ALL.into_iter().zip(&mut round) {
+            host.touch_memory_once(kind.expected_resident_bytes(sizes.mib))?;
+            *outcome = arm.run_under_arm(host, |host, launcher| {
+                program_launcher::run_with_launcher(launcher, || {
+                    start_and_measure_under_arm(host, kind, sizes)
+                })
             })?;
         }
         rounds.push(round);
@@ -123,31 +127,31 @@ fn measure_program(
     Ok(rounds)
 }
 
-fn measure_arm(
+fn start_and_measure_under_arm(
     host: &BenchHost,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<ArmOutcome> {
+) -> BenchResult<ArmFigures> {
     let mut program = kind.start(host, sizes.mib)?;
-    let figures = measure_started(host, program.as_mut(), kind, sizes);
-    let ended = match arms::manager_of(program.pid()) {
+    let figures = measure_started_program(host, program.as_mut(), kind, sizes);
+    let ended = match headline_arm::find_launching_manager(program.pid()) {
         Some(manager) => program
             .prepare_to_end()
-            .and_then(|()| arms::end_run(manager)),
+            .and_then(|()| headline_arm::terminate_hawkeye_run(manager)),
         None => Ok(()),
     };
     let figures = figures?;
     ended.map(|()| figures)
 }
 
-fn measure_started(
+fn measure_started_program(
     host: &BenchHost,
     program: &mut dyn MeasuredProgram,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<ArmOutcome> {
-    let begun = launch::latest_start().unwrap_or_else(Instant::now);
-    program.go()?;
+) -> BenchResult<ArmFigures> {
+    let begun = program_launcher::latest_program_start().unwrap_or_else(Instant::now);
+    program.start_work()?;
     let filled = begun.elapsed();
     let left = sizes.minute.saturating_sub(filled);
     if left < sizes.minute / 4 {
@@ -157,25 +161,25 @@ fn measure_started(
             filled.as_secs_f64()
         );
     }
-    let first = program.rate(left, &mut || {})? * left.as_secs_f64();
+    let first = program.measure_operations_per_s(left, &mut || {})? * left.as_secs_f64();
     std::thread::sleep(sizes.last_minute_at.saturating_sub(begun.elapsed()));
-    let last = program.rate(sizes.minute, &mut || {})?;
-    program.stop()?;
-    let latencies = program.latencies(RequestSchedule {
-        length: latency_length(sizes),
+    let last = program.measure_operations_per_s(sizes.minute, &mut || {})?;
+    program.pause_work()?;
+    let latencies = program.measure_answer_latencies(RequestSchedule {
+        length: latency_phase_length(sizes),
         questions_per_s: LATENCY_QUESTIONS_PER_S,
         writes_percent: LATENCY_WRITES_PERCENT,
     })?;
-    let manager = arms::manager_of(program.pid());
-    let pid = launch::managed_program(program.pid());
+    let manager = headline_arm::find_launching_manager(program.pid());
+    let pid = program_launcher::managed_program_pid(program.pid());
     let rss = rss_bytes(pid)?;
     let rss_bytes_after_deletion = match sizes.pressure {
         Some(length) if program.delete_keys(DELETED_PERCENT)? => {
-            Some(rss_under_pressure(host, pid, length)? as f64)
+            Some(rss_bytes_under_pressure(host, pid, length)? as f64)
         }
         _ => None,
     };
-    Ok(ArmOutcome {
+    Ok(ArmFigures {
         first_minute_per_s: first / sizes.minute.as_secs_f64(),
         last_minute_per_s: last,
         rss_bytes: rss as f64,
@@ -185,20 +189,21 @@ fn measure_started(
             with_cores.unwrap_or(answers.p999_us)
         }),
         manager_cores: manager.map(|manager| {
-            arms::cpu_of_family(manager).as_secs_f64() / begun.elapsed().as_secs_f64()
+            headline_arm::manager_family_cpu_time(manager).as_secs_f64()
+                / begun.elapsed().as_secs_f64()
         }),
     })
 }
 
 /// Time for which single requests are timed.
-fn latency_length(sizes: HeadlineSizes) -> Duration {
+fn latency_phase_length(sizes: HeadlineSizes) -> Duration {
     sizes.minute / 2
 }
 
 /// Resident memory of a process after memory was short for `length`, which is still the case then.
 /// Redis' allocator gives free memory back within ten seconds.
-fn rss_under_pressure(host: &BenchHost, pid: u32, length: Duration) -> BenchResult<u64> {
-    let _hogs = MemoryHogs::fill_until_percent(host.workload_program(), PRESSURE_PERCENT)?;
+fn rss_bytes_under_pressure(host: &BenchHost, pid: u32, length: Duration) -> BenchResult<u64> {
+    let _hogs = MemoryHogs::fill_until_percent(host.workload_program_path(), PRESSURE_PERCENT)?;
     std::thread::sleep(length);
     Ok(rss_bytes(pid)?)
 }

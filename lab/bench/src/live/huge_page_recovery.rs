@@ -8,8 +8,8 @@ mod fragmented_memory;
 mod recently_used_memory;
 mod recovery_programs;
 
+use super::huge_page_systems::PromoterRun;
 use super::prelude::*;
-use super::systems::PromoterRun;
 use crate::plot::{PlotLine, PlotPanel};
 use fragmented_memory::FragmentedMemory;
 use recently_used_memory::{RecentlyUsedMemory, WITHIN};
@@ -17,13 +17,13 @@ use recovery_programs::{RecoveryProgram, programs_to_recover};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The first two also run programs of others. The last promotes nothing and shows the error.
-const SAME: [LiveSystem; 4] = [
-    LiveSystem::ThpPaced,
-    LiveSystem::Hawkeye,
-    LiveSystem::HawkeyeG,
-    LiveSystem::Base,
+const SAME: [HugePageSystem; 4] = [
+    HugePageSystem::ThpPaced,
+    HugePageSystem::Hawkeye,
+    HugePageSystem::HawkeyeG,
+    HugePageSystem::Base,
 ];
-const OWN: [LiveSystem; 2] = [LiveSystem::ThpPaced, LiveSystem::Hawkeye];
+const OWN: [HugePageSystem; 2] = [HugePageSystem::ThpPaced, HugePageSystem::Hawkeye];
 /// A program has recovered when this share of its used memory is huge, in per cent.
 const RECOVERED_PERCENT: f64 = 50.0;
 /// A second share that is reported.
@@ -66,17 +66,17 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         fragmented: scale == Scale::Full,
     };
     for subject in &programs_to_recover(scale) {
-        match report_program(host, subject, scale, sizes, report) {
+        match measure_and_report_program(host, subject, scale, sizes, report) {
             // One program that can't run here does not affect the others.
             Err(error) if !subject.is_own_workload() => {
                 let name = subject.kind.name();
-                report.note(format!("{name} could not be measured: {error}"));
+                report.add_note(format!("{name} could not be measured: {error}"));
             }
             other => other?,
         }
     }
-    LiveSystem::Base.prepare_kernel(host)?;
-    report.note(format!(
+    HugePageSystem::Base.prepare_kernel(host)?;
+    report.add_note(format!(
         "Programs start while {}, and are promoted. Memory in use: pages touched within {} ms before that, under base pages. The share of it that is huge is read every {} s. A promotion had all of it huge: the time for which it was huge, in shares, divided by the promotions, among runs of the same length.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
@@ -89,31 +89,31 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn report_program(
+fn measure_and_report_program(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     scale: Scale,
     sizes: RecoverySizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    require_available_bytes(subject.kind.resident_bytes(subject.mib))?;
+    require_available_memory(subject.kind.expected_resident_bytes(subject.mib))?;
     let systems = match (subject.is_own_workload(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
     };
     let pace = PromoterPace::Same(sizes.regions_per_s);
-    report_program_at_pace(host, subject, pace, systems, sizes, report)?;
+    measure_and_report_at_pace(host, subject, pace, systems, sizes, report)?;
     if subject.is_own_workload() && scale == Scale::Full {
-        report_program_at_pace(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
+        measure_and_report_at_pace(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
     }
     Ok(())
 }
 
-fn report_program_at_pace(
+fn measure_and_report_at_pace(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     pace: PromoterPace,
-    systems: &[LiveSystem],
+    systems: &[HugePageSystem],
     sizes: RecoverySizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
@@ -143,12 +143,12 @@ fn report_program_at_pace(
                 shares.last().map_or(0.0, |(_, share)| *share),
                 promoting.promoted,
                 huge_ms_per_promotion(&shares, promoting.promoted),
-                promoting.cpu_percent(),
+                promoting.cpu_percent_of_core(),
             ),
         );
-        report.print_last_row();
-        if pace == PromoterPace::Own && system.policy().is_some() {
-            report.managing.add_manager_run(&promoting);
+        report.print_last_row_to_stderr();
+        if pace == PromoterPace::Own && system.manager_policy().is_some() {
+            report.managing.add_promoter_run(&promoting);
         }
         lines.push(PlotLine {
             name: system.name().to_owned(),
@@ -156,7 +156,7 @@ fn report_program_at_pace(
         });
     }
     let title = format!("{}, {at_pace}", subject.kind.name());
-    let panel = PlotPanel::over_time(title, "memory in use that is huge (%)", lines);
+    let panel = PlotPanel::lines_over_time(title, "memory in use that is huge (%)", lines);
     report.panels.push(panel);
     Ok(())
 }
@@ -173,7 +173,7 @@ struct RecoveryRun {
 fn measure_recovery(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
-    system: LiveSystem,
+    system: HugePageSystem,
     pace: PromoterPace,
     sizes: RecoverySizes,
 ) -> BenchResult<RecoveryRun> {
@@ -182,23 +182,27 @@ fn measure_recovery(
         true => Some(FragmentedMemory::new(host)?),
         false => None,
     };
-    let mut program = subject.start(host, sizes.warm_up)?;
+    let mut program = subject.start_and_warm_up(host, sizes.warm_up)?;
     let pid = program.pid();
-    let huge_at_start = huge_percent(pid)?;
+    let huge_at_start = huge_memory_percent(pid)?;
     let length = sizes.time_limit(pace, rss_bytes(pid)?);
     let mut in_use = RecentlyUsedMemory::sample_process(program.as_mut())?;
-    let promoter = system.start_promoter(host)?;
+    let promoter = system.set_up_promoter(host)?;
     let over = AtomicBool::new(false);
     let (shares, promoting) = std::thread::scope(|scope| {
         let watching = scope.spawn(|| -> BenchResult<Vec<(f64, f64)>> {
             let (begun, mut shares) = (Instant::now(), Vec::new());
             while !over.load(Ordering::Relaxed) {
                 measure_turn(program.as_mut(), TURN)?;
-                shares.push((begun.elapsed().as_secs_f64(), in_use.huge_percent()?));
+                shares.push((
+                    begun.elapsed().as_secs_f64(),
+                    in_use.huge_percent_of_used()?,
+                ));
             }
             Ok(shares)
         });
-        let promoting = promoter.promote(pid, pace, length, || watching.is_finished());
+        let promoting =
+            promoter.promote_process_until(pid, pace, length, || watching.is_finished());
         over.store(true, Ordering::Relaxed);
         (join_or_resume_panic(watching), promoting)
     });

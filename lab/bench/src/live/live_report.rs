@@ -1,12 +1,12 @@
 //! Figures, as a table for readers and as JSON.
 
-use super::systems::PromoterRun;
+use super::huge_page_systems::PromoterRun;
 use crate::experiment_name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-pub(crate) fn mib(bytes: u64) -> f64 {
+pub(crate) fn bytes_to_mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
@@ -60,11 +60,11 @@ pub struct ManagerCpuUse {
 }
 
 impl ManagerCpuUse {
-    pub(super) fn add_manager_run(&mut self, run: &PromoterRun) {
+    pub(super) fn add_promoter_run(&mut self, run: &PromoterRun) {
         self.merge(&Self {
             cpu_s: run.cpu.as_secs_f64(),
             wall_s: run.wall.as_secs_f64(),
-            worst_percent: run.cpu_percent(),
+            worst_percent: run.cpu_percent_of_core(),
         });
     }
 
@@ -110,15 +110,15 @@ impl LiveReport {
         });
     }
 
-    pub(crate) fn rows_named(&mut self, name: impl Into<String>) -> NamedRows<'_> {
-        NamedRows {
+    pub(crate) fn prefixed_row_writer(&mut self, name: impl Into<String>) -> PrefixedRowWriter<'_> {
+        PrefixedRowWriter {
             report: self,
             name: name.into(),
         }
     }
 
     /// Prints the latest figure to standard error, for experiments that take long.
-    pub(crate) fn print_last_row(&self) {
+    pub(crate) fn print_last_row_to_stderr(&self) {
         if let Some(row) = self.rows.last() {
             let value = row.value_text();
             eprintln!(
@@ -128,18 +128,18 @@ impl LiveReport {
         }
     }
 
-    pub(crate) fn note(&mut self, note: impl Into<String>) {
+    pub(crate) fn add_note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 }
 
 /// Figures that share a name, which is before each.
-pub(crate) struct NamedRows<'a> {
+pub(crate) struct PrefixedRowWriter<'a> {
     report: &'a mut LiveReport,
     name: String,
 }
 
-impl NamedRows<'_> {
+impl PrefixedRowWriter<'_> {
     pub(crate) fn add_row(
         &mut self,
         what: &str,
@@ -185,7 +185,7 @@ mod tests {
         let mut report = LiveReport::new("sampling");
         report.add_row("per region", 1.034, "us", "goal 1.2");
         report.add_row("regions", 2048.0, "", "");
-        report.note("Two cores.");
+        report.add_note("Two cores.");
         let text = report.to_string();
         assert!(
             text.contains("per region       1.03 us         goal 1.2"),

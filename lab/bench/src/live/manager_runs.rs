@@ -23,12 +23,12 @@ pub struct ManagerRun {
 
 impl ManagerRun {
     /// CPU time in per cent of a core.
-    pub fn cpu_percent(&self) -> f64 {
+    pub fn cpu_percent_of_core(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64()
     }
 
     /// Regions of a process that were promoted.
-    pub fn count_promoted(&self, pid: u32) -> u64 {
+    pub fn count_promoted_regions(&self, pid: u32) -> u64 {
         let promoted = self.journal.entries().filter(
             |entry| matches!(&entry.event, Event::Promoted { process, .. } if process.pid == pid),
         );
@@ -61,16 +61,20 @@ pub(super) fn promote_half_the_regions<'a>(
         ..Settings::default()
     };
     let means = host.new_kernel_backend()?;
-    programs.iter_mut().try_for_each(|program| program.go())?;
-    let done = manage_processes(means, &pids, policy, settings, sizes.at_most, |journal| {
+    programs
+        .iter_mut()
+        .try_for_each(|program| program.start_work())?;
+    let done = manage_processes_until(means, &pids, policy, settings, sizes.at_most, |journal| {
         journal.totals().promoted >= budget
     });
-    programs.iter_mut().try_for_each(|program| program.stop())?;
+    programs
+        .iter_mut()
+        .try_for_each(|program| program.pause_work())?;
     done
 }
 
 /// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.
-pub fn manage_process(
+pub fn manage_process_until(
     means: KernelBackend,
     pid: u32,
     policy: &str,
@@ -78,12 +82,12 @@ pub fn manage_process(
     at_most: Duration,
     enough: impl FnMut(&Journal) -> bool,
 ) -> BenchResult<ManagerRun> {
-    manage_processes(means, &[pid], policy, settings, at_most, enough)
+    manage_processes_until(means, &[pid], policy, settings, at_most, enough)
 }
 
 /// Manages several processes, which arrive in the order given, until `enough` returns true, for at
 /// most `at_most`. Nothing is managed while `enough` runs.
-pub fn manage_processes(
+pub fn manage_processes_until(
     means: KernelBackend,
     pids: &[u32],
     policy: &str,

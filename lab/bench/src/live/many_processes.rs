@@ -1,6 +1,6 @@
 //! CPU time of managing a whole machine while processes start and end.
 
-use super::NamedRows;
+use super::PrefixedRowWriter;
 use super::prelude::*;
 use hawkeye_linux::processes::process::own_cpu_time;
 use hawkeye_linux::stop::StopSignals;
@@ -16,22 +16,22 @@ use hawkeye_policy::{
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (small, managed) = scale.short_or_long((200, 50), (2000, 500));
     let length = scale.short_or_long(Duration::from_secs(4), Duration::from_secs(60));
-    require_available_bytes(2 << 30)?;
+    require_available_memory(2 << 30)?;
     let per_s = small / 10;
     let words = format!("crowd --processes {small} --per-s {per_s} --mib 4");
-    let rows = report.rows_named(format!(
+    let rows = report.prefixed_row_writer(format!(
         "{small} small processes, {per_s} replaced a second"
     ));
     let goal = "goal: at most 2";
     let selection = ProcessSelection::default();
     let interval = selection.scan_interval();
-    manage_crowd(host, &words, selection, length, rows, goal)?;
+    manage_and_report_crowd(host, &words, selection, length, rows, goal)?;
     // Little memory each, so that their number is what counts.
     let selection = ProcessSelection::new(2 << 20, interval, managed)?;
     let words = format!("crowd --processes {managed} --per-s 0 --each-kib 3072 --mib 4");
-    let rows = report.rows_named(format!("{managed} managed processes"));
-    manage_crowd(host, &words, selection, length, rows, "")?;
-    report.note(
+    let rows = report.prefixed_row_writer(format!("{managed} managed processes"));
+    manage_and_report_crowd(host, &words, selection, length, rows, "")?;
+    report.add_note(
         "The manager's CPU time includes all of its work: sweeps, memory checks and sampling.",
     );
     Ok(())
@@ -39,7 +39,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 
 /// Rules that keep the figures independent of what else runs on this machine.
 fn rules_for_crowd_only(host: &BenchHost) -> BenchResult<Rules> {
-    let name = host.workload_program().file_name().unwrap_or_default();
+    let name = host.workload_program_path().file_name().unwrap_or_default();
     let command = name.to_string_lossy().parse();
     let command = command
         .map_err(|error| impossible!("this program's name is not a valid pattern: {error}"))?;
@@ -54,12 +54,12 @@ fn rules_for_crowd_only(host: &BenchHost) -> BenchResult<Rules> {
     Ok(Rules::new(vec![rule], UnmatchedAction::Exclude))
 }
 
-fn manage_crowd(
+fn manage_and_report_crowd(
     host: &BenchHost,
     words: &str,
     selection: ProcessSelection,
     length: Duration,
-    mut rows: NamedRows,
+    mut rows: PrefixedRowWriter,
     goal: &str,
 ) -> BenchResult<()> {
     let mut crowd = host.start_workload(words)?;

@@ -40,14 +40,14 @@ impl MemoryCgroup {
     }
 
     /// A command that runs `program` in the cgroup.
-    pub fn command(&self, program: &Path, words: &str) -> Command {
+    pub fn program_command_in_cgroup(&self, program: &Path, words: &str) -> Command {
         let mut command = Command::new(program);
         command.args(words.split_whitespace());
-        self.command_in_cgroup(&command)
+        self.wrap_command(&command)
     }
 
     /// A command that runs the given command in the cgroup.
-    pub fn command_in_cgroup(&self, within: &Command) -> Command {
+    pub fn wrap_command(&self, within: &Command) -> Command {
         let mut command = Command::new("sh");
         let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
         command.arg("-c").arg(script).arg(&self.path);

@@ -1,6 +1,6 @@
 //! Makes memory short for the whole machine.
 
-use super::bench_host::available_bytes;
+use super::bench_host::available_memory_bytes;
 use crate::live::prelude::*;
 use hawkeye_linux::memory::system_memory;
 
@@ -37,7 +37,9 @@ impl MemoryHogs {
             // gigabyte on this machine. So one neighbour may not be enough.
             let wanted = (machine.total_bytes as f64 * percent / 100.0) as u64;
             let missing = wanted.saturating_sub(machine.used_bytes);
-            let mib = (missing.min(available_bytes()) >> 20).max(1).to_string();
+            let mib = (missing.min(available_memory_bytes()) >> 20)
+                .max(1)
+                .to_string();
             let words = ["workload", "burner", "--pages", "huge", "--mib", &mib];
             let mut neighbour = WorkloadProcess::spawn(program, words)?;
             neighbour.wait_ready()?;

@@ -4,34 +4,35 @@
 use super::ManagerRun;
 use super::manager_runs::PERIOD;
 use super::prelude::*;
-use super::programs::program_speed::relative_speeds;
+use super::programs::program_speed::measure_relative_speeds;
 
 const RANDOM: ProgramKind = reader_kind("random", "random");
 const SEQUENTIAL: ProgramKind = reader_kind("sequential", "sequential");
 /// Policies to compare, the best expected first.
 const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-pmu", "hawkeye-g", "ingens", "linux"];
 
-fn wasted_percent(promoted: [u64; 2]) -> f64 {
+fn wasted_promotions_percent(promoted: [u64; 2]) -> f64 {
     promoted[1] as f64 * 100.0 / promoted.iter().sum::<u64>().max(1) as f64
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
-    require_available_bytes(4 * (sizes.mib << 20))?;
-    let mut huge = start_pair(host, sizes.mib)?;
+    let sizes = scale.turn_sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
+    require_available_memory(4 * (sizes.mib << 20))?;
+    let mut huge = start_random_and_sequential(host, sizes.mib)?;
     for program in &huge {
         let percent = promote_whole_process(program.pid())?;
-        report.note(format!(
+        report.add_note(format!(
             "{percent:.1} % of an all-huge program's memory is huge."
         ));
     }
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
         let name = policy.unwrap_or("base pages");
-        let (relative, managed, pids) = measure_policy(host, policy, &mut huge, sizes)?;
+        let (relative, managed, pids) = measure_pair_under_policy(host, policy, &mut huge, sizes)?;
         let [random, sequential] = relative.map(|share| share * 100.0);
         let managed = managed.as_ref();
-        let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.count_promoted(pid)));
-        let mut rows = report.rows_named(name);
+        let promoted =
+            pids.map(|pid| managed.map_or(0, |managed| managed.count_promoted_regions(pid)));
+        let mut rows = report.prefixed_row_writer(name);
         let mut beside = "of its all-huge speed".to_owned();
         if let Some(managed) = managed {
             beside += &format!(
@@ -45,12 +46,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let beside = format!("{} promotions", promoted[1]);
         rows.add_row("sequential", sequential, "%", beside);
         if policy.is_some() {
-            let wasted = wasted_percent(promoted);
+            let wasted = wasted_promotions_percent(promoted);
             let beside = "of the promotions (goal for hawkeye: under 5)";
             rows.add_row("wasted", wasted, "%", beside);
         }
     }
-    report.note(format!(
+    report.add_note(format!(
         "Two programs of {} MiB run at the same time. At most {} promotions and {} s; median of {} turns of {} s, in turn with an all-huge pair, by reads per second of CPU time. Sampled every {} s.",
         sizes.mib,
         sizes.mib / 2,
@@ -62,24 +63,27 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn start_pair(host: &BenchHost, mib: u64) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
+fn start_random_and_sequential(
+    host: &BenchHost,
+    mib: u64,
+) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
     Ok([RANDOM.start(host, mib)?, SEQUENTIAL.start(host, mib)?])
 }
 
 /// Speeds of both as shares of their all-huge speeds, what the manager did, and the processes.
-fn measure_policy(
+fn measure_pair_under_policy(
     host: &BenchHost,
     policy: Option<&str>,
     huge: &mut [Box<dyn MeasuredProgram>; 2],
     sizes: TurnSizes,
 ) -> BenchResult<([f64; 2], Option<ManagerRun>, [u32; 2])> {
-    let mut managed = start_pair(host, sizes.mib)?;
+    let mut managed = start_random_and_sequential(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {
         Some(policy) => Some(promote_half_the_regions(host, policy, &mut managed, sizes)?),
         None => None,
     };
-    let relative = relative_speeds(&mut managed, huge, sizes)?;
+    let relative = measure_relative_speeds(&mut managed, huge, sizes)?;
     Ok((relative, spent, pids))
 }
 
@@ -89,7 +93,7 @@ mod tests {
 
     #[test]
     fn promotions_of_the_second_are_wasted() {
-        assert_eq!(wasted_percent([3, 1]), 25.0);
-        assert_eq!(wasted_percent([0, 0]), 0.0);
+        assert_eq!(wasted_promotions_percent([3, 1]), 25.0);
+        assert_eq!(wasted_promotions_percent([0, 0]), 0.0);
     }
 }

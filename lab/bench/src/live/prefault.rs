@@ -44,10 +44,10 @@ struct FirstTouchTimes {
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, turns) = scale.short_or_long((512, 1), (8192, 5));
-    require_available_bytes(mib << 20)?;
-    host.touch_free_memory_once(scale)?;
-    host.set_thp_file("use_zero_page", "0")?;
-    host.set_thp_file("defrag", "defer+madvise")?;
+    require_available_memory(mib << 20)?;
+    host.touch_free_memory_if_full_scale(scale)?;
+    host.set_thp_setting("use_zero_page", "0")?;
+    host.set_thp_setting("defrag", "defer+madvise")?;
     for (program, options) in PROGRAMS {
         // Each turn runs all ways one after the other, so that it is compared with itself.
         let turns = (0..turns)
@@ -58,12 +58,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             })
             .collect::<BenchResult<Vec<Vec<FirstTouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
-            let seen =
-                |part: fn(&FirstTouchTimes) -> f64| median_by_key(&turns, |turn| part(&turn[way]));
+            let seen = |part: fn(&FirstTouchTimes) -> f64| {
+                median_of_mapped(&turns, |turn| part(&turn[way]))
+            };
             let mut beside = String::new();
             if let Some(without) = without {
                 let over = |one: usize, other: usize| {
-                    median_by_key(&turns, |turn| turn[one].first[0] / turn[other].first[0])
+                    median_of_mapped(&turns, |turn| turn[one].first[0] / turn[other].first[0])
                 };
                 beside = format!(
                     "{:.2} times as fast as THP always; {:+.1} % time compared with {}; {:.0} of {} regions filled in {:.2} s of CPU; ",
@@ -89,14 +90,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             report.add_row(format!("{program}: {name}"), seconds, "s", beside);
         }
     }
-    report.note(format!(
+    report.add_note(format!(
         "The program touches one byte of each base page of {mib} MiB; median of {turns}. The filler uses a second core."
     ));
     Ok(())
 }
 
 /// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
-pub(super) fn prefault_process(
+pub(super) fn start_prefaulting_process(
     pid: u32,
     rate: Option<Rate>,
     warm: u64,
@@ -117,11 +118,11 @@ fn measure_first_touches(
     way: (&str, &str, Option<usize>),
 ) -> BenchResult<FirstTouchTimes> {
     let (_, enabled, without) = way;
-    host.set_enabled(enabled)?;
+    host.set_thp_enabled(enabled)?;
     let mut program = host.start_workload(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
     let fault_ahead = match without {
-        Some(_) => Some(prefault_process(program.pid(), None, 0, mib)?),
+        Some(_) => Some(start_prefaulting_process(program.pid(), None, 0, mib)?),
         None => None,
     };
     program.send_request(WorkloadRequest::Go)?;

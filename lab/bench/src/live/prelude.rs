@@ -1,17 +1,21 @@
 //! Imports that nearly every experiment uses.
 
-pub(super) use super::bench_host::{BenchHost, require_available_bytes};
-pub(super) use super::live_report::{LiveReport, mib};
-pub(super) use super::manager_runs::{manage_process, manage_processes, promote_half_the_regions};
-pub(super) use super::programs::direct_promotion::{huge_percent, promote_whole_process};
+pub(super) use super::bench_host::{BenchHost, require_available_memory};
+pub(super) use super::huge_page_systems::{HugePageSystem, PromoterPace, join_or_resume_panic};
+pub(super) use super::live_report::{LiveReport, bytes_to_mib};
+pub(super) use super::manager_runs::{
+    manage_process_until, manage_processes_until, promote_half_the_regions,
+};
+pub(super) use super::programs::direct_promotion::{huge_memory_percent, promote_whole_process};
 pub(super) use super::programs::program_speed::{
     BaseAndHugeRounds, ProgramSpeed, measure_rounds, measure_turn,
 };
-pub(super) use super::programs::{MeasuredProgram, ProgramKind, idle_redis, reader_kind};
+pub(super) use super::programs::{
+    MeasuredProgram, ProgramKind, reader_kind, start_lightly_loaded_redis,
+};
 pub(super) use super::scale::{Scale, TurnSizes};
-pub(super) use super::systems::{LiveSystem, PromoterPace, join_or_resume_panic};
 pub(super) use crate::error::{BenchResult, bail, impossible};
-pub(super) use crate::statistics::{median, median_by_key};
+pub(super) use crate::statistics::{median, median_of_mapped};
 pub(super) use hawkeye_linux::LinuxError;
 pub(super) use hawkeye_linux::machine_lease::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
 pub(super) use hawkeye_linux::processes::process::{ProcessHandle, rss_bytes};

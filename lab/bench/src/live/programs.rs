@@ -2,13 +2,13 @@
 
 mod client_server_cores;
 mod cpu_clock;
+pub mod debian_packages;
 pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
-pub(super) mod launch;
 mod mariadb;
-pub mod packages;
 mod postgres;
+pub(super) mod program_launcher;
 pub mod program_speed;
 mod protocol_program;
 mod python;
@@ -18,10 +18,11 @@ mod running_process;
 #[cfg(test)]
 mod testing;
 
-pub(super) use kv_servers::redis_command;
+pub(super) use kv_servers::redis_server_command;
 pub(super) use postgres::allow_huge_buffers;
 pub(super) use running_process::{
-    RunningProcess, command_output, poll_for_answer, prepare_for_background, without_streams,
+    RunningProcess, poll_for_answer, prepare_for_background, redirect_streams_to_null,
+    run_for_output,
 };
 
 use crate::live::prelude::*;
@@ -33,12 +34,16 @@ use tempfile::TempDir;
 /// A program that works on request. Dropping it ends it.
 pub trait MeasuredProgram: Send {
     fn pid(&self) -> u32;
-    fn go(&mut self) -> BenchResult<()>;
-    fn stop(&mut self) -> BenchResult<()>;
+    fn start_work(&mut self) -> BenchResult<()>;
+    fn pause_work(&mut self) -> BenchResult<()>;
     /// Operations per second of wall-clock time over the next `length`; the program must be
     /// working. It calls `mark` at the start and at the end of the interval that it counts. A
     /// program that pauses between operations has few or many of them in a short interval.
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64>;
+    fn measure_operations_per_s(
+        &mut self,
+        length: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> BenchResult<f64>;
 
     /// Whether one of its threads does all the counted work. What the other threads do meanwhile is
     /// then not part of an operation's cost.
@@ -48,7 +53,10 @@ pub trait MeasuredProgram: Send {
 
     /// Latencies of single questions that come at a fixed pace; otherwise the program pauses.
     /// `None` if it answers no questions.
-    fn latencies(&mut self, _pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
+    fn measure_answer_latencies(
+        &mut self,
+        _pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
         Ok(None)
     }
 
@@ -99,7 +107,7 @@ pub(super) const fn reader_kind(name: &'static str, words: &'static str) -> Prog
 }
 
 /// The programs on which estimates of overhead are tested.
-pub const NINE: [ProgramKind; 9] = [
+pub const NINE_ESTIMATED_PROGRAMS: [ProgramKind; 9] = [
     reader_kind("random", "random"),
     reader_kind("zipf", "zipf"),
     reader_kind("sequential", "sequential"),
@@ -112,7 +120,7 @@ pub const NINE: [ProgramKind; 9] = [
 ];
 
 /// The programs that others wrote.
-pub const REAL: [ProgramKind; 9] = [
+pub const PROGRAMS_OF_OTHERS: [ProgramKind; 9] = [
     ProgramKind::Redis,
     ProgramKind::Memcached,
     ProgramKind::Postgres,
@@ -144,7 +152,7 @@ impl ProgramKind {
     }
 
     /// What it counts, in the plural.
-    pub fn counted_operation(self) -> &'static str {
+    pub fn counted_operations_name(self) -> &'static str {
         match self {
             Self::Reader { .. } => "reads",
             Self::Redis | Self::Memcached => "answers",
@@ -167,21 +175,21 @@ impl ProgramKind {
                 Box::new(protocol_program::start_workload_program(host, words, mib)?)
             }
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
-                return self.start_hot(host, mib, HotKeyShares::UNIFORM);
+                return self.start_with_hot_keys(host, mib, HotKeyShares::UNIFORM);
             }
-            Self::Postgres => Box::new(postgres::start(mib)?),
-            Self::GoMap => Box::new(hash_maps::start_go(mib)?),
-            Self::RocksDb => Box::new(rocksdb::start(mib)?),
-            Self::MariaDb => Box::new(mariadb::start(mib)?),
-            Self::Cg => Box::new(python::start(PythonScript::Cg, mib)?),
-            Self::Mg => Box::new(python::start(PythonScript::Mg, mib)?),
-            Self::Graph => Box::new(python::start(PythonScript::Graph, mib)?),
-            Self::DuckDb => Box::new(python::start(PythonScript::Analytics, mib)?),
+            Self::Postgres => Box::new(postgres::start_under_pgbench(mib)?),
+            Self::GoMap => Box::new(hash_maps::start_go_map(mib)?),
+            Self::RocksDb => Box::new(rocksdb::start_db_bench(mib)?),
+            Self::MariaDb => Box::new(mariadb::start_under_sysbench(mib)?),
+            Self::Cg => Box::new(python::start_script(PythonScript::Cg, mib)?),
+            Self::Mg => Box::new(python::start_script(PythonScript::Mg, mib)?),
+            Self::Graph => Box::new(python::start_script(PythonScript::Graph, mib)?),
+            Self::DuckDb => Box::new(python::start_script(PythonScript::Analytics, mib)?),
         })
     }
 
     /// Starts it so that a part of its keys is requested more often than the others.
-    pub fn start_hot(
+    pub fn start_with_hot_keys(
         self,
         host: &BenchHost,
         mib: u64,
@@ -189,16 +197,21 @@ impl ProgramKind {
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let client = host.workload_command("ask");
         Ok(match self {
-            Self::Redis => Box::new(kv_servers::start_redis(client, mib, hot, Duration::ZERO)?),
-            Self::Memcached => Box::new(kv_servers::start_memcached(client, mib, hot)?),
-            Self::JavaHashMap => Box::new(hash_maps::start_java(mib, hot)?),
-            Self::Sparsehash => Box::new(hash_maps::start_sparsehash(mib, hot)?),
+            Self::Redis => Box::new(kv_servers::start_redis_with_client(
+                client,
+                mib,
+                hot,
+                Duration::ZERO,
+            )?),
+            Self::Memcached => Box::new(kv_servers::start_memcached_with_client(client, mib, hot)?),
+            Self::JavaHashMap => Box::new(hash_maps::start_java_hash_map(mib, hot)?),
+            Self::Sparsehash => Box::new(hash_maps::start_sparsehash_map(mib, hot)?),
             _ => bail!("{} has no keys, so it has no hot keys", self.name()),
         })
     }
 
     /// Memory that the program uses for `mib` MiB of data, in bytes.
-    pub fn resident_bytes(self, mib: u64) -> u64 {
+    pub fn expected_resident_bytes(self, mib: u64) -> u64 {
         let bytes = mib << 20;
         // The interpreter with its libraries.
         let python = 96 << 20;
@@ -222,23 +235,26 @@ impl ProgramKind {
 
 /// Starts one of our workloads, given as on the command line of `program`, which waits for a
 /// request.
-pub fn start_reader(program: &Path, words: &str) -> BenchResult<Box<dyn MeasuredProgram>> {
+pub fn start_reader_workload(program: &Path, words: &str) -> BenchResult<Box<dyn MeasuredProgram>> {
     let words = format!("workload {words} {}", protocol_program::COUNTING);
     let workload = WorkloadProcess::spawn(program, words.split_whitespace())?;
     Ok(Box::new(
-        protocol_program::ProtocolProgram::wait_until_ready(workload)?,
+        protocol_program::ProtocolProgram::from_workload_when_ready(workload)?,
     ))
 }
 
-pub(super) fn ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
-    Box::new(protocol_program::ProtocolProgram::already_ready(
+pub(super) fn wrap_ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
+    Box::new(protocol_program::ProtocolProgram::from_ready_workload(
         workload, pid,
     ))
 }
 
 /// Starts Redis with `mib` MiB of data and almost no load.
-pub fn idle_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
-    let redis = kv_servers::start_redis(
+pub fn start_lightly_loaded_redis(
+    host: &BenchHost,
+    mib: u64,
+) -> BenchResult<Box<dyn MeasuredProgram>> {
+    let redis = kv_servers::start_redis_with_client(
         host.workload_command("ask"),
         mib,
         HotKeyShares::UNIFORM,
@@ -248,12 +264,12 @@ pub fn idle_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredPro
 }
 
 /// A new folder that no other user can read. Dropping it deletes it and its contents.
-pub(super) fn temporary_folder() -> BenchResult<TempDir> {
+pub(super) fn create_temporary_folder() -> BenchResult<TempDir> {
     let folder = tempfile::Builder::new().prefix("hawkeye-bench-").tempdir();
     folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
 }
 
-fn write_file(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
+fn write_file_in_folder(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::file("writing", &path))?;
     Ok(path)

@@ -6,10 +6,10 @@ use super::prelude::*;
 use super::redis_server::RedisServer;
 
 /// In order of start: a program that starts while faults give huge pages would get them too.
-const SYSTEMS: [LiveSystem; 3] = [
-    LiveSystem::Base,
-    LiveSystem::Hawkeye,
-    LiveSystem::ThpShipped,
+const SYSTEMS: [HugePageSystem; 3] = [
+    HugePageSystem::Base,
+    HugePageSystem::Hawkeye,
+    HugePageSystem::ThpShipped,
 ];
 const DELETED_PERCENT: u32 = 60;
 /// Above the watermark from which memory is recovered, by default 85 %.
@@ -36,24 +36,24 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         settle: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(30)),
         short: scale.short_or_long(None, Some(Duration::from_secs(30))),
     };
-    require_available_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
+    require_available_memory(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
     let mut servers = Vec::new();
     for system in SYSTEMS {
         system.prepare_kernel(host)?;
         let server = RedisServer::start(|command| command)?;
         server.store_values(0, sizes.keys, VALUE_BYTES)?;
         promote_under_load(host, system, &server, sizes, report)?;
-        server.delete(sizes.keys, DELETED_PERCENT)?;
+        server.delete_random_keys(sizes.keys, DELETED_PERCENT)?;
         promote_under_load(host, system, &server, sizes, report)?;
         servers.push((system, server));
     }
-    LiveSystem::Base.prepare_kernel(host)?;
-    report_speed_and_memory(&servers, sizes, "60 % deleted", report)?;
+    HugePageSystem::Base.prepare_kernel(host)?;
+    measure_and_report_speed_and_memory(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
-        run_short_of_memory(host, &servers, short, report)?;
-        report_speed_and_memory(&servers, sizes, "then short memory", report)?;
+        promote_while_memory_short(host, &servers, short, report)?;
+        measure_and_report_speed_and_memory(&servers, sizes, "then short memory", report)?;
     }
-    report.note(format!(
+    report.add_note(format!(
         "Each server has {} values of {VALUE_BYTES} bytes. Speed by redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all servers are present at the same time. Managers have default settings.",
         sizes.keys, sizes.turns,
     ));
@@ -61,21 +61,22 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// For `short` per server: the shortage affects all servers, so each gets the same time.
-fn run_short_of_memory(
+fn promote_while_memory_short(
     host: &mut BenchHost,
-    servers: &[(LiveSystem, RedisServer)],
+    servers: &[(HugePageSystem, RedisServer)],
     short: Duration,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let pressure = MemoryHogs::fill_until_percent(host.workload_program(), SHORT_PERCENT)?;
+    let pressure = MemoryHogs::fill_until_percent(host.workload_program_path(), SHORT_PERCENT)?;
     for (system, server) in servers {
-        let promoter = system.start_promoter(host)?;
-        let promoting = promoter.promote(server.pid(), PromoterPace::Own, short, || false)?;
-        if system.policy().is_some() {
-            report.managing.add_manager_run(&promoting);
+        let promoter = system.set_up_promoter(host)?;
+        let promoting =
+            promoter.promote_process_until(server.pid(), PromoterPace::Own, short, || false)?;
+        if system.manager_policy().is_some() {
+            report.managing.add_promoter_run(&promoting);
         }
     }
-    report.note(format!(
+    report.add_note(format!(
         "Short memory: neighbours fill the machine to {:.1} % for {} s for each server, and end before the speed is measured.",
         pressure.used_percent,
         short.as_secs()
@@ -85,16 +86,16 @@ fn run_short_of_memory(
 
 fn promote_under_load(
     host: &mut BenchHost,
-    system: LiveSystem,
+    system: HugePageSystem,
     server: &RedisServer,
     sizes: RedisBloatSizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let promoter = system.start_promoter(host)?;
+    let promoter = system.set_up_promoter(host)?;
     let until = Instant::now() + sizes.settle;
     let load = || -> BenchResult<()> {
         while Instant::now() < until {
-            server.gets_per_s(sizes.keys, sizes.requests)?;
+            server.measure_gets_per_s(sizes.keys, sizes.requests)?;
         }
         Ok(())
     };
@@ -103,8 +104,8 @@ fn promote_under_load(
         .0
 }
 
-fn report_speed_and_memory(
-    servers: &[(LiveSystem, RedisServer)],
+fn measure_and_report_speed_and_memory(
+    servers: &[(HugePageSystem, RedisServer)],
     sizes: RedisBloatSizes,
     when: &str,
     report: &mut LiveReport,
@@ -112,13 +113,13 @@ fn report_speed_and_memory(
     let mut rates = vec![Vec::new(); servers.len()];
     for _ in 0..sizes.turns {
         for ((_, server), rates) in servers.iter().zip(&mut rates) {
-            rates.push(server.gets_per_s(sizes.keys, sizes.requests)?);
+            rates.push(server.measure_gets_per_s(sizes.keys, sizes.requests)?);
         }
     }
     let always = servers
         .iter()
         .zip(&rates)
-        .find(|((system, _), _)| *system == LiveSystem::ThpShipped);
+        .find(|((system, _), _)| *system == HugePageSystem::ThpShipped);
     let always = always.map_or(f64::NAN, |(_, rates)| median(rates));
     let base_bytes = servers.first().map_or(Ok(0), |(_, base)| {
         base.measure_memory_use().map(|memory| memory.rss_bytes)

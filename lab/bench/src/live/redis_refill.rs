@@ -7,12 +7,12 @@ use super::redis_server::{RedisMemoryUse, RedisServer};
 use crate::plot::{PlotLine, PlotPanel};
 use std::ops::Range;
 
-const SYSTEMS: [LiveSystem; 5] = [
-    LiveSystem::Base,
-    LiveSystem::ThpShipped,
-    LiveSystem::ThpPaced,
-    LiveSystem::Hawkeye,
-    LiveSystem::HawkeyeHuge,
+const SYSTEMS: [HugePageSystem; 5] = [
+    HugePageSystem::Base,
+    HugePageSystem::ThpShipped,
+    HugePageSystem::ThpPaced,
+    HugePageSystem::Hawkeye,
+    HugePageSystem::HawkeyeHuge,
 ];
 /// Allocated after the first and after the third phase, in per cent of the container's limit.
 const FULL_PERCENT: u64 = 90;
@@ -45,10 +45,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         limit_mib: scale.short_or_long(512, 8192),
         pause: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(30)),
     };
-    require_available_bytes(sizes.limit_mib << 20)?;
+    require_available_memory(sizes.limit_mib << 20)?;
     let mut lines = Vec::new();
     for system in SYSTEMS {
-        let story = run_system(host, system, sizes, report)?;
+        let story = run_refill_under_system(host, system, sizes, report)?;
         add_rows_to_report(system, &story, report);
         let rss = story.points.iter();
         let rss = rss.map(|(at_s, memory)| (*at_s, bytes_to_gib(memory.rss_bytes)));
@@ -57,11 +57,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             points: rss.collect(),
         });
     }
-    LiveSystem::Base.prepare_kernel(host)?;
+    HugePageSystem::Base.prepare_kernel(host)?;
     let title = format!("Redis with a limit of {} MiB", sizes.limit_mib);
-    let panel = PlotPanel::over_time(title, "resident (GiB)", lines);
+    let panel = PlotPanel::lines_over_time(title, "resident (GiB)", lines);
     report.panels.push(panel);
-    report.note(format!(
+    report.add_note(format!(
         "A container of {} MiB without swap. Redis stores values of {SMALL_BYTES} bytes until it is {FULL_PERCENT} % full; {DELETED_PERCENT} % of them are deleted at random; {} s later Redis stores values of {LARGE_BYTES} bytes until it is as full again. Useful: the share of resident memory that Redis has allocated.",
         sizes.limit_mib,
         sizes.pause.as_secs(),
@@ -73,7 +73,7 @@ fn bytes_to_gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-fn add_rows_to_report(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
+fn add_rows_to_report(system: HugePageSystem, story: &RefillRun, report: &mut LiveReport) {
     let last = story.points.last().map(|(_, memory)| *memory);
     let useful = last.map_or(0.0, |memory| memory.useful_percent());
     let rss = story.points.iter().map(|(_, memory)| memory.rss_bytes);
@@ -95,18 +95,18 @@ fn add_rows_to_report(system: LiveSystem, story: &RefillRun, report: &mut LiveRe
     );
 }
 
-fn run_system(
+fn run_refill_under_system(
     host: &mut BenchHost,
-    system: LiveSystem,
+    system: HugePageSystem,
     sizes: RedisRefillSizes,
     report: &mut LiveReport,
 ) -> BenchResult<RefillRun> {
     system.prepare_kernel(host)?;
     let limit = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
-    let server = RedisServer::start(|command| group.command_in_cgroup(&command))?;
+    let server = RedisServer::start(|command| group.wrap_command(&command))?;
     let pid = server.pid();
-    let promoter = system.start_promoter(host)?;
+    let promoter = system.set_up_promoter(host)?;
     let phases = || RefillRun::run_on_server(server, sizes);
     Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
 }
@@ -114,7 +114,7 @@ fn run_system(
 impl RefillRun {
     fn run_on_server(mut server: RedisServer, sizes: RedisRefillSizes) -> Self {
         let mut story = Self::default();
-        if let Err(error) = story.delete_and_refill(&server, sizes) {
+        if let Err(error) = story.fill_delete_and_refill(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
             std::thread::sleep(Duration::from_millis(500));
             story.ended = Some(match server.has_ended() {
@@ -125,7 +125,7 @@ impl RefillRun {
         story
     }
 
-    fn delete_and_refill(
+    fn fill_delete_and_refill(
         &mut self,
         server: &RedisServer,
         sizes: RedisRefillSizes,
@@ -133,23 +133,23 @@ impl RefillRun {
         let full = (sizes.limit_mib << 20) / 100 * FULL_PERCENT;
         let keys = full / SMALL_ALLOCATED_BYTES;
         let begun = Instant::now();
-        self.fill(server, begun, 0..keys, SMALL_BYTES)?;
+        self.store_and_record_memory(server, begun, 0..keys, SMALL_BYTES)?;
         self.phases = 1;
-        server.delete(keys, DELETED_PERCENT)?;
+        server.delete_random_keys(keys, DELETED_PERCENT)?;
         let until = Instant::now() + sizes.pause;
         while Instant::now() < until {
-            self.sample_memory(server, begun)?;
+            self.record_memory_use(server, begun)?;
             std::thread::sleep(Duration::from_secs(1));
         }
         self.phases = 2;
-        let used = self.sample_memory(server, begun)?.used_bytes;
+        let used = self.record_memory_use(server, begun)?.used_bytes;
         let left = full.saturating_sub(used) / LARGE_ALLOCATED_BYTES;
-        self.fill(server, begun, keys..keys + left, LARGE_BYTES)?;
+        self.store_and_record_memory(server, begun, keys..keys + left, LARGE_BYTES)?;
         self.phases = 3;
         Ok(())
     }
 
-    fn fill(
+    fn store_and_record_memory(
         &mut self,
         server: &RedisServer,
         begun: Instant,
@@ -160,12 +160,12 @@ impl RefillRun {
         for part in 0..20 {
             let (from, to) = (count * part / 20, count * (part + 1) / 20);
             server.store_values(keys.start + from, keys.start + to, bytes)?;
-            self.sample_memory(server, begun)?;
+            self.record_memory_use(server, begun)?;
         }
         Ok(())
     }
 
-    fn sample_memory(
+    fn record_memory_use(
         &mut self,
         server: &RedisServer,
         begun: Instant,
@@ -196,7 +196,7 @@ mod tests {
             phases: 2,
             ended: Some("killed".to_owned()),
         };
-        add_rows_to_report(LiveSystem::ThpPaced, &story, &mut report);
+        add_rows_to_report(HugePageSystem::ThpPaced, &story, &mut report);
         assert_eq!(report.rows[0].value, 25.0);
         assert!(report.rows[0].beside.starts_with("killed in phase 3"));
     }

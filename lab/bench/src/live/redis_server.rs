@@ -1,8 +1,8 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
 use super::programs::{
-    RunningProcess, command_output, packages, poll_for_answer, prepare_for_background,
-    redis_command, temporary_folder,
+    RunningProcess, create_temporary_folder, debian_packages, poll_for_answer,
+    prepare_for_background, redis_server_command, run_for_output,
 };
 use crate::live::prelude::*;
 use hawkeye_linux::fields::field_value;
@@ -41,10 +41,10 @@ impl RedisServer {
             ("redis-cli", "redis-tools"),
             ("redis-benchmark", "redis-tools"),
         ] {
-            packages::need_program(program, package)?;
+            debian_packages::install_program_if_missing(program, package)?;
         }
-        let folder = temporary_folder()?;
-        let mut command = within(redis_command(folder.path()));
+        let folder = create_temporary_folder()?;
+        let mut command = within(redis_server_command(folder.path()));
         prepare_for_background(&mut command);
         let server = RunningProcess::start(&mut command, Signal::SIGKILL)?;
         let this = Self { server, folder };
@@ -77,7 +77,7 @@ impl RedisServer {
 
     /// Deletes `percent` of the keys below `keys` at random. The allocator returns free memory at
     /// once instead of within ten seconds.
-    pub fn delete(&self, keys: u64, percent: u32) -> BenchResult<()> {
+    pub fn delete_random_keys(&self, keys: u64, percent: u32) -> BenchResult<()> {
         let percent = percent.to_string();
         self.run_lua_over_keys(
             "math.randomseed(tonumber(ARGV[1]) + 1) \
@@ -114,13 +114,13 @@ impl RedisServer {
     }
 
     /// Throughput of `requests` GETs of random keys, in requests per second.
-    pub fn gets_per_s(&self, keys: u64, requests: u64) -> BenchResult<f64> {
+    pub fn measure_gets_per_s(&self, keys: u64, requests: u64) -> BenchResult<f64> {
         let (keys, requests) = (keys.to_string(), requests.to_string());
         let mut command = Command::new("redis-benchmark");
         command.arg("-s").arg(self.folder.path().join("socket"));
         command.args(["-t", "get", "-n", &requests, "-r", &keys]);
         command.args(["-P", "16", "-c", "50", "--csv"]);
-        let output = stdout_of_command(&mut command)?;
+        let output = run_for_stdout(&mut command)?;
         // "test","rps",...  then  "GET","512345.67",...
         let rate = output.lines().find_map(|line| {
             let rest = line.strip_prefix("\"GET\",\"")?;
@@ -150,10 +150,10 @@ impl RedisServer {
     fn run_redis_cli(&self, words: &[&str]) -> BenchResult<String> {
         let mut command = Command::new("redis-cli");
         command.arg("-s").arg(self.folder.path().join("socket"));
-        stdout_of_command(command.args(words))
+        run_for_stdout(command.args(words))
     }
 }
 
-fn stdout_of_command(command: &mut Command) -> BenchResult<String> {
-    Ok(String::from_utf8_lossy(&command_output(command)?.stdout).into_owned())
+fn run_for_stdout(command: &mut Command) -> BenchResult<String> {
+    Ok(String::from_utf8_lossy(&run_for_output(command)?.stdout).into_owned())
 }

@@ -25,7 +25,7 @@ pub struct TurnSizes {
 impl Scale {
     /// Sizes of the short and of the long form: MiB, turns, milliseconds of a turn, and the
     /// timeout.
-    pub fn sizes(self, quick: [u64; 4], full: [u64; 4]) -> TurnSizes {
+    pub fn turn_sizes(self, quick: [u64; 4], full: [u64; 4]) -> TurnSizes {
         let [mib, turns, turn_ms, at_most_ms] = self.short_or_long(quick, full);
         TurnSizes {
             mib,

@@ -2,9 +2,9 @@
 //! of 128 KiB: measured and predicted.
 
 use super::prelude::*;
-use super::programs::start_reader;
+use super::programs::start_reader_workload;
 use crate::calibrate;
-use crate::simulated::small_pages::{BlockLayout, measure_block_reads};
+use crate::simulated::block_layout::{BlockLayout, simulate_block_reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
 use hawkeye_linux::page_sizes::{available_mthp_sizes, read_mapped_sizes, size_setting_file};
 use hawkeye_linux::probe::mthp_sizes::TouchCosts;
@@ -57,7 +57,7 @@ const SMALL_BLOCKS: f64 = 31.0;
 const TURN: Duration = Duration::from_millis(350);
 
 #[derive(Clone, Copy, Default)]
-struct SmallPageFigures {
+struct PageSizeFigures {
     fill_s: f64,
     rss_bytes: f64,
     faults: f64,
@@ -72,10 +72,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     if !available_mthp_sizes(thp).contains(PageOrder::CONTIGUOUS) {
         bail!("this kernel has no pages of 64 KiB: Linux 6.8 or later is needed");
     }
-    require_available_bytes(4 * (mib << 20))?;
-    host.touch_free_memory_once(scale)?;
+    require_available_memory(4 * (mib << 20))?;
+    host.touch_free_memory_if_full_scale(scale)?;
     let here = calibrate::measure_processor_once()?;
-    let costs = host.touch_costs()?;
+    let costs = host.measure_first_touch_costs()?;
     for case in &CASES {
         let layout = BlockLayout {
             blocks: (mib << 20) / (BLOCK_PAGES * BASE_PAGE_BYTES),
@@ -88,14 +88,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             blocks: layout.blocks * (100 - case.free_percent) / 100,
             ..layout
         };
-        let truth = measure_block_reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
+        let truth = simulate_block_reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
         // Separate blocks give all of their memory back.
         let kept = left.blocks as f64 / layout.blocks as f64;
         let predicted = |sizes| predicted_figures(&layout, sizes, &truth, &costs, kept);
         let base_pages = (shown_figures(&live[0]), predicted(PageOrders::NONE));
         for ((name, sizes), seen) in WAYS.into_iter().zip(&live) {
             let is_base = sizes == PageOrders::NONE;
-            let mut rows = report.rows_named(format!("{}: {name}", case.name));
+            let mut rows = report.prefixed_row_writer(format!("{}: {name}", case.name));
             let (now, model) = (shown_figures(seen), predicted(sizes));
             for (n, (what, factor, unit)) in SHOWN.into_iter().enumerate() {
                 // Relative to base pages, from which both sides start.
@@ -114,8 +114,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             }
         }
     }
-    report.note("Goal: the predicted effect of a page size within 15 % of the measured one. Values beside 4 KiB are predicted from the program's own time alone, without other measurements of it.");
-    report.note(format!(
+    report.add_note("Goal: the predicted effect of a page size within 15 % of the measured one. Values beside 4 KiB are predicted from the program's own time alone, without other measurements of it.");
+    report.add_note(format!(
         "{mib} MiB in blocks of {} KiB; the first {} KiB of each are filled and read at random. One mapping: as with glibc's malloc, all blocks are mapped before they are filled. Mappings apart: each block is filled when it is mapped, and 20 % are freed. Speed: median of {turns} turns of {} s by CPU time; filling: median of {rounds} programs. Here a fault takes {:.0} ns, zeroing a base page {:.0} ns and a first touch of a mapped page {:.0} ns.",
         BLOCK_PAGES * 4,
         USED_PAGES * 4,
@@ -128,7 +128,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         .iter()
         .any(|order| order <= PageOrder::CONTIGUOUS)
     {
-        report.note("One TLB entry of this processor can hold up to 64 KiB; the predicted speed ignores this.");
+        report.add_note("One TLB entry of this processor can hold up to 64 KiB; the predicted speed ignores this.");
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ const SHOWN: [(&str, f64, &str); 4] = [
     ("faults", 1.0, ""),
 ];
 
-fn shown_figures(seen: &SmallPageFigures) -> [f64; 4] {
+fn shown_figures(seen: &PageSizeFigures) -> [f64; 4] {
     [1e3 / seen.ns, seen.rss_bytes, seen.fill_s, seen.faults]
 }
 
@@ -152,7 +152,7 @@ fn predicted_figures(
     costs: &TouchCosts,
     kept: f64,
 ) -> [f64; 4] {
-    let filled = layout.fill_blocks(sizes);
+    let filled = layout.simulate_filling(sizes);
     let run = match filled.faults.contains_key(&PageOrder::HUGE) {
         true => &truth.huge,
         false => &truth.base,
@@ -180,12 +180,12 @@ fn measure_page_sizes(
     mib: u64,
     rounds: usize,
     turns: usize,
-) -> BenchResult<([SmallPageFigures; 3], f64)> {
-    let mut seen: [Vec<SmallPageFigures>; 3] = Default::default();
+) -> BenchResult<([PageSizeFigures; 3], f64)> {
+    let mut seen: [Vec<PageSizeFigures>; 3] = Default::default();
     let mut programs: Vec<Box<dyn MeasuredProgram>> = Vec::new();
     for round in 0..rounds {
         for ((_, sizes), seen) in WAYS.into_iter().zip(&mut seen) {
-            set_page_sizes(host, sizes)?;
+            set_fault_page_sizes(host, sizes)?;
             let words = format!(
                 "blocks --mib {mib} --block-kib {} --used-kib {} {} --pages default --report-ms 100 --wait",
                 BLOCK_PAGES * 4,
@@ -200,9 +200,9 @@ fn measure_page_sizes(
             }
         }
     }
-    set_page_sizes(host, PageOrders::NONE)?;
+    set_fault_page_sizes(host, PageOrders::NONE)?;
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
-    let small = start_reader(host.workload_program(), &small)?;
+    let small = start_reader_workload(host.workload_program_path(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
     let started = process::resource_use(small.pid())?.minor_faults as f64 - SMALL_BLOCKS;
     programs.push(small);
@@ -217,9 +217,9 @@ fn measure_page_sizes(
         }
     }
     let [base, small, huge, own] = reads.map(|reads| median(&reads));
-    let of = |seen: &[SmallPageFigures], ns: f64| {
-        let of = |part: fn(&SmallPageFigures) -> f64| median_by_key(seen, part);
-        SmallPageFigures {
+    let of = |seen: &[PageSizeFigures], ns: f64| {
+        let of = |part: fn(&PageSizeFigures) -> f64| median_of_mapped(seen, part);
+        PageSizeFigures {
             fill_s: of(|seen| seen.fill_s),
             rss_bytes: of(|seen| seen.rss_bytes),
             faults: of(|seen| seen.faults) - started,
@@ -231,16 +231,16 @@ fn measure_page_sizes(
     Ok(([of(a, base), of(b, small), of(c, huge)], own))
 }
 
-fn set_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
+fn set_fault_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
     let or = |on: bool, otherwise| if on { "always" } else { otherwise };
-    host.set_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
+    host.set_thp_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
     for order in available_mthp_sizes(thp)
         .iter()
         .filter(|order| *order < PageOrder::HUGE)
     {
         let on = sizes.contains(order);
-        host.set_setting_file(&size_setting_file(thp, order), or(on, "never"))?;
+        host.set_kernel_setting(&size_setting_file(thp, order), or(on, "never"))?;
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ fn start_and_read_figures(
     host: &BenchHost,
     words: &str,
     sizes: PageOrders,
-) -> BenchResult<(Box<dyn MeasuredProgram>, SmallPageFigures)> {
+) -> BenchResult<(Box<dyn MeasuredProgram>, PageSizeFigures)> {
     let mut workload = host.start_workload(words)?;
     let pid = workload.wait_ready()?.pid;
     let fill_s = match workload.next_event(Duration::from_secs(1))? {
@@ -263,12 +263,12 @@ fn start_and_read_figures(
         .filter(|(order, _)| sizes.contains(**order))
         .map(|(order, pages)| order.bytes() * pages)
         .sum();
-    let seen = SmallPageFigures {
+    let seen = PageSizeFigures {
         fill_s,
         rss_bytes,
         faults: process::resource_use(pid)?.minor_faults as f64,
         share_percent: bytes as f64 * 100.0 / rss_bytes.max(1.0),
         ns: 0.0,
     };
-    Ok((super::programs::ready_reader(workload, pid), seen))
+    Ok((super::programs::wrap_ready_reader(workload, pid), seen))
 }

@@ -1,7 +1,7 @@
 //! Effect of prefault on a neighbour's caches and its share of memory bandwidth. Alias:
 //! `figure-10`, after the HawkEye paper's Figure 10, which is about zeroing in advance.
 
-use super::prefault::prefault_process;
+use super::prefault::start_prefaulting_process;
 use super::prelude::*;
 
 /// The neighbours: their names, and the workload's options. The first two have all or much of their
@@ -26,10 +26,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let rates = scale.short_or_long(&RATES[2..], &RATES[..]);
     // An unlimited filler must not run out of memory within a turn.
     let mib = 8192;
-    require_available_bytes((mib + 2048) << 20)?;
-    host.touch_free_memory_once(scale)?;
-    host.set_thp_file("use_zero_page", "0")?;
-    host.set_enabled("always")?;
+    require_available_memory((mib + 2048) << 20)?;
+    host.touch_free_memory_if_full_scale(scale)?;
+    host.set_thp_setting("use_zero_page", "0")?;
+    host.set_thp_enabled("always")?;
     for (name, options) in neighbours {
         let mut neighbour = host.start_workload_on_core(CORES[0], options)?;
         neighbour.wait_ready()?;
@@ -40,7 +40,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             for _ in 0..turns {
                 let alone = neighbour.measure_rate(turn)?;
                 let (beside, regions_per_s) =
-                    speed_beside_filler(host, &mut neighbour, rate, mib, turn)?;
+                    speed_and_fill_rate_beside_filler(host, &mut neighbour, rate, mib, turn)?;
                 let alone = (alone + neighbour.measure_rate(turn)?) / 2.0;
                 slower.push((1.0 - beside / alone) * 100.0);
                 filled.push(regions_per_s);
@@ -55,7 +55,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             report.add_row(what, median(&slower), "% slower", beside);
         }
     }
-    report.note(format!(
+    report.add_note(format!(
         "The neighbour runs on one core, the filler on the other; median of {turns} turns of {} ms, each between two turns without a filler.",
         turn.as_millis()
     ));
@@ -63,7 +63,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// The neighbour's speed while an idle program's memory is filled, and regions filled per second.
-fn speed_beside_filler(
+fn speed_and_fill_rate_beside_filler(
     host: &BenchHost,
     neighbour: &mut WorkloadProcess,
     rate: Option<f64>,
@@ -74,7 +74,7 @@ fn speed_beside_filler(
     owner.wait_ready()?;
     // All of `RATES` are in range.
     let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
-    let filler = prefault_process(owner.pid(), rate, mib, mib)?;
+    let filler = start_prefaulting_process(owner.pid(), rate, mib, mib)?;
     // Time for the filler's first read of the owner's mappings, and for what it may fill at once
     // after a rest.
     std::thread::sleep(Duration::from_millis(50));

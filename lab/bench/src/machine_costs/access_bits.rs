@@ -10,7 +10,7 @@ const REGIONS: usize = 256;
 
 /// Measures, for a region each: clearing access bits of base pages and of a huge page, and reading
 /// them. Reading needs privileges.
-pub fn measure() -> [CostResult; 4] {
+pub fn measure_access_bit_costs() -> [CostResult; 4] {
     [
         measure_bit_clearing(PageAdvice::Base),
         measure_bit_clearing(PageAdvice::Huge),
@@ -25,9 +25,9 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
         let begun = Instant::now();
         clear_refs::clear_access_bits(pid).map(|()| nanoseconds_since(begun))
     };
-    measure_figure(|| {
+    median_figure_over_turns(|| {
         let alone = once()?;
-        let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
+        let memory = ScratchMemory::map_and_write(REGIONS * REGION, pages)?;
         let together = once()?;
         drop(memory);
         Ok(((together - alone) / REGIONS as f64).max(0.0))
@@ -36,10 +36,10 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
 
 fn measure_bit_reading(pages: PageAdvice) -> CostResult {
     let mut tables = PageTableReader::load()?;
-    let memory = TestMemory::map_and_write(REGIONS * REGION, pages)?;
-    let range = memory.address()..memory.address() + memory.bytes() as u64;
+    let memory = ScratchMemory::map_and_write(REGIONS * REGION, pages)?;
+    let range = memory.start_address()..memory.start_address() + memory.bytes() as u64;
     let target = tables.bind(std::process::id())?;
-    measure_figure(|| {
+    median_figure_over_turns(|| {
         let mut regions = Vec::new();
         let begun = Instant::now();
         tables.walk(
@@ -51,7 +51,7 @@ fn measure_bit_reading(pages: PageAdvice) -> CostResult {
         )?;
         let took = nanoseconds_since(begun);
         if regions.len() < REGIONS / 2 {
-            return Err(not_measured(
+            return Err(not_measured_error(
                 "the walk of page tables found too few regions",
             ));
         }

@@ -4,9 +4,9 @@
 //! - how much longer some reads take than others: instructions leave the core in order, so they
 //!   wait for the slowest
 
-use super::caches::repeated_sweep_ns_per_read;
+use super::core_measurements::repeated_sweep_ns_per_read;
 use super::prelude::*;
-use crate::statistics::{quantile, sorted};
+use crate::statistics::{quantile_of_sorted, sorted};
 use std::arch::asm;
 
 const SINGLES: usize = 100_000;
@@ -36,16 +36,17 @@ pub struct ReadOverlap {
 
 /// Measures along a chain through memory that no cache holds. `starts` are lines of one block of
 /// it, at least as many as there are chains. A read takes `read_ns`.
-pub(super) fn measure_along_chain(
-    memory: &TestMemory,
+pub(super) fn measure_read_overlap(
+    memory: &ScratchMemory,
     starts: &[usize],
     read_ns: f64,
 ) -> Result<ReadOverlap, LinuxError> {
-    let singles = single_read_durations(memory, starts.first().copied().unwrap_or(0));
+    let singles = measure_single_reads_ns(memory, starts.first().copied().unwrap_or(0));
     let apart = starts.len() / CHAINS;
     let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
-    let at_once = measure_figure(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
-    let reach = measure_figure(|| Ok(measure_instructions_ahead(memory, read_ns)))?;
+    let at_once =
+        median_figure_over_turns(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
+    let reach = median_figure_over_turns(|| Ok(measure_instructions_ahead(memory, read_ns)))?;
     Ok(ReadOverlap {
         singles,
         at_once,
@@ -55,7 +56,7 @@ pub(super) fn measure_along_chain(
 
 /// Times reads by the clock. On x86 reading the clock waits for earlier reads (`rdtsc_ordered`,
 /// arch/x86/include/asm/msr.h).
-fn single_read_durations(memory: &TestMemory, mut at: usize) -> Vec<f64> {
+fn measure_single_reads_ns(memory: &ScratchMemory, mut at: usize) -> Vec<f64> {
     let clock: Vec<f64> = (0..1000)
         .map(|_| nanoseconds_since(Instant::now()))
         .collect();
@@ -69,14 +70,14 @@ fn single_read_durations(memory: &TestMemory, mut at: usize) -> Vec<f64> {
         .collect();
     let mut singles = sorted(singles);
     singles.truncate(SINGLES - SINGLES / 1000 * LEFT_OUT);
-    if quantile(&singles, 500).is_none_or(|median| median < clock_ns) {
+    if quantile_of_sorted(&singles, 500).is_none_or(|median| median < clock_ns) {
         return Vec::new();
     }
     singles
 }
 
 /// Follows several chains at once; returns nanoseconds per read.
-fn chase_chains_ns_per_read(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f64 {
+fn chase_chains_ns_per_read(memory: &ScratchMemory, at: &mut [usize; CHAINS]) -> f64 {
     let begun = Instant::now();
     for _ in 0..CHAINED_READS / CHAINS {
         for at in at.iter_mut() {
@@ -89,7 +90,7 @@ fn chase_chains_ns_per_read(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f6
 /// Reads of memory overlap as far as the core runs ahead. Within that distance, each instruction
 /// between reads adds an equal part of a read's duration (after H. Wong, "Measuring reorder buffer
 /// capacity", 2013). Registers run out first: most instructions of programs write one.
-fn measure_instructions_ahead(memory: &TestMemory, read_ns: f64) -> f64 {
+fn measure_instructions_ahead(memory: &ScratchMemory, read_ns: f64) -> f64 {
     let few = repeated_sweep_ns_per_read(memory, REACH_BYTES, run_additions::<FEW_ADDITIONS>);
     let many = repeated_sweep_ns_per_read(memory, REACH_BYTES, run_additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
@@ -126,14 +127,14 @@ fn run_additions<const COUNT: usize>() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::caches::{PAIR, link_lines, shuffled_lines_by_block};
-    use super::super::test_memory::{PageAdvice, REGION};
+    use super::super::core_measurements::{PAIR, link_lines_into_ring, shuffled_lines_by_block};
+    use super::super::scratch_memory::{PageAdvice, REGION};
     use super::*;
 
-    fn linked() -> (TestMemory, Vec<usize>) {
-        let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
+    fn linked() -> (ScratchMemory, Vec<usize>) {
+        let memory = ScratchMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let order = shuffled_lines_by_block(REGION, REGION);
-        link_lines(&memory, &order);
+        link_lines_into_ring(&memory, &order);
         let starts = order.iter().map(|line| *line as usize * PAIR / 2).collect();
         (memory, starts)
     }
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn single_reads_come_shortest_first_and_without_the_longest() {
         let (memory, starts) = linked();
-        let singles = single_read_durations(&memory, starts[0]);
+        let singles = measure_single_reads_ns(&memory, starts[0]);
         // If these lines are in a cache, the clock may take longer than the reads do.
         assert!(singles.is_empty() || singles.len() == SINGLES - SINGLES / 1000 * LEFT_OUT);
         assert!(singles.is_sorted());

@@ -28,7 +28,7 @@ impl Ranged for Axis {
 }
 
 /// About `wanted` round numbers from `from` to `to`.
-pub(super) fn ticks(from: f64, to: f64, wanted: u32) -> Vec<f64> {
+pub(super) fn round_tick_values(from: f64, to: f64, wanted: u32) -> Vec<f64> {
     let span = to - from;
     if !(span > 0.0 && span.is_finite()) {
         return vec![from];
@@ -45,7 +45,7 @@ pub(super) fn ticks(from: f64, to: f64, wanted: u32) -> Vec<f64> {
 }
 
 /// A number in the shortest form with three digits.
-pub(super) fn short_number(value: f64) -> String {
+pub(super) fn format_three_digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         v if v >= 1e7 => format!("{value:.2e}"),
@@ -62,15 +62,21 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within_the_axis() {
-        assert_eq!(ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.0, 0.7, 4), [0.0, 0.2, 0.4, 0.6000000000000001]);
-        assert_eq!(ticks(3.0, 3.0, 4), [3.0]);
-        assert_eq!(ticks(0.0, 1234.0, 3), [0.0, 500.0, 1000.0]);
+        assert_eq!(
+            round_tick_values(0.0, 10.0, 5),
+            [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+        );
+        assert_eq!(
+            round_tick_values(0.0, 0.7, 4),
+            [0.0, 0.2, 0.4, 0.6000000000000001]
+        );
+        assert_eq!(round_tick_values(3.0, 3.0, 4), [3.0]);
+        assert_eq!(round_tick_values(0.0, 1234.0, 3), [0.0, 500.0, 1000.0]);
     }
 
     #[test]
     fn numbers_are_short() {
-        let all = [0.0, 0.001, 0.5, 12.0, 1966.3, 2.5e9].map(short_number);
+        let all = [0.0, 0.001, 0.5, 12.0, 1966.3, 2.5e9].map(format_three_digits);
         assert_eq!(all, ["0", "1.0e-3", "0.50", "12.0", "1966", "2.50e9"]);
     }
 }

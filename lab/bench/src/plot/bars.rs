@@ -1,6 +1,6 @@
 //! Bars, one below the other, so that each has room for its name.
 
-use super::axis::short_number;
+use super::axis::format_three_digits;
 use super::svg::{FONT, SvgArea, drawing_error};
 use super::{PlotError, PlotPanel};
 use plotters::prelude::*;
@@ -17,11 +17,11 @@ const LETTER_WIDTH: i32 = 7;
 const VALUE_WIDTH: i32 = 60;
 const MARGIN: i32 = 8;
 
-pub(super) fn bars_height(bars: usize) -> u32 {
+pub(super) fn bar_panel_height(bars: usize) -> u32 {
     (ABOVE + BELOW) as u32 + ROW_HEIGHT as u32 * bars as u32
 }
 
-pub(super) fn draw(
+pub(super) fn draw_bar_panel(
     panel: &PlotPanel,
     bars: &[(String, f64)],
     area: &SvgArea,
@@ -60,7 +60,7 @@ pub(super) fn draw(
             true => (at(*value) - 4, HPos::Right),
             false => (at(*value) + 4, HPos::Left),
         };
-        text(&short_number(*value), (beside, middle), 12, side)?;
+        text(&format_three_digits(*value), (beside, middle), 12, side)?;
     }
     let zero = [
         (at(0.0), ABOVE),

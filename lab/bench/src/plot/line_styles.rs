@@ -30,7 +30,7 @@ const DASHES: [(i32, i32); 3] = [(1, 0), (8, 4), (2, 3)];
 const GREYS: [u8; 2] = [0, 110];
 
 /// The look of a figure's line with this index; 30 looks are distinct.
-pub(super) fn line_style(number: usize) -> LineStyle {
+pub(super) fn line_style_of_index(number: usize) -> LineStyle {
     let grey = GREYS[number / DASHES.len() % GREYS.len()];
     LineStyle {
         colour: RGBColor(grey, grey, grey),
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn thirty_lines_look_different() {
-        let looks: Vec<LineStyle> = (0..30).map(line_style).collect();
+        let looks: Vec<LineStyle> = (0..30).map(line_style_of_index).collect();
         for (number, one) in looks.iter().enumerate() {
             assert!(!looks[..number].contains(one), "{number}");
         }

@@ -1,8 +1,8 @@
 //! Draws figures.
 
-use super::axis::{Axis, short_number, ticks};
+use super::axis::{Axis, format_three_digits, round_tick_values};
 use super::bars;
-use super::line_styles::{LineStyle, MarkShape, line_style};
+use super::line_styles::{LineStyle, MarkShape, line_style_of_index};
 use super::{PlotContent, PlotError, PlotFigure, PlotLine, PlotPanel};
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -24,9 +24,9 @@ pub(super) fn drawing_error(error: impl std::fmt::Display) -> PlotError {
     PlotError(error.to_string())
 }
 
-pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
+pub(super) fn draw_figure_as_svg(figure: &PlotFigure) -> Result<String, PlotError> {
     for panel in &figure.panels {
-        check_finite(panel)?;
+        check_panel_is_finite(panel)?;
     }
     let mut text = String::new();
     {
@@ -44,19 +44,19 @@ pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
             rest = below;
             let (x_label, across, lines) = match &panel.content {
                 PlotContent::Bars(all) => {
-                    bars::draw(panel, all, &area)?;
+                    bars::draw_bar_panel(panel, all, &area)?;
                     continue;
                 }
                 PlotContent::Lines { x_label, lines } => {
-                    (x_label, HorizontalAxis::of_numbers(lines), lines)
+                    (x_label, HorizontalAxis::from_line_points(lines), lines)
                 }
                 PlotContent::Steps {
                     x_label,
                     names,
                     lines,
-                } => (x_label, HorizontalAxis::of_names(names), lines),
+                } => (x_label, HorizontalAxis::from_names(names), lines),
             };
-            draw_lines(panel, (x_label, &across), lines, (&canvas, &area))?;
+            draw_line_panel(panel, (x_label, &across), lines, (&canvas, &area))?;
         }
         root.present().map_err(drawing_error)?;
     }
@@ -65,12 +65,12 @@ pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
 
 fn panel_height(panel: &PlotPanel) -> u32 {
     match &panel.content {
-        PlotContent::Bars(all) => bars::bars_height(all.len()),
+        PlotContent::Bars(all) => bars::bar_panel_height(all.len()),
         _ => PANEL_HEIGHT,
     }
 }
 
-fn check_finite(panel: &PlotPanel) -> Result<(), PlotError> {
+fn check_panel_is_finite(panel: &PlotPanel) -> Result<(), PlotError> {
     let finite = match &panel.content {
         PlotContent::Bars(all) => all.iter().all(|(_, value)| value.is_finite()),
         PlotContent::Lines { lines, .. } | PlotContent::Steps { lines, .. } => {
@@ -95,7 +95,7 @@ struct HorizontalAxis {
 }
 
 impl HorizontalAxis {
-    fn of_numbers(lines: &[PlotLine]) -> Self {
+    fn from_line_points(lines: &[PlotLine]) -> Self {
         let places = || {
             lines
                 .iter()
@@ -104,7 +104,9 @@ impl HorizontalAxis {
         let from = places().fold(0.0, f64::min);
         let to = places().fold(from, f64::max);
         let to = if to > from { to } else { from + 1.0 };
-        let labels = ticks(from, to, 8).into_iter().map(|x| (x, short_number(x)));
+        let labels = round_tick_values(from, to, 8)
+            .into_iter()
+            .map(|x| (x, format_three_digits(x)));
         Self {
             from,
             to,
@@ -112,7 +114,7 @@ impl HorizontalAxis {
         }
     }
 
-    fn of_names(names: &[String]) -> Self {
+    fn from_names(names: &[String]) -> Self {
         let labels = names
             .iter()
             .enumerate()
@@ -124,13 +126,13 @@ impl HorizontalAxis {
         }
     }
 
-    fn label(&self, at: f64) -> String {
+    fn label_at(&self, at: f64) -> String {
         let found = self.labels.iter().find(|(x, _)| *x == at);
         found.map_or_else(String::new, |(_, label)| label.clone())
     }
 }
 
-fn draw_lines(
+fn draw_line_panel(
     panel: &PlotPanel,
     (x_label, across): (&str, &HorizontalAxis),
     lines: &[PlotLine],
@@ -149,7 +151,7 @@ fn draw_lines(
     let vertical = Axis {
         from: 0.0,
         to: top,
-        labelled: ticks(0.0, top, 6),
+        labelled: round_tick_values(0.0, top, 6),
     };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, (FONT, 15))
@@ -163,8 +165,8 @@ fn draw_lines(
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.15))
-        .x_label_formatter(&|x| across.label(*x))
-        .y_label_formatter(&|y| short_number(*y))
+        .x_label_formatter(&|x| across.label_at(*x))
+        .y_label_formatter(&|y| format_three_digits(*y))
         .x_desc(x_label)
         .y_desc(&panel.y_label)
         .label_style((FONT, 12))
@@ -172,7 +174,7 @@ fn draw_lines(
         .draw()
         .map_err(drawing_error)?;
     for (number, line) in lines.iter().enumerate() {
-        let look = line_style(number);
+        let look = line_style_of_index(number);
         let style = look.colour.stroke_width(2);
         let points = || line.points.iter().copied();
         if look.dash.1 > 0 {
@@ -193,7 +195,7 @@ fn draw_lines(
             WIDTH as i32 - LEGEND_WIDTH,
             corner.start + 40 + 18 * number as i32,
         );
-        draw_legend(canvas, at, &line.name, look)?;
+        draw_legend_entry(canvas, at, &line.name, look)?;
     }
     Ok(())
 }
@@ -215,7 +217,7 @@ fn draw_mark(canvas: &SvgArea, (x, y): (i32, i32), look: LineStyle) -> Result<()
     .map_err(drawing_error)
 }
 
-fn draw_legend(
+fn draw_legend_entry(
     canvas: &SvgArea,
     (x, y): (i32, i32),
     name: &str,

@@ -8,7 +8,7 @@ mod thesis_kernel;
 mod thesis_measure;
 mod thesis_system;
 
-use itanium_report::{ItaniumReport, SideBySide, TableLayout};
+use itanium_report::{ItaniumReport, TableLayout, ThesisAndModelValue};
 pub use plots::plot_reports;
 pub use tables::TABLES;
 use thesis_kernel::ThesisKernel;
@@ -62,7 +62,7 @@ impl FinishedRuns {
         Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
-    fn find(
+    fn find_run(
         &self,
         workload: &ThesisWorkload,
         setup: &MachineSettings,
@@ -74,7 +74,7 @@ impl FinishedRuns {
 }
 
 /// Simulates a table on `threads` threads.
-pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, ItaniumError> {
+pub fn simulate_table(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, ItaniumError> {
     let rows = (table.rows)();
     let runs = FinishedRuns::run_all(&rows, threads)?;
     Ok(ItaniumReport {
@@ -83,7 +83,7 @@ pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, It
         layout: table.layout,
         rows: rows
             .iter()
-            .map(|row| SideBySide::compare(row, &runs))
+            .map(|row| ThesisAndModelValue::from_value_and_runs(row, &runs))
             .collect(),
         notes: table.notes,
     })
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn report(name: &str) -> ItaniumReport {
-        simulate(table(name), 2).unwrap()
+        simulate_table(table(name), 2).unwrap()
     }
 
     fn speed_ups(report: &ItaniumReport) -> Vec<f64> {
@@ -145,7 +145,7 @@ mod tests {
             layout: TableLayout::Kernels,
             ..TABLES[0]
         };
-        let report = simulate(&table, 2).unwrap();
+        let report = simulate_table(&table, 2).unwrap();
         let misses = |kernel| values(&report, OF, kernel)[0].unwrap();
         assert!(misses("IRIX") < misses("Solaris MPSS") / 2.0);
         assert!(misses("Navarro") < misses("thesis") / 2.0);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn threads_change_nothing() {
-        let run = |threads| simulate(table("linear"), threads).unwrap();
+        let run = |threads| simulate_table(table("linear"), threads).unwrap();
         assert_eq!(run(1), run(3));
     }
 }

@@ -6,7 +6,7 @@ mod paper_report;
 mod tables;
 
 pub(crate) use paper_measure::PaperMeasure;
-pub(crate) use paper_report::{ComparedValue, PaperReport};
+pub(crate) use paper_report::{PaperReport, PublishedAndSimulatedValue};
 pub use tables::TABLES;
 
 use crate::experiment_name::ExperimentName;
@@ -67,7 +67,7 @@ pub struct PaperTable {
 impl PaperTable {
     /// One of each program, without virtual machines, on the paper's machine, idle until now.
     const PLAIN: Self = Self {
-        name: ExperimentName::with_alias("", ""),
+        name: ExperimentName::from_name_and_alias("", ""),
         shows: "",
         setup: SimulationSetup::default,
         instances: 1,
@@ -82,7 +82,7 @@ impl PaperTable {
 ///
 /// # Errors
 /// A run failed; the reason, as a sentence.
-pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, String> {
+pub fn simulate_table(table: &PaperTable, threads: usize) -> Result<PaperReport, String> {
     let figures = (table.figures)();
     let of_figure = |figure: &PaperValue| {
         let (workload, compared) = (figure.workload, figure.measure.reference_systems());
@@ -145,23 +145,23 @@ fn workload_or_mix(names: &str) -> Result<WorkloadSpec, String> {
 }
 
 impl PaperValue {
-    fn compare_with_simulated(&self, results: &[SimulationResult]) -> ComparedValue {
-        let simulated = self.measure.compute(self, results);
-        ComparedValue {
+    fn compare_with_simulated(&self, results: &[SimulationResult]) -> PublishedAndSimulatedValue {
+        let simulated = self.measure.compute_value(self, results);
+        PublishedAndSimulatedValue {
             workload: self.workload,
             program: self.program,
             system: self.system,
             unit: self.measure.unit(),
             paper: self.paper,
             simulated,
-            error_percent: self.paper.error_percent(simulated),
+            error_percent: self.paper.simulated_error_percent(simulated),
         }
     }
 }
 
 impl PublishedValue {
     /// Per cent; for a range relative to its nearer end. `None` if a bound holds.
-    pub(crate) fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
+    pub(crate) fn simulated_error_percent(self, simulated: Option<f64>) -> Option<f64> {
         let value = simulated?;
         let nearest = match self {
             Self::Value(paper) => paper,
@@ -177,16 +177,18 @@ impl PublishedValue {
 impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Value(value) => f.pad(&short_decimal(value)),
-            Self::AtLeast(value) => f.pad(&format!("> {}", short_decimal(value))),
-            Self::Range(from, to) => {
-                f.pad(&format!("{}-{}", short_decimal(from), short_decimal(to)))
-            }
+            Self::Value(value) => f.pad(&format_short_decimal(value)),
+            Self::AtLeast(value) => f.pad(&format!("> {}", format_short_decimal(value))),
+            Self::Range(from, to) => f.pad(&format!(
+                "{}-{}",
+                format_short_decimal(from),
+                format_short_decimal(to)
+            )),
         }
     }
 }
 
-fn short_decimal(value: f64) -> String {
+fn format_short_decimal(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
@@ -200,13 +202,22 @@ mod tests {
 
     #[test]
     fn values_are_held_against_what_was_published() {
-        assert_eq!(Value(4.0).error_percent(Some(5.0)), Some(25.0));
-        assert_eq!(Value(4.0).error_percent(None), None);
-        assert_eq!(Value(0.0).error_percent(Some(5.0)), None);
-        assert_eq!(AtLeast(4.0).error_percent(Some(5.0)), None);
-        assert_eq!(AtLeast(4.0).error_percent(Some(3.0)), Some(-25.0));
-        assert_eq!(Range(2.0, 4.0).error_percent(Some(3.0)), Some(0.0));
-        assert_eq!(Range(2.0, 4.0).error_percent(Some(1.0)), Some(-50.0));
-        assert_eq!(Range(2.0, 4.0).error_percent(Some(5.0)), Some(25.0));
+        assert_eq!(Value(4.0).simulated_error_percent(Some(5.0)), Some(25.0));
+        assert_eq!(Value(4.0).simulated_error_percent(None), None);
+        assert_eq!(Value(0.0).simulated_error_percent(Some(5.0)), None);
+        assert_eq!(AtLeast(4.0).simulated_error_percent(Some(5.0)), None);
+        assert_eq!(AtLeast(4.0).simulated_error_percent(Some(3.0)), Some(-25.0));
+        assert_eq!(
+            Range(2.0, 4.0).simulated_error_percent(Some(3.0)),
+            Some(0.0)
+        );
+        assert_eq!(
+            Range(2.0, 4.0).simulated_error_percent(Some(1.0)),
+            Some(-50.0)
+        );
+        assert_eq!(
+            Range(2.0, 4.0).simulated_error_percent(Some(5.0)),
+            Some(25.0)
+        );
     }
 }

@@ -8,10 +8,10 @@
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
 use crate::live::live_report::LiveReport;
-use crate::live::programs::direct_promotion::huge_percent;
+use crate::live::programs::direct_promotion::huge_memory_percent;
 use crate::live::programs::program_speed::measure_rounds;
-use crate::live::programs::start_reader;
-use crate::machine_costs::cache_sharing;
+use crate::live::programs::start_reader_workload;
+use crate::machine_costs::shared_cache_retention;
 use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};
 use std::path::Path;
@@ -100,7 +100,7 @@ const CASES: [PredictedProgram; 5] = [
     },
 ];
 
-struct MeasuredNs {
+struct MeasuredReadNs {
     base: f64,
     huge: f64,
     own: f64,
@@ -110,21 +110,24 @@ struct MeasuredNs {
 }
 
 /// Measures, predicts and compares. `program` accepts the arguments `workload NAME ...`.
-pub fn predict(program: &Path) -> BenchResult<LiveReport> {
+pub fn measure_and_predict_speed_ups(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::measure_processor_once()?;
     let mut report = LiveReport::new("this-machine");
-    let mut shared = vec![here.with_shared_cache(&cache_sharing::measure()?)];
+    let mut shared =
+        vec![here.with_shared_cache_retention(&shared_cache_retention::measure_cache_retention()?)];
     let mut seen = Vec::new();
     for case in &CASES {
-        seen.push((case, measure_predicted_program(program, case)?));
-        shared.push(here.with_shared_cache(&cache_sharing::measure()?));
+        seen.push((case, measure_program_reads(program, case)?));
+        shared.push(
+            here.with_shared_cache_retention(&shared_cache_retention::measure_cache_retention()?),
+        );
     }
-    let here = average_cache_sharing(here, &shared);
+    let here = with_median_cache_retention(here, &shared);
     for (case, live) in seen {
-        let simulated = simulate(&here, case, live.own)?;
+        let simulated = simulate_program_reads(&here, case, live.own)?;
         let mut alone = here;
         alone.processor.memory.neighbours_gb_per_s = 0.0;
-        let undisturbed = simulate(&alone, case, live.own)?;
+        let undisturbed = simulate_program_reads(&alone, case, live.own)?;
         let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
         let by_start: Vec<String> = live.speed_ups.iter().map(|x| format!("{x:.2}")).collect();
         let (speed_up, predicted) = (median(&live.speed_ups), base / huge);
@@ -144,22 +147,22 @@ pub fn predict(program: &Path) -> BenchResult<LiveReport> {
         if live.huge_percent < 95.0 {
             let percent = live.huge_percent;
             let name = case.name;
-            report.note(format!(
+            report.add_note(format!(
                 "{name}: only {percent:.0} % of its memory was huge."
             ));
         }
     }
-    report.note("Goal: a prediction within 15 % of the measurement.");
+    report.add_note("Goal: a prediction within 15 % of the measurement.");
     let rates = shared
         .iter()
         .map(|here| format!("{:.1}", here.processor.memory.neighbours_gb_per_s));
-    report.note(format!(
+    report.add_note(format!(
         "Neighbours bring {:.1} GB/s into the last-level cache, of which this machine uses {} MiB: the median of measurements before, between and after the programs ({}).",
         here.processor.memory.neighbours_gb_per_s,
         here.processor.memory.caches[2].bytes >> 20,
         rates.collect::<Vec<String>>().join(", "),
     ));
-    report.note(format!(
+    report.add_note(format!(
         "Each program has {MIB} MiB, under base pages and huge pages in turn; {STARTS} starts, median of {TURNS} turns of {} s by CPU time. The processor is simulated as measured, otherwise like {}{}.",
         TURN.as_secs_f64(),
         here.like,
@@ -172,10 +175,10 @@ pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     Ok(report)
 }
 
-fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
+fn measure_program_reads(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredReadNs> {
     let start = |words, mib, pages| {
         let words = format!("{words} --mib {mib} --pages {pages}");
-        start_reader(program, &words)
+        start_reader_workload(program, &words)
     };
     let mut reads: [Vec<f64>; 3] = Default::default();
     let mut least_huge = 100.0f64;
@@ -184,7 +187,7 @@ fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchRe
         let mut base = start(case.words, MIB, "base")?;
         let mut huge = start(case.words, MIB, "huge")?;
         let mut small = start(case.little, SMALL_MIB, "huge")?;
-        least_huge = least_huge.min(huge_percent(huge.pid())?);
+        least_huge = least_huge.min(huge_memory_percent(huge.pid())?);
         // The first turn of each program only warms up caches.
         let programs = [&mut base, &mut huge, &mut small];
         let rounds = measure_rounds(programs, TURN, |rounds| rounds <= TURNS)?;
@@ -200,7 +203,7 @@ fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchRe
         }
     }
     let [base, huge, own] = reads.map(|reads| median(&reads));
-    Ok(MeasuredNs {
+    Ok(MeasuredReadNs {
         base,
         huge,
         own,
@@ -210,7 +213,7 @@ fn measure_predicted_program(program: &Path, case: &PredictedProgram) -> BenchRe
 }
 
 /// Single measurements differ by more than the neighbours' changes.
-fn average_cache_sharing(
+fn with_median_cache_retention(
     mut here: CalibratedProcessor,
     looks: &[CalibratedProcessor],
 ) -> CalibratedProcessor {
@@ -238,7 +241,7 @@ fn instructions_ahead(here: &CalibratedProcessor, case: &PredictedProgram) -> u3
 }
 
 /// The same accesses on the simulated processor; the program's own work takes as long as here.
-fn simulate(
+fn simulate_program_reads(
     here: &CalibratedProcessor,
     case: &PredictedProgram,
     own_ns: f64,

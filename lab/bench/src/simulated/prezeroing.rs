@@ -26,13 +26,13 @@ const DIFFERENCES: [&str; 4] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct KernelAndModel {
+struct KernelAndModelPages {
     pages: u64,
     kernel: u64,
     model: u64,
 }
 
-impl KernelAndModel {
+impl KernelAndModelPages {
     fn percent_of_pages(self, of: u64) -> f64 {
         of as f64 * 100.0 / self.pages.max(1) as f64
     }
@@ -55,7 +55,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
     let (mut huge, mut base) = (Vec::new(), Vec::new());
     let mut before = start;
     for step in &recording.steps {
-        let pages = step.pages();
+        let pages = step.allocated_pages();
         let counted = step.counted.since(&before.counted);
         before = step;
         let what = step.to_string();
@@ -63,7 +63,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
             StepKind::Start => {}
             StepKind::Idle => {
                 let most = step.rate * step.us / 1_000_000;
-                let beside = KernelAndModel {
+                let beside = KernelAndModelPages {
                     pages: most,
                     kernel: counted.zeroed,
                     model: model.zero_free_frames(most),
@@ -76,10 +76,10 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 );
             }
             StepKind::Huge | StepKind::Base => {
-                let beside = KernelAndModel {
+                let beside = KernelAndModelPages {
                     pages,
                     kernel: counted.served,
-                    model: count_zeroed_in_allocation(&mut model, step, FrameContent::Zeroed),
+                    model: allocate_and_count_zeroed(&mut model, step, FrameContent::Zeroed),
                 };
                 add_percent_row(&mut report, format!("{what}: served zeroed"), beside);
                 match step.kind {
@@ -88,10 +88,10 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
                 }
             }
             StepKind::File | StepKind::Copy => {
-                let beside = KernelAndModel {
+                let beside = KernelAndModelPages {
                     pages,
                     kernel: counted.passed_over,
-                    model: count_zeroed_in_allocation(&mut model, step, FrameContent::Dirty),
+                    model: allocate_and_count_zeroed(&mut model, step, FrameContent::Dirty),
                 };
                 add_percent_row(&mut report, format!("{what}: took zeroed"), beside);
             }
@@ -99,7 +99,7 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
         }
     }
     for (pages, steps) in [("huge", huge), ("base", base)] {
-        if let Some(sum) = steps.into_iter().reduce(KernelAndModel::add) {
+        if let Some(sum) = steps.into_iter().reduce(KernelAndModelPages::add) {
             let what = format!("{pages} pages, all steps: served zeroed");
             add_percent_row(&mut report, what, sum);
         }
@@ -112,9 +112,9 @@ pub fn compare_with_recording(text: &str) -> BenchResult<LiveReport> {
         "model 0: it tracks each frame",
     );
     for difference in DIFFERENCES {
-        report.note(difference);
+        report.add_note(difference);
     }
-    report.note(format!(
+    report.add_note(format!(
         "Linux {}, emulated; {:.0} MiB free at the start. The kernel's shares include the page tables that each step needed.",
         recording.kernel,
         (start.counted.free * BASE_PAGE_BYTES) as f64 / f64::from(1 << 20)
@@ -132,7 +132,7 @@ fn model_with_free_memory(free: u64) -> AllocationReplay {
 }
 
 /// Returns the zeroed pages among those that the step got.
-fn count_zeroed_in_allocation(
+fn allocate_and_count_zeroed(
     model: &mut AllocationReplay,
     step: &TraceStep,
     prefer: FrameContent,
@@ -145,7 +145,7 @@ fn count_zeroed_in_allocation(
     got.zeroed
 }
 
-fn add_percent_row(report: &mut LiveReport, what: String, beside: KernelAndModel) {
+fn add_percent_row(report: &mut LiveReport, what: String, beside: KernelAndModelPages) {
     let [kernel, model] = [beside.kernel, beside.model].map(|of| beside.percent_of_pages(of));
     let points = model - kernel;
     let beside = format!("model {model:.1} %: {points:+.1} points");

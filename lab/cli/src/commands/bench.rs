@@ -5,7 +5,8 @@ use super::sim::output_options::{print_json, write_text_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{
-    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, SideReport,
+    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, LiveOrSimulatedReport,
+    ResultFile,
 };
 use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
 use hawkeye_bench::simulated::paper;
@@ -78,21 +79,21 @@ impl BenchCommand {
         }
         let chosen = self.chosen_experiments()?;
         if let Some(folder) = &self.out {
-            let folder = folder.join(experiments::FIGURES);
+            let folder = folder.join(experiments::RESULTS_FOLDER);
             fs::create_dir_all(&folder)
                 .with_context(|| format!("creating the folder {}", folder.display()))?;
         }
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
-            let taken = BenchHost::take_over(std::env::current_exe()?)?;
+            let taken = BenchHost::take_over_machine(std::env::current_exe()?)?;
             taken.touch_memory_once(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }
-        let mut results = BenchResults::on_this_machine(self.quick);
+        let mut results = BenchResults::empty_for_this_machine(self.quick);
         let mut failed = false;
         for side in chosen
             .into_iter()
-            .flat_map(ExperimentEntry::live_and_simulated_sides)
+            .flat_map(ExperimentEntry::split_into_sides)
         {
             match self.run_experiment_side(&side, host.as_mut()) {
                 Ok(outcome) => {
@@ -100,9 +101,9 @@ impl BenchCommand {
                         println!("{outcome}");
                     }
                     if let Some(folder) = &self.out {
-                        let section = results.markdown_section(&outcome);
+                        let section = results.outcome_to_markdown(&outcome);
                         write_outcome_files(
-                            &folder.join(experiments::FIGURES),
+                            &folder.join(experiments::RESULTS_FOLDER),
                             &outcome,
                             &section,
                         )?;
@@ -111,7 +112,10 @@ impl BenchCommand {
                     results.outcomes.push(outcome);
                 }
                 Err(error) => {
-                    eprintln!("hawkeye-lab: experiment {} failed: {error}", side.title());
+                    eprintln!(
+                        "hawkeye-lab: experiment {} failed: {error}",
+                        side.first_side_title()
+                    );
                     failed = true;
                 }
             }
@@ -133,10 +137,10 @@ impl BenchCommand {
         };
         let begun = Instant::now();
         let side = match (experiment.live, host, experiment.simulated) {
-            (Some(live), Some(host), _) => SideReport::Live(live.run(host, scale)?),
+            (Some(live), Some(host), _) => LiveOrSimulatedReport::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
-                let simulated = paper::simulate(table, count_available_cores());
-                SideReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
+                let simulated = paper::simulate_table(table, count_available_cores());
+                LiveOrSimulatedReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("this experiment has no side that was requested"),
         };
@@ -150,7 +154,10 @@ impl BenchCommand {
     fn chosen_experiments(&self) -> Result<Vec<ExperimentEntry>> {
         let all = experiments::all_experiments();
         for name in &self.names {
-            let Some(found) = all.iter().find(|known| known.name.matches(name)) else {
+            let Some(found) = all
+                .iter()
+                .find(|known| known.name.matches_name_or_alias(name))
+            else {
                 bail!("no experiment {name:?}: `hawkeye-lab bench --list` shows all experiments");
             };
             if self.live && found.live.is_none() {
@@ -161,7 +168,11 @@ impl BenchCommand {
             }
         }
         let named = |known: &ExperimentEntry| {
-            self.names.is_empty() || self.names.iter().any(|name| known.name.matches(name))
+            self.names.is_empty()
+                || self
+                    .names
+                    .iter()
+                    .any(|name| known.name.matches_name_or_alias(name))
         };
         let skips_long = self.quick && self.names.is_empty();
         let wanted = all.into_iter().filter(named).map(|known| ExperimentEntry {
@@ -191,12 +202,12 @@ fn write_results_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all_experiments()
         .into_iter()
-        .flat_map(ExperimentEntry::live_and_simulated_sides)
+        .flat_map(ExperimentEntry::split_into_sides)
     {
-        let title = side.title();
+        let title = side.first_side_title();
         let read = |kind| {
             let file = format!("{title}.{kind}");
-            fs::read_to_string(folder.join(experiments::FIGURES).join(file))
+            fs::read_to_string(folder.join(experiments::RESULTS_FOLDER).join(file))
         };
         let Ok(text) = read("md") else {
             continue;
@@ -218,6 +229,6 @@ fn write_results_index(folder: &Path) -> Result<()> {
     }
     write_text_file(
         &folder.join("results.md"),
-        &experiments::index_of_results(&written),
+        &experiments::results_index_markdown(&written),
     )
 }

@@ -27,7 +27,7 @@ pub struct CalibrateCommand {
 impl CalibrateCommand {
     pub fn execute(self) -> Result<()> {
         require_optimised_build()?;
-        let done = calibrate::calibrate()?;
+        let done = calibrate::calibrate_this_machine()?;
         if let Some(path) = &self.output {
             write_text_file(path, &done.to_commented_toml()?)?;
         }

@@ -37,7 +37,7 @@ impl ItaniumCommand {
             |table| table.name.into(),
             &self.names,
             self.json,
-            |table| Ok(itanium::simulate(table, count_available_cores())?),
+            |table| Ok(itanium::simulate_table(table, count_available_cores())?),
         )?;
         if let Some(path) = &self.svg {
             write_text_file(path, &itanium::plot_reports(&reports).to_svg()?)?;

@@ -24,7 +24,7 @@ pub struct PredictCommand {
 impl PredictCommand {
     pub fn execute(self) -> Result<()> {
         require_optimised_build()?;
-        let report = predicted_speed_ups::predict(&std::env::current_exe()?)?;
+        let report = predicted_speed_ups::measure_and_predict_speed_ups(&std::env::current_exe()?)?;
         if self.json {
             return print_json(&report);
         }

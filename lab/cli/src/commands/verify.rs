@@ -4,7 +4,7 @@ use super::calibrate::require_optimised_build;
 use super::sim::output_options::{print_json, write_text_file};
 use anyhow::Result;
 use clap::Args;
-use hawkeye_bench::live::{BenchHost, verify};
+use hawkeye_bench::live::{BenchHost, estimate_verification};
 use std::path::PathBuf;
 
 /// Compare estimated overhead with hardware counters.
@@ -29,10 +29,10 @@ pub struct VerifyCommand {
 impl VerifyCommand {
     pub fn execute(self) -> Result<()> {
         // First, because it takes no time and fails on most virtual machines.
-        let counters = verify::find_counters()?;
+        let counters = estimate_verification::find_walk_counters()?;
         require_optimised_build()?;
-        let host = BenchHost::take_over(std::env::current_exe()?)?;
-        let results = verify::run(&host, &counters)?;
+        let host = BenchHost::take_over_machine(std::env::current_exe()?)?;
+        let results = estimate_verification::count_and_estimate_nine_programs(&host, &counters)?;
         if let Some(path) = &self.output {
             write_text_file(path, &serde_json::to_string_pretty(&results)?)?;
         }

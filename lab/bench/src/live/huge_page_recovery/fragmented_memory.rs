@@ -24,7 +24,7 @@ impl FragmentedMemory {
     pub fn new(host: &mut BenchHost) -> BenchResult<Self> {
         let unasked = Path::new(UNASKED);
         if unasked.exists() {
-            host.set_setting_file(unasked, "0")?;
+            host.set_kernel_setting(unasked, "0")?;
         }
         let mut workload = host.start_workload("fragment --fmfi 1 --spare-mib 256")?;
         loop {
@@ -43,6 +43,6 @@ impl FragmentedMemory {
 
     /// Gives the memory back, and restores the machine's setting of proactive compaction.
     pub fn end(self, host: &mut BenchHost) -> BenchResult<()> {
-        host.restore_setting(Path::new(UNASKED))
+        host.restore_kernel_setting(Path::new(UNASKED))
     }
 }

@@ -39,7 +39,7 @@ impl RecentlyUsedMemory {
         for _ in 0..TURNS {
             clear_refs::clear_access_bits(program.pid())?;
             measure_turn(program, WITHIN)?;
-            let regions = in_use.walk_used_memory(WalkDetail::Regions)?;
+            let regions = in_use.walk_regions(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {
                 *in_use.touched.entry(seen.region).or_default() += u64::from(seen.accessed);
             }
@@ -50,21 +50,21 @@ impl RecentlyUsedMemory {
                 program.pid()
             );
         }
-        let full = in_use.walk_used_memory(WalkDetail::Regions)?;
+        let full = in_use.walk_regions(WalkDetail::Regions)?;
         let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);
-        read_every_page(program.pid(), full.map(|r| r.region))?;
+        read_byte_of_every_page(program.pid(), full.map(|r| r.region))?;
         Ok(in_use)
     }
 
-    pub(super) fn huge_percent(&mut self) -> BenchResult<f64> {
-        let huge = self.walk_used_memory(WalkDetail::HugeOnly)?;
+    pub(super) fn huge_percent_of_used(&mut self) -> BenchResult<f64> {
+        let huge = self.walk_regions(WalkDetail::HugeOnly)?;
         let touched = |region: &RegionSample| self.touched.get(&region.region);
         let huge: u64 = huge.iter().filter_map(touched).sum();
         let all: u64 = self.touched.values().sum();
         Ok(huge as f64 * 100.0 / all as f64)
     }
 
-    fn walk_used_memory(&mut self, detail: WalkDetail) -> BenchResult<Vec<RegionSample>> {
+    fn walk_regions(&mut self, detail: WalkDetail) -> BenchResult<Vec<RegionSample>> {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
         self.tables
@@ -78,7 +78,7 @@ impl RecentlyUsedMemory {
 
 /// Reads a byte of each page, so that it counts as used again: khugepaged skips memory that was
 /// not used recently (`SCAN_LACK_REFERENCED_PAGE`).
-fn read_every_page(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> BenchResult<()> {
+fn read_byte_of_every_page(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> BenchResult<()> {
     let mut bytes = [0; PAGES_PER_REGION as usize];
     for region in regions {
         let pages = (region.start()..region.end()).step_by(BASE_PAGE_BYTES as usize);

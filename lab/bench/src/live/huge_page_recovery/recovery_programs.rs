@@ -38,14 +38,14 @@ impl RecoveryProgram {
         matches!(self.kind, ProgramKind::Reader { .. })
     }
 
-    pub(super) fn start(
+    pub(super) fn start_and_warm_up(
         &self,
         host: &BenchHost,
         warm_up: Duration,
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let mut program = match self.is_own_workload() {
             true => self.kind.start(host, self.mib)?,
-            false => self.kind.start_hot(host, self.mib, HOT)?,
+            false => self.kind.start_with_hot_keys(host, self.mib, HOT)?,
         };
         measure_turn(program.as_mut(), warm_up)?;
         Ok(program)

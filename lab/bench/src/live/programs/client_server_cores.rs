@@ -1,7 +1,7 @@
 //! Keeps a server and its client on separate cores. Otherwise the scheduler sometimes runs both on
 //! one core for seconds, and the measurement shows that instead.
 
-use super::launch;
+use super::program_launcher;
 use crate::error::{BenchResult, impossible};
 use hawkeye_workload::core_set::CoreSet;
 use std::process::Command;
@@ -26,15 +26,18 @@ pub(super) fn restrict_client_command(command: &mut Command) {
 
 /// Keeps a server that is about to start on its cores. A launcher must not inherit them.
 pub(super) fn restrict_server_command(command: &mut Command) {
-    if let (Some([_, server]), false) = (client_and_server_cores(), launch::has_launcher()) {
+    if let (Some([_, server]), false) =
+        (client_and_server_cores(), program_launcher::has_launcher())
+    {
         server.restrict_command(command);
     }
 }
 
 /// Keeps a server on its cores that a launcher has started.
 pub(super) fn restrict_launched_server(started: u32) -> BenchResult<()> {
-    if let (Some([_, server]), true) = (client_and_server_cores(), launch::has_launcher()) {
-        let restricted = server.restrict_process(launch::managed_program(started));
+    if let (Some([_, server]), true) = (client_and_server_cores(), program_launcher::has_launcher())
+    {
+        let restricted = server.restrict_process(program_launcher::managed_program_pid(started));
         restricted.map_err(|error| impossible!("keeping a server on its cores: {error}"))?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::fs;
 
 const READING: &str = "reading a process's CPU time";
 
-pub(super) struct CpuClock {
+pub(super) struct ProgramCpuClock {
     pid: u32,
     process: ClockId,
     in_one_thread: bool,
@@ -22,7 +22,7 @@ pub(super) struct CpuTimeReading {
     threads: BTreeMap<String, Duration>,
 }
 
-impl CpuClock {
+impl ProgramCpuClock {
     pub(super) fn for_program(program: &dyn MeasuredProgram) -> BenchResult<Self> {
         let pid = program.pid();
         let clock = clock_getcpuclockid(Pid::from_raw(pid as i32));
@@ -53,7 +53,7 @@ impl CpuTimeReading {
     /// CPU time of the work since an earlier reading. Where one thread does the work, the time of
     /// the others is left out: memcached's other threads tidy up for seconds at a time, independent
     /// of its load. The working thread is the one with the most CPU time since the program's start.
-    pub(super) fn cpu_time_since(&self, before: &Self) -> Duration {
+    pub(super) fn work_cpu_time_since(&self, before: &Self) -> Duration {
         let works = self.threads.iter().max_by_key(|(_, ran)| **ran);
         let works = works.map(|(thread, _)| thread);
         let others = self
@@ -106,12 +106,15 @@ mod tests {
         // started meanwhile; another one has ended.
         let before = reading(100, &[("1", 50), ("2", 10)]);
         let after = reading(200, &[("1", 77), ("2", 60), ("3", 10)]);
-        assert_eq!(after.cpu_time_since(&before), Duration::from_millis(40));
+        assert_eq!(
+            after.work_cpu_time_since(&before),
+            Duration::from_millis(40)
+        );
     }
 
     #[test]
     fn where_many_threads_work_all_count() {
-        let took = reading(200, &[]).cpu_time_since(&reading(50, &[]));
+        let took = reading(200, &[]).work_cpu_time_since(&reading(50, &[]));
         assert_eq!(took, Duration::from_millis(150));
     }
 

@@ -31,7 +31,7 @@ pub fn promote_whole_process(pid: u32) -> BenchResult<f64> {
             }
         }
     }
-    huge_percent(pid)
+    huge_memory_percent(pid)
 }
 
 /// Collapses every region of `range` without pauses, with as many tries as it takes; returns the
@@ -53,7 +53,7 @@ pub fn collapse_range(process: &ProcessHandle, range: Range<u64>) -> BenchResult
 }
 
 /// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
-pub fn huge_percent(pid: u32) -> BenchResult<f64> {
+pub fn huge_memory_percent(pid: u32) -> BenchResult<f64> {
     let (mut huge, mut all) = (0, 0);
     for region in eligible_present_regions(pid)? {
         all += u64::from(region.present) * BASE_PAGE_BYTES;

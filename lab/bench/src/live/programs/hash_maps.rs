@@ -1,8 +1,8 @@
 //! Hash maps with look-ups of random keys: one in a Java virtual machine, sparsehash's
 //! `dense_hash_map`, and a map of Go. They use the workloads' line protocol.
 
-use super::protocol_program::{ProtocolProgram, command_with_signals};
-use super::{packages, temporary_folder, write_file};
+use super::protocol_program::{ProtocolProgram, command_with_unblocked_signals};
+use super::{create_temporary_folder, debian_packages, write_file_in_folder};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeyShares;
@@ -19,7 +19,7 @@ const PROGRAM: &str = "program";
 /// The Go compiler, if it is installed.
 fn find_go_compiler() -> Option<PathBuf> {
     let own = PathBuf::from(GO);
-    packages::find_program("go").or_else(|| own.exists().then_some(own))
+    debian_packages::find_in_path("go").or_else(|| own.exists().then_some(own))
 }
 
 /// Compiled here. Dropping it deletes it, which does not affect a running instance.
@@ -28,34 +28,34 @@ pub(in crate::live) struct CompiledProgram {
 }
 
 impl CompiledProgram {
-    pub(in crate::live) fn with_sparsehash(source: &str) -> BenchResult<Self> {
-        packages::need_program("g++", "g++")?;
-        packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
+    pub(in crate::live) fn compile_with_sparsehash(source: &str) -> BenchResult<Self> {
+        debian_packages::install_program_if_missing("g++", "g++")?;
+        debian_packages::install_file_if_missing(Path::new(SPARSEHASH), "libsparsehash-dev")?;
         let mut compiler = Command::new("g++");
         compiler.args(["-O2", "-pthread"]);
-        Self::compile(compiler, "program.cc", source)
+        Self::compile_source(compiler, "program.cc", source)
     }
 
-    fn with_go(source: &str) -> BenchResult<Self> {
+    fn compile_go(source: &str) -> BenchResult<Self> {
         let compiler = match find_go_compiler() {
             Some(compiler) => compiler,
             None => {
-                packages::need_program("go", "golang-go")?;
+                debian_packages::install_program_if_missing("go", "golang-go")?;
                 "go".into()
             }
         };
         let mut compiler = Command::new(compiler);
         compiler.env("GOTOOLCHAIN", "local").arg("build");
-        Self::compile(compiler, "program.go", source)
+        Self::compile_source(compiler, "program.go", source)
     }
 
-    fn compile(mut compiler: Command, file: &str, source: &str) -> BenchResult<Self> {
-        let folder = temporary_folder()?;
-        let source = write_file(&folder, file, source)?;
+    fn compile_source(mut compiler: Command, file: &str, source: &str) -> BenchResult<Self> {
+        let folder = create_temporary_folder()?;
+        let source = write_file_in_folder(&folder, file, source)?;
         let program = folder.path().join(PROGRAM);
         compiler.args(["-o".as_ref(), program.as_os_str(), source.as_os_str()]);
         let name = compiler.get_program().to_string_lossy().into_owned();
-        let failed = BenchError::program_error(&name);
+        let failed = BenchError::program_error_mapper(&name);
         let status = compiler.status().map_err(failed)?;
         if !status.success() {
             bail!("compiling a program with {name} failed: {status}");
@@ -73,21 +73,21 @@ fn round_down_to_power_of_two(mib: u64) -> u64 {
     1 << mib.max(1).ilog2()
 }
 
-pub(super) fn start_sparsehash(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
-    let program = CompiledProgram::with_sparsehash(include_str!("sparsehash.cc"))?;
-    let mut command = command_with_signals(program.path());
+pub(super) fn start_sparsehash_map(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
+    let program = CompiledProgram::compile_with_sparsehash(include_str!("sparsehash.cc"))?;
+    let mut command = command_with_unblocked_signals(program.path());
     command
         .arg(round_down_to_power_of_two(mib).to_string())
         .args(hot.to_option_values());
-    ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
+    ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)
 }
 
-pub(super) fn start_java(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
-    packages::need_program("javac", "default-jdk-headless")?;
+pub(super) fn start_java_hash_map(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
+    debian_packages::install_program_if_missing("javac", "default-jdk-headless")?;
     let table_mib = round_down_to_power_of_two(mib);
-    let folder = temporary_folder()?;
-    let source = write_file(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
-    let mut command = command_with_signals("java");
+    let folder = create_temporary_folder()?;
+    let source = write_file_in_folder(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
+    let mut command = command_with_unblocked_signals("java");
     // The serial collector works in the program's own thread and only at an allocation. The young
     // generation holds what the compiler leaves, the old one only the table.
     let heap = table_mib + 256;
@@ -98,15 +98,15 @@ pub(super) fn start_java(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolPro
         .arg(table_mib.to_string())
         .args(hot.to_option_values());
     // A ready program has compiled its source, so the file may go.
-    ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
+    ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)
 }
 
 /// A map of Go. Its values are most of a heap of this size.
-pub(super) fn start_go(mib: u64) -> BenchResult<ProtocolProgram> {
-    let program = CompiledProgram::with_go(include_str!("map_lookup.go"))?;
-    let mut command = command_with_signals(program.path());
+pub(super) fn start_go_map(mib: u64) -> BenchResult<ProtocolProgram> {
+    let program = CompiledProgram::compile_go(include_str!("map_lookup.go"))?;
+    let mut command = command_with_unblocked_signals(program.path());
     command.arg(mib.max(1).to_string());
-    ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)
+    ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)
 }
 
 #[cfg(test)]
@@ -117,19 +117,19 @@ mod tests {
 
     #[test]
     fn java_looks_keys_up() {
-        if !packages::is_installed("javac") {
+        if !debian_packages::is_in_path("javac") {
             return skip_without(this_test!(), "javac");
         }
-        assert_works(&mut start_java(3, TENTH).expect("starts"));
+        assert_works(&mut start_java_hash_map(3, TENTH).expect("starts"));
     }
 
     #[test]
     fn sparsehash_looks_keys_up() {
-        if !packages::is_installed("g++") || !Path::new(SPARSEHASH).exists() {
+        if !debian_packages::is_in_path("g++") || !Path::new(SPARSEHASH).exists() {
             return skip_without(this_test!(), "sparsehash");
         }
         for hot in [HotKeyShares::UNIFORM, TENTH] {
-            assert_works(&mut start_sparsehash(3, hot).expect("starts"));
+            assert_works(&mut start_sparsehash_map(3, hot).expect("starts"));
         }
     }
 
@@ -138,6 +138,6 @@ mod tests {
         if find_go_compiler().is_none() {
             return skip_without(this_test!(), "Go");
         }
-        assert_works(&mut start_go(3).expect("starts"));
+        assert_works(&mut start_go_map(3).expect("starts"));
     }
 }

@@ -3,10 +3,10 @@
 use super::client_server_cores::{
     restrict_client_command, restrict_launched_server, restrict_server_command,
 };
-use super::launch::{self, program_command};
+use super::program_launcher::{self, command_through_launcher};
 use super::protocol_program::ProtocolProgram;
 use super::running_process::{RunningProcess, prepare_for_background};
-use super::{packages, temporary_folder};
+use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
 use hawkeye_workload::HotKeyShares;
 use nix::sys::signal::Signal;
@@ -21,22 +21,22 @@ const MEMCACHED_VALUE_BYTES: u64 = 1024;
 const START: Duration = Duration::from_secs(10);
 
 /// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
-pub(super) fn start_redis(
+pub(super) fn start_redis_with_client(
     client: Command,
     mib: u64,
     hot: HotKeyShares,
     pause: Duration,
 ) -> BenchResult<ProtocolProgram> {
-    packages::need_program("redis-server", "redis-server")?;
-    let folder = temporary_folder()?;
-    let command = redis_command(folder.path());
-    let mut asking = client_with_options(client, "redis", mib, REDIS_VALUE_BYTES, hot);
+    debian_packages::install_program_if_missing("redis-server", "redis-server")?;
+    let folder = create_temporary_folder()?;
+    let command = redis_server_command(folder.path());
+    let mut asking = client_command_with_options(client, "redis", mib, REDIS_VALUE_BYTES, hot);
     asking.args(["--pause-ms", &pause.as_millis().to_string()]);
     start_server(command, folder, asking)
 }
 
-pub(in crate::live) fn redis_command(folder: &Path) -> Command {
-    let mut command = program_command("redis-server");
+pub(in crate::live) fn redis_server_command(folder: &Path) -> Command {
+    let mut command = command_through_launcher("redis-server");
     command
         .args(["--port", "0", "--save", "", "--appendonly", "no"])
         // Redis must not opt out of huge pages. It gets them only by promotion.
@@ -46,23 +46,23 @@ pub(in crate::live) fn redis_command(folder: &Path) -> Command {
 }
 
 /// memcached with values of 1 KiB and one thread.
-pub(super) fn start_memcached(
+pub(super) fn start_memcached_with_client(
     client: Command,
     mib: u64,
     hot: HotKeyShares,
 ) -> BenchResult<ProtocolProgram> {
-    packages::need_program("memcached", "memcached")?;
-    let folder = temporary_folder()?;
-    let mut command = program_command("memcached");
+    debian_packages::install_program_if_missing("memcached", "memcached")?;
+    let folder = create_temporary_folder()?;
+    let mut command = command_through_launcher("memcached");
     // Twice the memory of the values, so that none is evicted.
     command
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
         .arg(folder.path().join("socket"));
-    let asking = client_with_options(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
+    let asking = client_command_with_options(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
     start_server(command, folder, asking)
 }
 
-fn client_with_options(
+fn client_command_with_options(
     mut client: Command,
     dialect: &str,
     mib: u64,
@@ -88,12 +88,17 @@ fn start_server(
     prepare_for_background(&mut command);
     restrict_server_command(&mut command);
     restrict_client_command(&mut client);
-    let mut process = RunningProcess::start(&mut command, launch::end_signal(Signal::SIGKILL))?;
+    let mut process =
+        RunningProcess::start(&mut command, program_launcher::end_signal(Signal::SIGKILL))?;
     let socket = folder.path().join("socket");
     process.wait_until_listening(&name, START, || UnixStream::connect(&socket).is_ok())?;
     restrict_launched_server(process.child.id())?;
     client.arg("--socket").arg(&socket);
-    ProtocolProgram::client_of_server(process, folder, WorkloadProcess::spawn_command(client)?)
+    ProtocolProgram::from_server_and_client(
+        process,
+        folder,
+        WorkloadProcess::spawn_command(client)?,
+    )
 }
 
 #[cfg(test)]
@@ -118,7 +123,10 @@ mod tests {
             writes_percent: 50,
         };
         for _ in 0..2 {
-            let answers = server.latencies(pace).expect("answers").expect("can");
+            let answers = server
+                .measure_answer_latencies(pace)
+                .expect("answers")
+                .expect("can");
             assert_eq!(answers.questions, 40);
             assert!((1..40).contains(&answers.inserted), "{answers:?}");
         }
@@ -127,23 +135,23 @@ mod tests {
 
     #[test]
     fn redis_answers() {
-        if !packages::is_installed("redis-server") {
+        if !debian_packages::is_in_path("redis-server") {
             return skip_without(this_test!(), "Redis");
         }
-        try_out(start_redis(client(), 4, TENTH, Duration::ZERO).expect("starts"));
+        try_out(start_redis_with_client(client(), 4, TENTH, Duration::ZERO).expect("starts"));
     }
 
     #[test]
     fn memcached_answers() {
-        if !packages::is_installed("memcached") {
+        if !debian_packages::is_in_path("memcached") {
             return skip_without(this_test!(), "memcached");
         }
-        try_out(start_memcached(client(), 4, TENTH).expect("starts"));
+        try_out(start_memcached_with_client(client(), 4, TENTH).expect("starts"));
     }
 
     #[test]
     fn a_server_that_ends_at_once_is_an_error() {
-        let folder = temporary_folder().expect("is created");
+        let folder = create_temporary_folder().expect("is created");
         let started = start_server(Command::new("false"), folder, client());
         let error = started.map(drop).expect_err("there is no server");
         assert!(error.to_string().starts_with("false ended"), "{error}");

@@ -2,12 +2,12 @@
 //! buffer pool of InnoDB.
 
 use super::client_server_cores::{restrict_launched_server, restrict_server_command};
-use super::launch::{self, program_command};
+use super::program_launcher::{self, command_through_launcher};
 use super::reporting_program::{
-    REPORT_S, RateReport, ReportingProgram, parsed_lines, start_load_generator,
+    REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, start_load_generator,
 };
-use super::running_process::{RunningProcess, prepare_for_background, successful_output};
-use super::{packages, temporary_folder};
+use super::running_process::{RunningProcess, prepare_for_background, run_for_successful_stdout};
+use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
@@ -27,7 +27,7 @@ const TABLE: &str = "CREATE DATABASE sbtest; USE sbtest; \
     INSERT INTO sbtest1 SELECT seq, seq, REPEAT('c', 119), REPEAT('p', 59) FROM seq_1_to_";
 
 /// The measured server and its folder.
-pub(super) struct MariaDb {
+pub(super) struct MariaDbServer {
     // Dropped first: it writes into the folder until it has ended.
     _server: RunningProcess,
     _folder: TempDir,
@@ -35,27 +35,27 @@ pub(super) struct MariaDb {
 
 /// Starts a server with a buffer pool of `mib` MiB. Nine tenths of it are filled from files that
 /// another server has written.
-pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<MariaDb>> {
-    packages::need_program(SERVER, "mariadb-server")?;
-    packages::need_program("sysbench", "sysbench")?;
-    let folder = temporary_folder()?;
+pub(super) fn start_under_sysbench(mib: u64) -> BenchResult<ReportingProgram<MariaDbServer>> {
+    debian_packages::install_program_if_missing(SERVER, "mariadb-server")?;
+    debian_packages::install_program_if_missing("sysbench", "sysbench")?;
+    let folder = create_temporary_folder()?;
     let rows = ((mib << 20) / 10 * 9 / ROW_BYTES).max(1);
     let mut install = Command::new("mariadb-install-db");
     add_data_options(&mut install, folder.path())?;
     install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
-    successful_output(install)?;
+    run_for_successful_stdout(install)?;
     let writer = start_server(Command::new(SERVER), folder.path(), mib)?;
     run_query(folder.path(), &format!("{TABLE}{rows}"))?;
     drop(writer);
-    let server = start_server(program_command(SERVER), folder.path(), mib)?;
+    let server = start_server(command_through_launcher(SERVER), folder.path(), mib)?;
     restrict_launched_server(server.child.id())?;
     // A look at every row.
     run_query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
-    let pid = launch::managed_program(server.child.id());
+    let pid = program_launcher::managed_program_pid(server.child.id());
     let mut client = start_sysbench(folder.path(), rows)?;
-    let reports = parsed_lines(client.child.stdout.take(), parse_sysbench_report);
+    let reports = receive_parsed_lines(client.child.stdout.take(), parse_sysbench_report);
     let generator = client.child.id();
-    let server = MariaDb {
+    let server = MariaDbServer {
         _server: server,
         _folder: folder,
     };
@@ -103,7 +103,7 @@ fn run_query(folder: &Path, query: &str) -> BenchResult<String> {
         .args(["--execute", query])
         .arg(format!("--socket={}", folder.join("socket").display()))
         .stdin(Stdio::null());
-    successful_output(client)
+    run_for_successful_stdout(client)
 }
 
 fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn rows_are_looked_up() {
-        if !packages::is_installed(SERVER) || !packages::is_installed("sysbench") {
+        if !debian_packages::is_in_path(SERVER) || !debian_packages::is_in_path("sysbench") {
             return skip_without(this_test!(), "MariaDB with sysbench");
         }
-        assert_works(&mut start(16).expect("starts"));
+        assert_works(&mut start_under_sysbench(16).expect("starts"));
     }
 }

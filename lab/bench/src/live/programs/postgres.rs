@@ -13,9 +13,9 @@
 mod cluster;
 
 use super::reporting_program::{
-    REPORT_S, RateReport, ReportingProgram, SILENCE, parsed_lines, start_load_generator,
+    REPORT_S, RateReport, ReportingProgram, SILENCE, receive_parsed_lines, start_load_generator,
 };
-use super::running_process::{RunningProcess, poll_for_answer, successful_output};
+use super::running_process::{RunningProcess, poll_for_answer, run_for_successful_stdout};
 use crate::live::prelude::*;
 use cluster::PostgresCluster;
 use hawkeye_linux::fields::field_value;
@@ -34,30 +34,31 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<(
     let path = Path::new(THP_DIR).join(SETTING);
     if path.exists() && hawkeye_linux::machine_lease::thp_settings::read_setting(&path)? == "never"
     {
-        host.set_thp_file(SETTING, "advise")?;
+        host.set_thp_setting(SETTING, "advise")?;
     }
     Ok(())
 }
 
 /// Starts a server with `mib` MiB of shared buffers. Nine tenths of them are filled from files that
 /// another server has written.
-pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> {
+pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> {
     let mut cluster = PostgresCluster::new()?;
-    cluster.start_writer(mib)?;
+    cluster.start_writing_server(mib)?;
     let scale = ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1);
     let mut fill = cluster.command("pgbench");
     fill.args(["-i", "-q", "--unlogged-tables", "-s", &scale.to_string()]);
-    successful_output(fill)?;
-    cluster.query("CREATE EXTENSION pg_prewarm")?;
-    cluster.query("CHECKPOINT")?;
-    cluster.restart(mib)?;
-    cluster.query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
+    run_for_successful_stdout(fill)?;
+    cluster.run_query("CREATE EXTENSION pg_prewarm")?;
+    cluster.run_query("CHECKPOINT")?;
+    cluster.restart_for_measurement(mib)?;
+    cluster
+        .run_query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
-    let bytes = parse_number_answer(&cluster.query(size)?)?;
+    let bytes = parse_number_answer(&cluster.run_query(size)?)?;
     let mut client = start_pgbench(&cluster)?;
-    let reports = parsed_lines(client.child.stderr.take(), parse_pgbench_progress);
-    let backend = backend_pid(&cluster)?;
+    let reports = receive_parsed_lines(client.child.stderr.take(), parse_pgbench_progress);
+    let backend = wait_for_backend_pid(&cluster)?;
     wait_until_mapped(backend, bytes)?;
     let generator = client.child.id();
     ReportingProgram::new_paused(client, generator, reports, backend, cluster)
@@ -85,10 +86,10 @@ fn parse_number_answer(text: &str) -> BenchResult<u64> {
     text.parse().map_err(wrong)
 }
 
-fn backend_pid(cluster: &PostgresCluster) -> BenchResult<u32> {
+fn wait_for_backend_pid(cluster: &PostgresCluster) -> BenchResult<u32> {
     // pgbench's first connection only reads the table list, and ends.
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
-    let asking = || Ok(Some(cluster.query(query)?).filter(|answer| !answer.is_empty()));
+    let asking = || Ok(Some(cluster.run_query(query)?).filter(|answer| !answer.is_empty()));
     let answer = poll_for_answer(SILENCE, asking)?;
     Ok(parse_number_answer(&answer.unwrap_or_default())? as u32)
 }
@@ -138,6 +139,6 @@ mod tests {
             skip_without(this_test!(), "PostgreSQL");
             return;
         }
-        assert_works(&mut start(16).expect("starts"));
+        assert_works(&mut start_under_pgbench(16).expect("starts"));
     }
 }

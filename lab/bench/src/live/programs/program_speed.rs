@@ -1,6 +1,6 @@
 //! How fast programs work, alone and side by side.
 
-use super::cpu_clock::CpuClock;
+use super::cpu_clock::ProgramCpuClock;
 use crate::live::prelude::*;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,9 +17,9 @@ pub fn measure_turn(
     program: &mut dyn MeasuredProgram,
     length: Duration,
 ) -> BenchResult<ProgramSpeed> {
-    program.go()?;
-    let speed = measure_running(program, length);
-    program.stop()?;
+    program.start_work()?;
+    let speed = measure_working_program(program, length);
+    program.pause_work()?;
     speed
 }
 
@@ -53,16 +53,20 @@ pub struct BaseAndHugeRounds {
 impl BaseAndHugeRounds {
     /// Starts both and measures them in turn. The first round does not count: it warms up caches
     /// and compilers, and allocates memory that comes and goes.
-    pub fn measure(host: &BenchHost, kind: ProgramKind, sizes: TurnSizes) -> BenchResult<Self> {
-        require_available_bytes(2 * kind.resident_bytes(sizes.mib))?;
+    pub fn measure_in_turn(
+        host: &BenchHost,
+        kind: ProgramKind,
+        sizes: TurnSizes,
+    ) -> BenchResult<Self> {
+        require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
         let mut base = kind.start(host, sizes.mib)?;
         let mut huge = kind.start(host, sizes.mib)?;
         measure_rounds([&mut base, &mut huge], sizes.turn, |n| n < 1)?;
         let promoted_percent = promote_whole_process(huge.pid())?;
         let both = [&mut base, &mut huge];
         let rounds = measure_rounds(both, sizes.turn, |n| n < sizes.turns)?;
-        let huge_now = huge_percent(huge.pid())?.min(promoted_percent);
-        let huge_percent = [huge_percent(base.pid())?, huge_now];
+        let huge_now = huge_memory_percent(huge.pid())?.min(promoted_percent);
+        let huge_percent = [huge_memory_percent(base.pid())?, huge_now];
         Ok(Self {
             base,
             rounds,
@@ -80,7 +84,7 @@ pub fn measure_together(
     let speeds = std::thread::scope(|scope| {
         let measuring: Vec<_> = programs
             .iter_mut()
-            .map(|program| scope.spawn(move || measure_running(program.as_mut(), length)))
+            .map(|program| scope.spawn(move || measure_working_program(program.as_mut(), length)))
             .collect();
         measuring.into_iter().map(join_or_resume_panic).collect()
     });
@@ -90,7 +94,7 @@ pub fn measure_together(
 
 /// Speeds of programs that work at the same time, as shares of those of programs like them, in
 /// turn: by CPU time, medians.
-pub fn relative_speeds<const N: usize>(
+pub fn measure_relative_speeds<const N: usize>(
     programs: &mut [Box<dyn MeasuredProgram>],
     others: &mut [Box<dyn MeasuredProgram>],
     sizes: TurnSizes,
@@ -107,25 +111,30 @@ pub fn relative_speeds<const N: usize>(
 }
 
 pub fn start_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
-    programs.iter_mut().try_for_each(|program| program.go())
+    programs
+        .iter_mut()
+        .try_for_each(|program| program.start_work())
 }
 
 pub fn pause_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
-    programs.iter_mut().try_for_each(|program| program.stop())
+    programs
+        .iter_mut()
+        .try_for_each(|program| program.pause_work())
 }
 
 /// Measures a working program for `length`.
-pub fn measure_running(
+pub fn measure_working_program(
     program: &mut dyn MeasuredProgram,
     length: Duration,
 ) -> BenchResult<ProgramSpeed> {
-    let clock = CpuClock::for_program(program)?;
+    let clock = ProgramCpuClock::for_program(program)?;
     let mut marks = Vec::new();
-    let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.read())))?;
+    let per_s = program
+        .measure_operations_per_s(length, &mut || marks.push((Instant::now(), clock.read())))?;
     let Ok([(begun, before), (ended, after)]) = <[_; 2]>::try_from(marks) else {
         bail!("measuring process {} gave no start and end", program.pid());
     };
-    let cpu = after?.cpu_time_since(&before?);
+    let cpu = after?.work_cpu_time_since(&before?);
     if cpu.is_zero() {
         bail!(
             "process {} did not run while it was measured",

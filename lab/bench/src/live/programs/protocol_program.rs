@@ -1,7 +1,7 @@
 //! Programs that use the workloads' line protocol: our workloads, scripts, and the clients of
 //! servers.
 
-use super::launch::program_command;
+use super::program_launcher::command_through_launcher;
 use super::running_process::RunningProcess;
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, RequestSchedule, WorkloadProcessError};
@@ -32,24 +32,24 @@ pub(super) fn start_workload_program(
     mib: u64,
 ) -> BenchResult<ProtocolProgram> {
     let words = format!("{words} --mib {mib} --pages base {COUNTING}");
-    ProtocolProgram::wait_until_ready(host.start_workload(&words)?)
+    ProtocolProgram::from_workload_when_ready(host.start_workload(&words)?)
 }
 
-pub(super) fn command_with_signals(program: impl AsRef<OsStr>) -> Command {
-    let mut command = program_command(program);
+pub(super) fn command_with_unblocked_signals(program: impl AsRef<OsStr>) -> Command {
+    let mut command = command_through_launcher(program);
     hawkeye_linux::stop::unblock_signals(&mut command);
     command
 }
 
 impl ProtocolProgram {
     /// Waits until the program has its data; it must not start to work by itself.
-    pub(super) fn wait_until_ready(mut workload: WorkloadProcess) -> BenchResult<Self> {
+    pub(super) fn from_workload_when_ready(mut workload: WorkloadProcess) -> BenchResult<Self> {
         let pid = workload.wait_ready()?.pid;
-        Ok(Self::already_ready(workload, pid))
+        Ok(Self::from_ready_workload(workload, pid))
     }
 
     /// Wraps a program that is known to have its data.
-    pub(super) fn already_ready(workload: WorkloadProcess, pid: u32) -> Self {
+    pub(super) fn from_ready_workload(workload: WorkloadProcess, pid: u32) -> Self {
         Self {
             workload,
             pid,
@@ -58,7 +58,7 @@ impl ProtocolProgram {
         }
     }
 
-    pub(super) fn client_of_server(
+    pub(super) fn from_server_and_client(
         server: RunningProcess,
         folder: TempDir,
         client: WorkloadProcess,
@@ -66,7 +66,7 @@ impl ProtocolProgram {
         Ok(Self {
             pid: server.child.id(),
             server: Some((server, folder)),
-            ..Self::wait_until_ready(client)?
+            ..Self::from_workload_when_ready(client)?
         })
     }
 }
@@ -76,11 +76,11 @@ impl MeasuredProgram for ProtocolProgram {
         self.pid
     }
 
-    fn go(&mut self) -> BenchResult<()> {
+    fn start_work(&mut self) -> BenchResult<()> {
         Ok(self.workload.send_request(WorkloadRequest::Go)?)
     }
 
-    fn stop(&mut self) -> BenchResult<()> {
+    fn pause_work(&mut self) -> BenchResult<()> {
         self.workload.send_request(WorkloadRequest::Stop)?;
         if let Some(at_most) = self.last_piece {
             // The program answers as soon as it has paused.
@@ -90,7 +90,11 @@ impl MeasuredProgram for ProtocolProgram {
         Ok(())
     }
 
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
+    fn measure_operations_per_s(
+        &mut self,
+        length: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> BenchResult<f64> {
         Ok(self.workload.measure_rate_marked(length, mark)?)
     }
 
@@ -109,7 +113,10 @@ impl MeasuredProgram for ProtocolProgram {
             .map_err(Into::into)
     }
 
-    fn latencies(&mut self, pace: RequestSchedule) -> BenchResult<Option<AnswerLatencies>> {
+    fn measure_answer_latencies(
+        &mut self,
+        pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
         if self.server.is_none() {
             return Ok(None);
         }

@@ -1,8 +1,8 @@
 //! Programs in Python: our scripts around the work of a library. They use the workloads' line
 //! protocol.
 
-use super::protocol_program::{ProtocolProgram, command_with_signals};
-use super::{launch, packages, temporary_folder, write_file};
+use super::protocol_program::{ProtocolProgram, command_with_unblocked_signals};
+use super::{create_temporary_folder, debian_packages, program_launcher, write_file_in_folder};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 
@@ -34,7 +34,7 @@ impl PythonScript {
     }
 
     /// Files that the script needs, and the Debian packages that contain them.
-    fn needs(self) -> &'static [(&'static str, &'static str)] {
+    fn needed_debian_packages(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Mg => &[("numpy", "python3-numpy")],
             Self::Cg | Self::Graph => &[("numpy", "python3-numpy"), ("scipy", "python3-scipy")],
@@ -42,13 +42,13 @@ impl PythonScript {
         }
     }
 
-    fn install(self) -> BenchResult<()> {
-        packages::need_file(Path::new(INTERPRETER), "python3")?;
-        for (module, package) in self.needs() {
-            packages::need_file(&Path::new(PACKAGES).join(module), package)?;
+    fn install_needed_packages(self) -> BenchResult<()> {
+        debian_packages::install_file_if_missing(Path::new(INTERPRETER), "python3")?;
+        for (module, package) in self.needed_debian_packages() {
+            debian_packages::install_file_if_missing(&Path::new(PACKAGES).join(module), package)?;
         }
         if self == Self::Analytics {
-            need_duckdb()?;
+            install_duckdb_if_missing()?;
         }
         Ok(())
     }
@@ -56,17 +56,17 @@ impl PythonScript {
     #[cfg(test)]
     fn is_installed(self) -> bool {
         let here = |(module, _): &(&str, &str)| Path::new(PACKAGES).join(module).exists();
-        self.needs().iter().all(here)
+        self.needed_debian_packages().iter().all(here)
             && (self != Self::Analytics || Path::new(FROM_PYPI).join("duckdb").exists())
     }
 }
 
-pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgram> {
-    script.install()?;
-    let folder = temporary_folder()?;
-    write_file(&folder, "console.py", CONSOLE)?;
-    let program = write_file(&folder, "program.py", script.source())?;
-    let mut command = command_with_signals(INTERPRETER);
+pub(super) fn start_script(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgram> {
+    script.install_needed_packages()?;
+    let folder = create_temporary_folder()?;
+    write_file_in_folder(&folder, "console.py", CONSOLE)?;
+    let program = write_file_in_folder(&folder, "program.py", script.source())?;
+    let mut command = command_with_unblocked_signals(INTERPRETER);
     command
         .args(["-B".as_ref(), program.as_os_str()])
         .arg(mib.to_string());
@@ -78,17 +78,18 @@ pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgr
         // Temporary arrays reuse the same memory every time, whether it is huge or not.
         .env("MALLOC_MMAP_MAX_", "0")
         .env("MALLOC_TRIM_THRESHOLD_", (1u64 << 40).to_string());
-    if launch::start_on_base_pages() {
+    if program_launcher::must_start_on_base_pages() {
         // NumPy would advise huge pages for all of its larger arrays.
         command.env("NUMPY_MADVISE_HUGEPAGE", "0");
     }
     // A ready program has read its source, so the file may go.
-    let mut program = ProtocolProgram::wait_until_ready(WorkloadProcess::spawn_command(command)?)?;
+    let mut program =
+        ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)?;
     program.last_piece = Some(LAST_PIECE);
     Ok(program)
 }
 
-fn need_duckdb() -> BenchResult<()> {
+fn install_duckdb_if_missing() -> BenchResult<()> {
     let folder = Path::new(FROM_PYPI);
     if folder.join("duckdb").exists() {
         return Ok(());
@@ -101,7 +102,7 @@ fn need_duckdb() -> BenchResult<()> {
         .arg("duckdb>=1.1,<3")
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    let failed = BenchError::program_error("pip, to install duckdb");
+    let failed = BenchError::program_error_mapper("pip, to install duckdb");
     let status = pip.status().map_err(failed)?;
     if status.success() {
         return Ok(());
@@ -119,7 +120,7 @@ mod tests {
     fn scripts_work() {
         for script in [PythonScript::Cg, PythonScript::Mg, PythonScript::Graph] {
             if script.is_installed() {
-                assert_works(&mut start(script, 4).expect("starts"));
+                assert_works(&mut start_script(script, 4).expect("starts"));
             } else {
                 skip_without(this_test!(), &format!("what {script:?} uses"));
             }
@@ -129,6 +130,6 @@ mod tests {
     #[test]
     #[ignore = "installs DuckDB from PyPI where it is missing"]
     fn duckdb_joins() {
-        assert_works(&mut start(PythonScript::Analytics, 4).expect("starts"));
+        assert_works(&mut start_script(PythonScript::Analytics, 4).expect("starts"));
     }
 }

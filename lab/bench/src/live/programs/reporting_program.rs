@@ -2,7 +2,7 @@
 //! the measured program itself.
 
 use super::client_server_cores::restrict_client_command;
-use super::running_process::{RunningProcess, end_with_parent_thread};
+use super::running_process::{RunningProcess, signal_when_parent_thread_ends};
 use crate::live::prelude::*;
 use hawkeye_workload::line_receiver::spawn_line_receiver;
 use nix::sys::signal::{Signal, kill};
@@ -20,7 +20,7 @@ pub(super) type RateReport = (f64, f64);
 
 /// Starts a load generator of its own on the client's cores.
 pub(super) fn start_load_generator(mut command: Command) -> BenchResult<RunningProcess> {
-    end_with_parent_thread(&mut command, Signal::SIGKILL);
+    signal_when_parent_thread_ends(&mut command, Signal::SIGKILL);
     restrict_client_command(&mut command);
     RunningProcess::start(&mut command, Signal::SIGKILL)
 }
@@ -53,17 +53,17 @@ impl<S> ReportingProgram<S> {
             pid,
             _server: server,
         };
-        program.signal(Signal::SIGSTOP)?;
+        program.signal_generator(Signal::SIGSTOP)?;
         Ok(program)
     }
 
-    fn signal(&self, signal: Signal) -> BenchResult<()> {
+    fn signal_generator(&self, signal: Signal) -> BenchResult<()> {
         let sent = kill(Pid::from_raw(self.generator_pid as i32), signal);
         sent.map_err(|errno| impossible!("the load generator has ended: {errno}"))
     }
 
     fn next_report(&self) -> BenchResult<RateReport> {
-        next_parsed_line(&self.reports, SILENCE)
+        wait_for_parsed_line(&self.reports, SILENCE)
     }
 }
 
@@ -72,15 +72,19 @@ impl<S: Send> MeasuredProgram for ReportingProgram<S> {
         self.pid
     }
 
-    fn go(&mut self) -> BenchResult<()> {
-        self.signal(Signal::SIGCONT)
+    fn start_work(&mut self) -> BenchResult<()> {
+        self.signal_generator(Signal::SIGCONT)
     }
 
-    fn stop(&mut self) -> BenchResult<()> {
-        self.signal(Signal::SIGSTOP)
+    fn pause_work(&mut self) -> BenchResult<()> {
+        self.signal_generator(Signal::SIGSTOP)
     }
 
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
+    fn measure_operations_per_s(
+        &mut self,
+        length: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> BenchResult<f64> {
         while self.reports.try_recv().is_ok() {}
         // The first report may cover a time in which the generator was stopped.
         let (_, begun_s) = self.next_report()?;
@@ -99,21 +103,21 @@ impl<S: Send> MeasuredProgram for ReportingProgram<S> {
 
     fn prepare_to_end(&mut self) -> BenchResult<()> {
         if self.generator_pid == self.pid {
-            return self.signal(Signal::SIGCONT);
+            return self.signal_generator(Signal::SIGCONT);
         }
-        self.signal(Signal::SIGKILL)
+        self.signal_generator(Signal::SIGKILL)
     }
 }
 
 impl<S> Drop for ReportingProgram<S> {
     fn drop(&mut self) {
         // A stopped process does not end at SIGTERM. If it has ended already, this does nothing.
-        let _ = self.signal(Signal::SIGCONT);
+        let _ = self.signal_generator(Signal::SIGCONT);
     }
 }
 
 /// What `parse` finds in the lines of a program's output, as they come.
-pub(super) fn parsed_lines<T: Send + 'static>(
+pub(super) fn receive_parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
@@ -123,7 +127,7 @@ pub(super) fn parsed_lines<T: Send + 'static>(
     )
 }
 
-pub(super) fn next_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
+pub(super) fn wait_for_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
     lines.recv_timeout(at_most).map_err(|error| match error {
         RecvTimeoutError::Timeout => {
             impossible!(

@@ -1,11 +1,13 @@
 //! RocksDB under its own db_bench: reads of random keys in one thread, all data in the block cache.
 
-use super::launch::{self, program_command};
+use super::program_launcher::{self, command_through_launcher};
 use super::reporting_program::{
-    REPORT_S, RateReport, ReportingProgram, next_parsed_line, parsed_lines,
+    REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, wait_for_parsed_line,
 };
-use super::running_process::{RunningProcess, end_with_parent_thread, successful_output};
-use super::{packages, temporary_folder};
+use super::running_process::{
+    RunningProcess, run_for_successful_stdout, signal_when_parent_thread_ends,
+};
+use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -19,15 +21,15 @@ const WARM_UP: Duration = Duration::from_secs(120);
 
 /// Starts db_bench with a block cache of `mib` MiB. Nine tenths of it are filled from files that
 /// another db_bench has written.
-pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
-    packages::need_program(DB_BENCH, "rocksdb-tools")?;
-    let folder = temporary_folder()?;
+pub(super) fn start_db_bench(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
+    debian_packages::install_program_if_missing(DB_BENCH, "rocksdb-tools")?;
+    let folder = create_temporary_folder()?;
     let keys = ((mib << 20) / 10 * 9 / ENTRY_BYTES).max(1);
     let mut fill = Command::new(DB_BENCH);
     add_database_options(&mut fill, folder.path(), keys);
     fill.args(["--benchmarks=fillseq", "--disable_wal=1"]);
-    successful_output(fill)?;
-    let mut command = program_command(DB_BENCH);
+    run_for_successful_stdout(fill)?;
+    let mut command = command_through_launcher(DB_BENCH);
     add_database_options(&mut command, folder.path(), keys);
     command
         .args(["--benchmarks=readtocache,readrandom", "--use_existing_db=1"])
@@ -37,15 +39,15 @@ pub(super) fn start(mib: u64) -> BenchResult<ReportingProgram<TempDir>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    end_with_parent_thread(&mut command, Signal::SIGKILL);
-    let ended_by = launch::end_signal(Signal::SIGKILL);
+    signal_when_parent_thread_ends(&mut command, Signal::SIGKILL);
+    let ended_by = program_launcher::end_signal(Signal::SIGKILL);
     let mut process = RunningProcess::start(&mut command, ended_by)?;
-    let reports = parsed_lines(process.child.stderr.take(), parse_db_bench_interval);
-    let filled = parsed_lines(process.child.stdout.take(), |line| {
+    let reports = receive_parsed_lines(process.child.stderr.take(), parse_db_bench_interval);
+    let filled = receive_parsed_lines(process.child.stdout.take(), |line| {
         line.starts_with("readtocache").then_some(())
     });
-    next_parsed_line(&filled, WARM_UP)?;
-    let pid = launch::managed_program(process.child.id());
+    wait_for_parsed_line(&filled, WARM_UP)?;
+    let pid = program_launcher::managed_program_pid(process.child.id());
     ReportingProgram::new_paused(process, pid, reports, pid, folder)
 }
 
@@ -82,9 +84,9 @@ mod tests {
 
     #[test]
     fn keys_are_read() {
-        if !packages::is_installed(DB_BENCH) {
+        if !debian_packages::is_in_path(DB_BENCH) {
             return skip_without(this_test!(), "RocksDB's db_bench");
         }
-        assert_works(&mut start(8).expect("starts"));
+        assert_works(&mut start_db_bench(8).expect("starts"));
     }
 }

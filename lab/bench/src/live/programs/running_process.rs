@@ -17,7 +17,7 @@ pub(in crate::live) struct RunningProcess {
 impl RunningProcess {
     pub(in crate::live) fn start(command: &mut Command, ended_by: Signal) -> BenchResult<Self> {
         unblock_signals(command);
-        let failed = BenchError::start_error(command);
+        let failed = BenchError::start_error_mapper(command);
         let child = command.spawn().map_err(failed)?;
         Ok(Self { child, ended_by })
     }
@@ -44,7 +44,7 @@ impl RunningProcess {
         }
     }
 
-    pub(in crate::live) fn signal(&self, signal: Signal) -> nix::Result<()> {
+    pub(in crate::live) fn send_signal(&self, signal: Signal) -> nix::Result<()> {
         kill(Pid::from_raw(self.child.id() as i32), signal)
     }
 }
@@ -52,26 +52,26 @@ impl RunningProcess {
 impl Drop for RunningProcess {
     fn drop(&mut self) {
         // The program may have ended already; then the wait returns at once.
-        let _ = self.signal(self.ended_by);
+        let _ = self.send_signal(self.ended_by);
         let _ = self.child.wait();
     }
 }
 
-pub(in crate::live) fn without_streams(command: &mut Command) -> &mut Command {
+pub(in crate::live) fn redirect_streams_to_null(command: &mut Command) -> &mut Command {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
 }
 
-pub(in crate::live) fn command_output(command: &mut Command) -> BenchResult<Output> {
-    let failed = BenchError::start_error(command);
+pub(in crate::live) fn run_for_output(command: &mut Command) -> BenchResult<Output> {
+    let failed = BenchError::start_error_mapper(command);
     command.output().map_err(failed)
 }
 
 /// Has the program get a signal when the thread that starts it ends, even if that thread is killed:
 /// servers hold gigabytes.
-pub(super) fn end_with_parent_thread(command: &mut Command, signal: Signal) {
+pub(super) fn signal_when_parent_thread_ends(command: &mut Command, signal: Signal) {
     // SAFETY: the closure makes only one system call between fork and exec.
     unsafe {
         command.pre_exec(move || Ok(set_pdeathsig(signal)?));
@@ -79,14 +79,14 @@ pub(super) fn end_with_parent_thread(command: &mut Command, signal: Signal) {
 }
 
 pub(in crate::live) fn prepare_for_background(command: &mut Command) {
-    without_streams(command);
-    end_with_parent_thread(command, Signal::SIGKILL);
+    redirect_streams_to_null(command);
+    signal_when_parent_thread_ends(command, Signal::SIGKILL);
 }
 
 /// What a command prints; that it fails is an error.
-pub(super) fn successful_output(mut command: Command) -> BenchResult<String> {
+pub(super) fn run_for_successful_stdout(mut command: Command) -> BenchResult<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = command_output(&mut command)?;
+    let output = run_for_output(&mut command)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }

@@ -17,12 +17,12 @@ pub(super) fn skip_without(test: TestName, what: &str) {
 
 pub(super) fn assert_works(program: &mut dyn MeasuredProgram) {
     for _ in 0..2 {
-        program.go().expect("goes");
+        program.start_work().expect("goes");
         let rate = program
-            .rate(Duration::from_millis(200), &mut || ())
+            .measure_operations_per_s(Duration::from_millis(200), &mut || ())
             .expect("says its rate");
         assert!(rate > 0.0);
-        program.stop().expect("stops");
+        program.pause_work().expect("stops");
     }
 }
 

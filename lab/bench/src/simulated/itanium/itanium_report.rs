@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SideBySide {
+pub struct ThesisAndModelValue {
     pub of: String,
     pub kernel: String,
     /// The class that the thesis gives the rules for large pages, if they are another system's.
@@ -29,9 +29,9 @@ pub struct SideBySide {
     decimals: usize,
 }
 
-impl SideBySide {
-    pub(super) fn compare(row: &ThesisValue, runs: &FinishedRuns) -> Self {
-        let model = row.measure.compute(row, runs);
+impl ThesisAndModelValue {
+    pub(super) fn from_value_and_runs(row: &ThesisValue, runs: &FinishedRuns) -> Self {
+        let model = row.measure.compute_value(row, runs);
         let (measure, decimals) = row.measure.label_and_decimals();
         let measured = match row.thesis {
             Some(PublishedValue::Value(value)) => Some(value),
@@ -49,7 +49,7 @@ impl SideBySide {
             difference_percent: row
                 .thesis
                 .filter(|_| !row.measure.is_percentage())
-                .and_then(|thesis| thesis.error_percent(model)),
+                .and_then(|thesis| thesis.simulated_error_percent(model)),
             decimals,
         }
     }
@@ -70,7 +70,7 @@ pub struct ItaniumReport {
     pub shows: &'static str,
     #[serde(skip)]
     pub layout: TableLayout,
-    pub rows: Vec<SideBySide>,
+    pub rows: Vec<ThesisAndModelValue>,
     pub notes: &'static [&'static str],
 }
 
@@ -78,8 +78,8 @@ impl fmt::Display for ItaniumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         match self.layout {
-            TableLayout::Values => self.write_values(f)?,
-            TableLayout::Kernels => self.write_kernels(f)?,
+            TableLayout::Values => self.write_line_per_value(f)?,
+            TableLayout::Kernels => self.write_line_per_kernel(f)?,
         }
         for note in self.notes {
             writeln!(f, "  {note}")?;
@@ -89,7 +89,7 @@ impl fmt::Display for ItaniumReport {
 }
 
 impl ItaniumReport {
-    fn write_values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_line_per_value(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
@@ -121,7 +121,7 @@ impl ItaniumReport {
         Ok(())
     }
 
-    fn write_kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_line_per_kernel(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let measures = distinct_in_order(self.rows.iter().map(|row| row.measure.as_str()));
         write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
         for measure in &measures {

@@ -1,6 +1,6 @@
 //! Measured and simulated values as plots.
 
-use super::{ItaniumReport, SideBySide};
+use super::{ItaniumReport, ThesisAndModelValue};
 use crate::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct_in_order};
 use crate::simulated::paper::PublishedValue;
 
@@ -25,7 +25,7 @@ pub fn plot_reports(reports: &[ItaniumReport]) -> PlotFigure {
     }
 }
 
-fn panel_content(rows: &[&SideBySide]) -> PlotContent {
+fn panel_content(rows: &[&ThesisAndModelValue]) -> PlotContent {
     let names = distinct_in_order(rows.iter().map(|row| row.of.clone()));
     if names.len() == 1 {
         let bars = rows.iter().flat_map(|row| {
@@ -37,7 +37,7 @@ fn panel_content(rows: &[&SideBySide]) -> PlotContent {
         return PlotContent::Bars(bars.flatten().collect());
     }
     let kernels = distinct_in_order(rows.iter().map(|row| row.kernel.as_str()));
-    let line = |kernel: &str, source: &str, value: fn(&SideBySide) -> Option<f64>| {
+    let line = |kernel: &str, source: &str, value: fn(&ThesisAndModelValue) -> Option<f64>| {
         let own = rows.iter().filter(|row| row.kernel == kernel);
         let points = own.filter_map(|row| {
             let place = names.iter().position(|name| *name == row.of)?;
@@ -62,7 +62,7 @@ fn panel_content(rows: &[&SideBySide]) -> PlotContent {
     }
 }
 
-fn thesis_value(row: &SideBySide) -> Option<f64> {
+fn thesis_value(row: &ThesisAndModelValue) -> Option<f64> {
     match row.thesis? {
         PublishedValue::Value(value) | PublishedValue::AtLeast(value) => Some(value),
         PublishedValue::Range(from, to) => Some((from + to) / 2.0),

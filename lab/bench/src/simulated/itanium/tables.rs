@@ -1,7 +1,7 @@
 //! The tables and figures with the measured values.
 
 mod extremes;
-mod fill;
+mod hash_table_fill;
 mod microbenchmarks;
 mod policies;
 mod spec_programs;
@@ -29,13 +29,13 @@ pub const TABLES: [ThesisTable; 15] = [
     spec_programs::VORTEX_PAGES,
     spec_programs::MCF,
     spec_programs::MCF_PAGES,
-    fill::FILL,
+    hash_table_fill::FILL,
     policies::POLICIES,
     policies::FRAGMENTED,
     policies::PUBLISHED,
 ];
 
-fn row(
+fn thesis_values_of_kernels(
     of: &str,
     workload: ThesisWorkload,
     measure: ThesisMeasure,
@@ -52,20 +52,20 @@ fn row(
 }
 
 /// The same for a table's only workload, if every value was measured.
-fn measured(
+fn measured_values_of_kernels(
     workload: ThesisWorkload,
     measure: ThesisMeasure,
     values: &[(ThesisKernel, f64)],
 ) -> Vec<ThesisValue> {
     let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
-    row("", workload, measure, &values)
+    thesis_values_of_kernels("", workload, measure, &values)
 }
 
 /// Shares of a program's memory on pages of each order, under the short format with large pages.
-fn page_orders(workload: ThesisWorkload, percent: &[(u8, f64)]) -> Vec<ThesisValue> {
+fn page_order_shares(workload: ThesisWorkload, percent: &[(u8, f64)]) -> Vec<ThesisValue> {
     let share = |(order, percent): &(u8, f64)| {
         let measure = ThesisMeasure::SpacePercent(*order);
-        measured(workload, measure, &[(ThesisKernel::SF_LP, *percent)])
+        measured_values_of_kernels(workload, measure, &[(ThesisKernel::SF_LP, *percent)])
     };
     percent.iter().flat_map(share).collect()
 }

@@ -27,17 +27,17 @@ const FRAGMENTED_BYTES: u64 = 512 << 20;
 const MOVABLE_PERCENT: u32 = 95;
 
 impl ThesisKernel {
-    pub const NONE: Self = Self::with_walker(WalkerMode::None);
+    pub const NONE: Self = Self::from_walker_mode(WalkerMode::None);
     /// Short format: Itanium Linux as it is.
-    pub const SF: Self = Self::with_walker(WalkerMode::ShortFormat);
-    pub const LF: Self = Self::with_walker(WalkerMode::LONG);
+    pub const SF: Self = Self::from_walker_mode(WalkerMode::ShortFormat);
+    pub const LF: Self = Self::from_walker_mode(WalkerMode::LONG);
     pub const SF_LP: Self = Self::SF.with_large_pages();
     pub const LF_LP: Self = Self::LF.with_large_pages();
 
     /// Those that the thesis compares.
     pub const COMPARED: [Self; 5] = [Self::NONE, Self::SF, Self::LF, Self::SF_LP, Self::LF_LP];
 
-    const fn with_walker(walker: WalkerMode) -> Self {
+    const fn from_walker_mode(walker: WalkerMode) -> Self {
         Self {
             base: BasePageSize::Kib16,
             walker,

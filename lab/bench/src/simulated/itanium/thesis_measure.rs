@@ -97,14 +97,14 @@ impl ThesisMeasure {
                     kernel.without_large_pages().machine_settings(),
                 ]
             }
-            Self::CyclesPerFurtherMiss => setups_with_pinned(kernel).collect(),
+            Self::CyclesPerFurtherMiss => machine_settings_with_pinned(kernel).collect(),
             _ => vec![kernel.machine_settings()],
         }
     }
 
     /// Its value; none if it is undefined, such as cycles per miss without misses.
-    pub fn compute(self, row: &ThesisValue, runs: &FinishedRuns) -> Option<f64> {
-        let run = |kernel: ThesisKernel| runs.find(&row.workload, &kernel.machine_settings());
+    pub fn compute_value(self, row: &ThesisValue, runs: &FinishedRuns) -> Option<f64> {
+        let run = |kernel: ThesisKernel| runs.find_run(&row.workload, &kernel.machine_settings());
         let own = run(row.kernel)?;
         let counters = own.counters;
         let mib = |frames| (u64::from(frames) * row.kernel.page_bytes(0)) as f64 / MIB;
@@ -119,8 +119,8 @@ impl ThesisMeasure {
             Self::CyclesBetween => own.cycles / counters.misses as f64,
             Self::CyclesPerMiss => own.cycles_per_miss()?,
             Self::CyclesPerFurtherMiss => {
-                let figures =
-                    setups_with_pinned(row.kernel).map(|setup| runs.find(&row.workload, &setup));
+                let figures = machine_settings_with_pinned(row.kernel)
+                    .map(|setup| runs.find_run(&row.workload, &setup));
                 cycles_per_further_miss(&figures.collect::<Option<Vec<_>>>()?)
             }
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,
@@ -146,7 +146,7 @@ impl ThesisMeasure {
     }
 }
 
-fn setups_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
+fn machine_settings_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
     PINNED.iter().map(move |fake_pinned| MachineSettings {
         fake_pinned: *fake_pinned,
         ..kernel.machine_settings()

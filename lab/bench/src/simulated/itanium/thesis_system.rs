@@ -35,7 +35,7 @@ impl ThesisAdvice {
 }
 
 impl ThesisSystem {
-    const fn without_advice(name: &'static str, policy: PageSizePolicy) -> Self {
+    const fn new_without_advice(name: &'static str, policy: PageSizePolicy) -> Self {
         Self {
             name,
             policy,
@@ -44,20 +44,24 @@ impl ThesisSystem {
         }
     }
 
-    const fn with_advice(name: &'static str, policy: PageSizePolicy, told: ThesisAdvice) -> Self {
+    const fn new_with_advice(
+        name: &'static str,
+        policy: PageSizePolicy,
+        told: ThesisAdvice,
+    ) -> Self {
         Self {
             advice: Some(told.advice),
-            ..Self::without_advice(name, policy)
+            ..Self::new_without_advice(name, policy)
         }
     }
 
     /// The thesis' own rule.
-    pub const THESIS: Self = Self::without_advice("thesis", PageSizePolicy::Cover);
+    pub const THESIS: Self = Self::new_without_advice("thesis", PageSizePolicy::Cover);
 
     /// Reservations up to an order; without a limit, up to all orders.
     pub fn navarro(name: &'static str, limit: Option<u8>) -> Self {
         let daemon = Some(CompactionDaemonSettings::IRIX);
-        Self::without_advice(name, PageSizePolicy::Navarro { limit, daemon })
+        Self::new_without_advice(name, PageSizePolicy::Navarro { limit, daemon })
     }
 
     /// Counts misses, up to `percent` per cent of a page's cost.
@@ -69,23 +73,23 @@ impl ThesisSystem {
             BasePageSize::Kib16,
             percent,
         );
-        Self::without_advice(name, policy)
+        Self::new_without_advice(name, policy)
     }
 
     /// A zone of large pages.
     pub fn winwood(told: ThesisAdvice) -> Self {
         let (order, pages) = (told.page_order(), told.pages);
-        Self::with_advice("Winwood", PageSizePolicy::Winwood { order, pages }, told)
+        Self::new_with_advice("Winwood", PageSizePolicy::Winwood { order, pages }, told)
     }
 
     /// A pool of large pages.
     pub fn huge_tlb(told: ThesisAdvice) -> Self {
         let (order, pages) = (told.page_order(), told.pages);
-        Self::with_advice("HugeTLB", PageSizePolicy::HugeTlb { order, pages }, told)
+        Self::new_with_advice("HugeTLB", PageSizePolicy::HugeTlb { order, pages }, told)
     }
 
     /// All systems that do not change the walker.
-    pub fn all(told: ThesisAdvice) -> Vec<Self> {
+    pub fn all_with_unchanged_walker(told: ThesisAdvice) -> Vec<Self> {
         let half = PageSizePolicy::HalfReferenced {
             order: 2,
             references: 1_000_000,
@@ -93,21 +97,21 @@ impl ThesisSystem {
         vec![
             Self::huge_tlb(told),
             Self::winwood(told),
-            Self::with_advice("Solaris MPSS", PageSizePolicy::Solaris, told),
+            Self::new_with_advice("Solaris MPSS", PageSizePolicy::Solaris, told),
             Self::THESIS,
-            Self::without_advice("HP-UX", PageSizePolicy::HP_UX),
-            Self::with_advice("HP-UX, hint", PageSizePolicy::HP_UX, told),
-            Self::with_advice(
+            Self::new_without_advice("HP-UX", PageSizePolicy::HP_UX),
+            Self::new_with_advice("HP-UX, hint", PageSizePolicy::HP_UX, told),
+            Self::new_with_advice(
                 "IRIX",
                 PageSizePolicy::Irix(CompactionDaemonSettings::IRIX),
                 told,
             ),
             Self::navarro("Navarro", None),
-            Self::without_advice("Romer, asap", PageSizePolicy::Asap),
-            Self::without_advice("half-referenced", half),
+            Self::new_without_advice("Romer, asap", PageSizePolicy::Asap),
+            Self::new_without_advice("half-referenced", half),
             Self {
                 sub_block_order: 4,
-                ..Self::without_advice(
+                ..Self::new_without_advice(
                     "Talluri and Hill",
                     PageSizePolicy::PageReservation { order: 4 },
                 )

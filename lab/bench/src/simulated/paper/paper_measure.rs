@@ -82,7 +82,11 @@ impl PaperMeasure {
     }
 
     /// Its value; none if a program did not get that far.
-    pub(super) fn compute(self, figure: &PaperValue, results: &[SimulationResult]) -> Option<f64> {
+    pub(super) fn compute_value(
+        self,
+        figure: &PaperValue,
+        results: &[SimulationResult],
+    ) -> Option<f64> {
         let seconds = |system| mean_over_programs(figure, system, results, |p, _| Some(p.wall_s));
         let in_phase =
             |system, n| mean_over_programs(figure, system, results, |p, _| phase_seconds(p, n));
@@ -116,7 +120,7 @@ impl PaperMeasure {
             | Self::SlowerPercent(..)
             | Self::SavedOver(_) => return None,
             Self::Seconds => program.wall_s,
-            Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,
+            Self::SecondsUntilUnder(limit) => seconds_until_overhead_under(program, limit)?,
             Self::OverheadPercent => program.overhead_percent,
             Self::HugeShare(at_s) => {
                 let all = run.figures.all_programs().map(|p| huge_bytes_at(p, at_s));
@@ -171,7 +175,7 @@ fn mean_over_programs(
 }
 
 /// Seconds from its start until its overhead stays under the limit.
-fn seconds_until_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
+fn seconds_until_overhead_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
     let known = || {
         let known = program.course.iter().enumerate();
         known.filter_map(|(n, moment)| Some((n, moment.overhead_percent?)))
@@ -259,7 +263,7 @@ mod tests {
             measure,
             paper: PublishedValue::Value(1.0),
         };
-        measure.compute(&figure, &results)
+        measure.compute_value(&figure, &results)
     }
 
     fn program_of(wall_s: f64) -> ProgramFigures {
@@ -297,8 +301,9 @@ mod tests {
 
     #[test]
     fn overhead_ends_when_it_stays_under_the_limit() {
-        let until =
-            |overheads: &[Option<f64>]| seconds_until_under(&program(100.0, overheads, 0.0), 5.0);
+        let until = |overheads: &[Option<f64>]| {
+            seconds_until_overhead_under(&program(100.0, overheads, 0.0), 5.0)
+        };
         assert_eq!(until(&[None, Some(9.0), Some(3.0)]), Some(20.0));
         let relapse = [Some(9.0), Some(3.0), Some(9.0), Some(3.0)];
         assert_eq!(until(&relapse), Some(30.0));

@@ -1,12 +1,12 @@
 //! Published and simulated values side by side.
 
-use super::{PublishedValue, short_decimal};
+use super::{PublishedValue, format_short_decimal};
 use crate::experiment_name::ExperimentName;
 use serde::Serialize;
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ComparedValue {
+pub struct PublishedAndSimulatedValue {
     pub workload: &'static str,
     pub program: &'static str,
     pub system: &'static str,
@@ -23,7 +23,7 @@ pub struct ComparedValue {
 pub struct PaperReport {
     pub name: ExperimentName,
     pub shows: &'static str,
-    pub figures: Vec<ComparedValue>,
+    pub figures: Vec<PublishedAndSimulatedValue>,
     pub notes: &'static [&'static str],
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for PaperReport {
             "program", "system", "paper", "simulated", "", "error"
         )?;
         for row in &self.figures {
-            let simulated = row.simulated.map_or("-".to_owned(), short_decimal);
+            let simulated = row.simulated.map_or("-".to_owned(), format_short_decimal);
             let error = row.error_percent.map(|e| format!("{e:+.1} %"));
             writeln!(
                 f,

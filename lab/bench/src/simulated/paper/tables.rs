@@ -1,9 +1,9 @@
 //! The tables and figures with the published values.
 
-mod faults;
+mod bloat;
+mod first_touches;
 mod ingens;
 mod machines;
-mod memory;
 mod translation;
 
 use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
@@ -19,10 +19,10 @@ pub const TABLES: &[PaperTable] = &[
     translation::FRAGMENTED_SPEEDUP,
     translation::TIME_TO_LOW_OVERHEAD,
     translation::HUGE_PAGE_SHARES,
-    faults::FIRST_TOUCH_COSTS,
-    faults::FIRST_TOUCH_PROGRAMS,
-    memory::REDIS_REFILL,
-    memory::REDIS_BLOAT,
+    first_touches::FIRST_TOUCH_COSTS,
+    first_touches::FIRST_TOUCH_PROGRAMS,
+    bloat::REDIS_REFILL,
+    bloat::REDIS_BLOAT,
     ingens::VIRTUAL_SPEEDUP,
     ingens::ASYNC_PROMOTION,
     ingens::REDIS_MONGODB_MEMORY,
@@ -38,7 +38,7 @@ pub const TABLES: &[PaperTable] = &[
 ];
 
 /// A row: one measure of one program, for some systems.
-fn row(
+fn paper_values_of_systems(
     workload: &'static str,
     program: &'static str,
     measure: PaperMeasure,
@@ -55,7 +55,7 @@ fn row(
 }
 
 /// Values by system; both lists have the same order.
-fn values_by_system<const N: usize>(
+fn pair_systems_with_values<const N: usize>(
     systems: [&'static str; N],
     values: [f64; N],
 ) -> Vec<(&'static str, f64)> {
@@ -63,20 +63,25 @@ fn values_by_system<const N: usize>(
 }
 
 /// A row of times or rates for some systems, and the speed-ups of the others over the first.
-fn row_and_speed_ups(
+fn values_and_speed_ups(
     workload: &'static str,
     program: &'static str,
     measure: PaperMeasure,
     values: &[(&'static str, f64)],
 ) -> Vec<PaperValue> {
-    let mut rows = row(workload, program, measure, values);
+    let mut rows = paper_values_of_systems(workload, program, measure, values);
     if let [(_, base), others @ ..] = values {
         let speed_up = |(system, value): &(&'static str, f64)| match measure {
             PaperMeasure::Seconds => (*system, base / value),
             _ => (*system, value / base),
         };
         let faster: Vec<_> = others.iter().map(speed_up).collect();
-        rows.extend(row(workload, program, PaperMeasure::SpeedUp, &faster));
+        rows.extend(paper_values_of_systems(
+            workload,
+            program,
+            PaperMeasure::SpeedUp,
+            &faster,
+        ));
     }
     rows
 }
@@ -101,7 +106,7 @@ fn setup_at_promotion_rate(regions_per_s: f64) -> SimulationSetup {
 }
 
 /// The same machine, with file pages scattered over its memory.
-fn fragmented(regions_per_s: f64) -> SimulationSetup {
+fn fragmented_setup_at_rate(regions_per_s: f64) -> SimulationSetup {
     SimulationSetup {
         fragmented: 1.0,
         ..setup_at_promotion_rate(regions_per_s)

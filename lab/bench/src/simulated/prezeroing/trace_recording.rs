@@ -62,7 +62,7 @@ pub(super) struct TraceStep {
 }
 
 impl TraceStep {
-    pub(super) fn pages(&self) -> u64 {
+    pub(super) fn allocated_pages(&self) -> u64 {
         match self.kind {
             StepKind::Huge => self.amount * u64::from(PAGES_PER_REGION),
             StepKind::Base | StepKind::File | StepKind::Copy => self.amount,

@@ -32,7 +32,8 @@ impl PaperCommand {
             &self.names,
             self.json,
             |table| {
-                paper::simulate(table, count_available_cores()).map_err(|message| anyhow!(message))
+                paper::simulate_table(table, count_available_cores())
+                    .map_err(|message| anyhow!(message))
             },
         )?;
         Ok(())

@@ -16,14 +16,21 @@ pub fn simulate_named_tables<T, R: Display + Serialize>(
     run: impl Fn(&T) -> Result<R>,
 ) -> Result<Vec<R>> {
     for name in wanted {
-        if !tables.iter().any(|table| name_of(table).matches(name)) {
+        if !tables
+            .iter()
+            .any(|table| name_of(table).matches_name_or_alias(name))
+        {
             let known: Vec<String> = tables.iter().map(|t| name_of(t).to_string()).collect();
             bail!("no table {name:?}; known tables: {}", known.join(", "));
         }
     }
     let mut reports = Vec::new();
     for table in tables {
-        if !wanted.is_empty() && !wanted.iter().any(|name| name_of(table).matches(name)) {
+        if !wanted.is_empty()
+            && !wanted
+                .iter()
+                .any(|name| name_of(table).matches_name_or_alias(name))
+        {
             continue;
         }
         let report = run(table)?;

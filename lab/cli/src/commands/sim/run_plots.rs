@@ -25,9 +25,9 @@ pub fn plot_run(run: &SimulationResult) -> PlotFigure {
     PlotFigure {
         title: format!("{} on {}", run.workload, run.system),
         panels: vec![
-            PlotPanel::over_time("Resident memory under huge pages", "share (%)", share),
-            PlotPanel::over_time("Cycles in page walks", "overhead (%)", overhead),
-            PlotPanel::over_time("Resident memory", "RSS (GiB)", resident),
+            PlotPanel::lines_over_time("Resident memory under huge pages", "share (%)", share),
+            PlotPanel::lines_over_time("Cycles in page walks", "overhead (%)", overhead),
+            PlotPanel::lines_over_time("Resident memory", "RSS (GiB)", resident),
         ],
     }
 }

@@ -5,9 +5,10 @@ use crate::live::programs::client_server_cores::{
     restrict_launched_server, restrict_server_command,
 };
 use crate::live::programs::running_process::{
-    RunningProcess, end_with_parent_thread, successful_output, without_streams,
+    RunningProcess, redirect_streams_to_null, run_for_successful_stdout,
+    signal_when_parent_thread_ends,
 };
-use crate::live::programs::{launch, packages, temporary_folder};
+use crate::live::programs::{create_temporary_folder, debian_packages, program_launcher};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 use std::os::unix::process::CommandExt;
@@ -42,20 +43,20 @@ pub(in crate::live::programs) struct PostgresCluster {
 impl PostgresCluster {
     /// A cluster without a server yet.
     pub(super) fn new() -> BenchResult<Self> {
-        packages::need_program("pg_ctlcluster", "postgresql")?;
+        debian_packages::install_program_if_missing("pg_ctlcluster", "postgresql")?;
         let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
         let cluster = Self {
             programs: postgres_program_folder().ok_or_else(missing)?,
-            user: unprivileged_user()?,
+            user: postgres_user_if_root()?,
             server: None,
-            folder: temporary_folder()?,
+            folder: create_temporary_folder()?,
         };
         cluster.initialize_cluster()?;
         Ok(cluster)
     }
 
     /// Starts a server that writes the data and is not measured.
-    pub(super) fn start_writer(&mut self, buffers_mib: u64) -> BenchResult<()> {
+    pub(super) fn start_writing_server(&mut self, buffers_mib: u64) -> BenchResult<()> {
         let command = self.command("postgres");
         // At SIGQUIT the server ends its backends.
         self.start_server_process(command, Signal::SIGQUIT, buffers_mib)
@@ -63,10 +64,10 @@ impl PostgresCluster {
 
     /// Starts a server for measurements after the present one has written everything. A launcher
     /// needs root, so it is not the launcher that changes the user.
-    pub(super) fn restart(&mut self, buffers_mib: u64) -> BenchResult<()> {
+    pub(super) fn restart_for_measurement(&mut self, buffers_mib: u64) -> BenchResult<()> {
         if let Some(mut server) = self.server.take() {
             // A fast shutdown. Without it unlogged tables would be empty.
-            let ended = server.signal(Signal::SIGINT).is_ok() && server.child.wait().is_ok();
+            let ended = server.send_signal(Signal::SIGINT).is_ok() && server.child.wait().is_ok();
             if !ended {
                 bail!("postgres did not end at SIGINT");
             }
@@ -74,17 +75,21 @@ impl PostgresCluster {
         let program = self.programs.join("postgres");
         let command = match &self.user {
             Some(user) => {
-                let mut command = launch::program_command("setpriv");
+                let mut command = program_launcher::command_through_launcher("setpriv");
                 command
                     .args(["--reuid", &user.uid.to_string()])
                     .args(["--regid", &user.gid.to_string(), "--clear-groups"])
                     .arg(program);
                 command
             }
-            None => launch::program_command(program),
+            None => program_launcher::command_through_launcher(program),
         };
-        let command = with_environment(command, self.folder.path());
-        self.start_server_process(command, launch::end_signal(Signal::SIGQUIT), buffers_mib)?;
+        let command = with_cluster_environment(command, self.folder.path());
+        self.start_server_process(
+            command,
+            program_launcher::end_signal(Signal::SIGQUIT),
+            buffers_mib,
+        )?;
         if let Some(server) = &self.server {
             restrict_launched_server(server.child.id())?;
         }
@@ -102,7 +107,7 @@ impl PostgresCluster {
         // No other user can reach its socket.
         initdb.args(["--auth=trust", "--no-sync", "--username", USER, "-D"]);
         initdb.arg(folder.join("data"));
-        successful_output(initdb).map(drop)
+        run_for_successful_stdout(initdb).map(drop)
     }
 
     fn start_server_process(
@@ -136,14 +141,14 @@ impl PostgresCluster {
             command.args(["-c", setting]);
         }
         // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel.
-        end_with_parent_thread(&mut command, Signal::SIGQUIT);
+        signal_when_parent_thread_ends(&mut command, Signal::SIGQUIT);
         restrict_server_command(&mut command);
         let server = self
             .server
             .insert(RunningProcess::start(&mut command, ended_by)?);
         let program = self.programs.join("pg_isready");
         server.wait_until_listening("postgres", START, || {
-            let asked = command_as(self.user.as_ref(), &program, folder).status();
+            let asked = command_as_user(self.user.as_ref(), &program, folder).status();
             asked.is_ok_and(|status| status.success())
         })
     }
@@ -151,35 +156,35 @@ impl PostgresCluster {
     /// The command for one of the cluster's programs, set up to find the server.
     pub(super) fn command(&self, program: &str) -> Command {
         let path = self.programs.join(program);
-        command_as(self.user.as_ref(), &path, self.folder.path())
+        command_as_user(self.user.as_ref(), &path, self.folder.path())
     }
 
-    pub(super) fn query(&self, query: &str) -> BenchResult<String> {
+    pub(super) fn run_query(&self, query: &str) -> BenchResult<String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-c", query]);
-        successful_output(psql)
+        run_for_successful_stdout(psql)
     }
 }
 
-fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
+fn command_as_user(user: Option<&User>, program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(program);
     if let Some(user) = user {
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
-    with_environment(command, folder)
+    with_cluster_environment(command, folder)
 }
 
-fn with_environment(mut command: Command, folder: &Path) -> Command {
+fn with_cluster_environment(mut command: Command, folder: &Path) -> Command {
     command
         .current_dir(folder)
         .env("PGHOST", folder)
         .env("PGUSER", USER)
         .env("PGDATABASE", USER);
-    without_streams(&mut command);
+    redirect_streams_to_null(&mut command);
     command
 }
 
-fn unprivileged_user() -> BenchResult<Option<User>> {
+fn postgres_user_if_root() -> BenchResult<Option<User>> {
     if !geteuid().is_root() {
         return Ok(None);
     }

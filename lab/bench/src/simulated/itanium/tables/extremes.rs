@@ -1,7 +1,7 @@
 //! The walkers' best and worst cases, and many processes (section 4.3).
 
 use super::ThesisMeasure::*;
-use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, thesis_values_of_kernels};
 use hawkeye_itanium::workloads::{
     ContentionWorkload, LinearWorkload, SparseWorkload, ThesisWorkload,
 };
@@ -24,10 +24,10 @@ pub(super) const SPARSE: ThesisTable = ThesisTable {
         let walker = [(sf, Some(0.0)), (lf, Some(1024.0))];
         let cycles = [(sf, Some(129.5)), (lf, Some(82.0))];
         [
-            row("3 loops", thesis, Walker, &walker),
-            row("3 loops", thesis, Nested, &[(sf, None)]),
-            row("not perturbed", aliased, Walker, &[(lf, None)]),
-            row("10,000 loops", long, CyclesPerReference, &cycles),
+            thesis_values_of_kernels("3 loops", thesis, Walker, &walker),
+            thesis_values_of_kernels("3 loops", thesis, Nested, &[(sf, None)]),
+            thesis_values_of_kernels("not perturbed", aliased, Walker, &[(lf, None)]),
+            thesis_values_of_kernels("10,000 loops", long, CyclesPerReference, &cycles),
         ]
         .concat()
     },
@@ -49,10 +49,10 @@ pub(super) const LINEAR: ThesisTable = ThesisTable {
         let others = [ThesisKernel::NONE, ThesisKernel::SF_LP, ThesisKernel::LF_LP]
             .map(|kernel| (kernel, None));
         [
-            row("", linear, Misses, &misses),
-            row("", linear, Walker, &walker),
-            row("", linear, Nested, &[(sf, Some(32.0))]),
-            row("", linear, Misses, &others),
+            thesis_values_of_kernels("", linear, Misses, &misses),
+            thesis_values_of_kernels("", linear, Walker, &walker),
+            thesis_values_of_kernels("", linear, Nested, &[(sf, Some(32.0))]),
+            thesis_values_of_kernels("", linear, Misses, &others),
         ]
         .concat()
     },
@@ -70,8 +70,8 @@ fn contention_rows() -> Vec<ThesisValue> {
         let name = format!("{processes} processes");
         let kernels = [(ThesisKernel::SF, None), (ThesisKernel::LF, None)];
         [
-            row(&name, workload, MissPercent, &kernels),
-            row(&name, workload, WalkerPercent, &kernels),
+            thesis_values_of_kernels(&name, workload, MissPercent, &kernels),
+            thesis_values_of_kernels(&name, workload, WalkerPercent, &kernels),
         ]
         .concat()
     };

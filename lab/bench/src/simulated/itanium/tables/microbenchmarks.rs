@@ -1,7 +1,7 @@
 //! Matrix transposition (section 6.2.1) and Tlbcover (section 6.2.2).
 
 use super::ThesisMeasure::*;
-use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, thesis_values_of_kernels};
 use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, TransposeWorkload};
 
@@ -18,7 +18,9 @@ const SPEED_UP_16K: [f64; 11] = [
     1.00, 1.17, 1.15, 1.12, 1.09, 1.09, 1.08, 1.08, 1.07, 1.07, 1.09,
 ];
 
-fn rows_of_runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
+fn rows_of_tlbcover_runs(
+    row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>,
+) -> Vec<ThesisValue> {
     let run = |number: u32| {
         let tlbcover = TlbcoverWorkload::for_thesis_run(number);
         let name = match tlbcover.bytes >> 20 {
@@ -39,9 +41,9 @@ pub(super) const COVERAGE: ThesisTable = ThesisTable {
     shows: "Tlbcover: misses that the short format's walker fills (figure 6.4b)",
     layout: TableLayout::Values,
     rows: || {
-        rows_of_runs(|name, workload, run| {
+        rows_of_tlbcover_runs(|name, workload, run| {
             let thesis = WALKER_PERCENT.get(run).copied();
-            row(name, workload, WalkerPercent, &[(ThesisKernel::SF, thesis)])
+            thesis_values_of_kernels(name, workload, WalkerPercent, &[(ThesisKernel::SF, thesis)])
         })
     },
     notes: &[
@@ -54,12 +56,12 @@ pub(super) const SPEED_UP: ThesisTable = ThesisTable {
     shows: "Tlbcover: speed-up of large pages, over the kernel with the same base page (table 6.2)",
     layout: TableLayout::Values,
     rows: || {
-        rows_of_runs(|name, workload, run| {
+        rows_of_tlbcover_runs(|name, workload, run| {
             let over = |base, thesis: Option<f64>| {
                 let kernel = ThesisKernel::SF.on_base_page(base);
                 let measure = SpeedUpOver(kernel);
                 let values = [(kernel.with_large_pages(), thesis)];
-                row(name, workload, measure, &values)
+                thesis_values_of_kernels(name, workload, measure, &values)
             };
             [
                 over(BasePageSize::Kib4, SPEED_UP_4K.get(run).copied()),
@@ -93,8 +95,8 @@ pub(super) const TRANSPOSE: ThesisTable = ThesisTable {
         let hits = all([78.0, 72.0, 72.0, 100.0, 100.0]);
         let walker = all([0.0, 99.73, 99.93, 56.1, 19.71]);
         [
-            row("", workload, HitPercent, &hits),
-            row("", workload, WalkerPercent, &walker),
+            thesis_values_of_kernels("", workload, HitPercent, &hits),
+            thesis_values_of_kernels("", workload, WalkerPercent, &walker),
         ]
         .concat()
     },

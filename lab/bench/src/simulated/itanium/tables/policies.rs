@@ -1,7 +1,9 @@
 //! The systems that the thesis classifies (section 2.4), side by side.
 
 use super::ThesisMeasure::*;
-use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue, row};
+use super::{
+    TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue, thesis_values_of_kernels,
+};
 use crate::simulated::itanium::thesis_system::{ThesisAdvice, ThesisSystem};
 use hawkeye_itanium::PageSizeAdvice;
 use hawkeye_itanium::workloads::{
@@ -45,7 +47,8 @@ const BLOCKS: ThesisAdvice = page_size_advice(64 * KIB, 64 * KIB, 640);
 const ARRAYS: ThesisAdvice = page_size_advice(2 * MIB, 4 * MIB, 16);
 
 fn rows_of_kernel(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
-    let rows = MEASURES.map(|measure| row(of, workload, measure, &[(kernel, None)]));
+    let rows =
+        MEASURES.map(|measure| thesis_values_of_kernels(of, workload, measure, &[(kernel, None)]));
     rows.concat()
 }
 
@@ -60,7 +63,7 @@ fn rows_of_all_systems(
         ThesisSystem::approx_online("approx-online", 100),
         ThesisSystem::approx_online("approx-online 3 %", 3),
     ];
-    let all = ThesisSystem::all(told).into_iter();
+    let all = ThesisSystem::all_with_unchanged_walker(told).into_iter();
     let kernels = std::iter::once(ThesisKernel::SF)
         .chain(all.map(|system| ThesisKernel::SF.with_policy_system(system)))
         .chain(std::iter::once(ThesisKernel::NONE))
@@ -154,15 +157,15 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
                 (navarro, Some(navarro_gain)),
                 (winwood(advice), Some(winwood_gain)),
             ];
-            row(of, workload, SpeedUp, &values)
+            thesis_values_of_kernels(of, workload, SpeedUp, &values)
         };
         let over_sf = MissesOver(ThesisKernel::SF);
         [
             both("vortex", VORTEX, 1.125, 1.222, BLOCKS),
             both("mcf", MCF, 1.707, 1.094, ARRAYS),
-            row("64 MiB", TLBCOVER, over_sf, &[(navarro, Some(0.0435))]),
-            row("64 MiB", TLBCOVER, over, &limited),
-            row("64 MiB longer", longer, SpeedUpFromStart, &rented),
+            thesis_values_of_kernels("64 MiB", TLBCOVER, over_sf, &[(navarro, Some(0.0435))]),
+            thesis_values_of_kernels("64 MiB", TLBCOVER, over, &limited),
+            thesis_values_of_kernels("64 MiB longer", longer, SpeedUpFromStart, &rented),
         ]
         .concat()
     },

@@ -2,7 +2,10 @@
 //! (section 6.3.5).
 
 use super::ThesisMeasure::*;
-use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_orders, row};
+use super::{
+    LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured_values_of_kernels,
+    page_order_shares, thesis_values_of_kernels,
+};
 use hawkeye_itanium::workloads::{McfWorkload, ThesisWorkload, VortexWorkload};
 
 const VORTEX_WORKLOAD: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload::THESIS);
@@ -12,7 +15,8 @@ pub(super) const VORTEX: ThesisTable = ThesisTable {
     shows: "a model of vortex: scattered small blocks (table 6.5, figures 4.6b, 6.8b and 6.13)",
     layout: TableLayout::Values,
     rows: || {
-        let row = |measure, values: &[_]| measured(VORTEX_WORKLOAD, measure, values);
+        let row =
+            |measure, values: &[_]| measured_values_of_kernels(VORTEX_WORKLOAD, measure, values);
         [
             row(HitPercent, &[(SF, 99.65), (SF_LP, 99.75), (LF_LP, 99.75)]),
             row(
@@ -42,8 +46,8 @@ pub(super) const MISS_COST: ThesisTable = ThesisTable {
         let further = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
         let counted = further.map(|(kernel, _)| (kernel, None));
         [
-            measured(VORTEX_WORKLOAD, CyclesPerFurtherMiss, &further),
-            row("", VORTEX_WORKLOAD, CyclesPerMiss, &counted),
+            measured_values_of_kernels(VORTEX_WORKLOAD, CyclesPerFurtherMiss, &further),
+            thesis_values_of_kernels("", VORTEX_WORKLOAD, CyclesPerMiss, &counted),
         ]
         .concat()
     },
@@ -58,7 +62,7 @@ pub(super) const VORTEX_PAGES: ThesisTable = ThesisTable {
     shows: "vortex: page sizes that it got (table 6.6)",
     layout: TableLayout::Values,
     rows: || {
-        page_orders(
+        page_order_shares(
             VORTEX_WORKLOAD,
             &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)],
         )
@@ -73,7 +77,7 @@ pub(super) const MCF: ThesisTable = ThesisTable {
     shows: "a model of mcf: large arrays from end to end (tables 6.7 and 6.8, figures 4.6b and 6.8b)",
     layout: TableLayout::Values,
     rows: || {
-        let row = |measure, values: &[_]| measured(MCF_WORKLOAD, measure, values);
+        let row = |measure, values: &[_]| measured_values_of_kernels(MCF_WORKLOAD, measure, values);
         [
             row(HitPercent, &[(SF, 97.21), (SF_LP, 100.0), (LF_LP, 100.0)]),
             row(WalkerPercent, &[(SF, 93.42), (SF_LP, 0.22), (LF_LP, 0.09)]),
@@ -95,7 +99,7 @@ pub(super) const MCF_PAGES: ThesisTable = ThesisTable {
     shows: "mcf: page sizes that it got (table 6.9)",
     layout: TableLayout::Values,
     rows: || {
-        page_orders(
+        page_order_shares(
             MCF_WORKLOAD,
             &[
                 (0, 20.20),

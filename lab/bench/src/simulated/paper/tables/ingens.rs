@@ -1,13 +1,13 @@
 //! The Ingens paper's tables (Kwon et al., OSDI'16, section 2 and 3).
 
 use super::PaperMeasure::*;
-use super::{ExperimentName, PaperTable, row};
+use super::{ExperimentName, PaperTable, paper_values_of_systems};
 use hawkeye_sim::workloads::ByteSize;
 
 const NATIVE: &str = "In the paper these programs run in a virtual machine: the guest's system varies, and the host has huge pages (Table 3 there: the column for both over that for the host alone). Here they run natively. Each program's own work was chosen for the column of Linux.";
 
 pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("virtual-speedup", "ingens-3"),
+    name: ExperimentName::from_name_and_alias("virtual-speedup", "ingens-3"),
     shows: "speed-up by huge pages in a virtual machine: in the guest, in the host, in both",
     guest: Some(ByteSize(64 << 30)),
     figures: || {
@@ -17,7 +17,7 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
                 ("linux/linux-4k", host),
                 ("linux/linux", both),
             ];
-            row(workload, program, Over("linux-4k/linux-4k"), &values)
+            paper_values_of_systems(workload, program, Over("linux-4k/linux-4k"), &values)
         };
         [
             three("svm-vm", "svm", [1.14, 1.17, 1.53]),
@@ -41,12 +41,12 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("async-promotion", "ingens-4"),
+    name: ExperimentName::from_name_and_alias("async-promotion", "ingens-4"),
     shows: "SVM: huge pages at page faults, and by khugepaged alone at Ubuntu's pace",
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
             let values = [("linux", sync), ("linux-async", later)];
-            row("svm", "svm", measure, &values)
+            paper_values_of_systems("svm", "svm", measure, &values)
         };
         [
             both(Seconds, [178.0, 228.0]),
@@ -63,14 +63,14 @@ pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
 };
 
 pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("redis-mongodb-memory", "ingens-5"),
+    name: ExperimentName::from_name_and_alias("redis-mongodb-memory", "ingens-5"),
     shows: "memory of Redis after 70 % of its keys were deleted, and memory of MongoDB",
     figures: || {
         let redis = [("linux", 20.7), ("linux-4k", 12.2)];
         let mongodb = [("linux", 12.4), ("linux-4k", 10.1)];
         [
-            row("redis-8kb", "redis", ResidentGib(2), &redis),
-            row("mongodb", "mongodb", ResidentGib(0), &mongodb),
+            paper_values_of_systems("redis-8kb", "redis", ResidentGib(2), &redis),
+            paper_values_of_systems("mongodb", "mongodb", ResidentGib(0), &mongodb),
         ]
         .concat()
     },
@@ -81,12 +81,12 @@ pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
 };
 
 pub(super) const FREEBSD_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("freebsd-speedup", "ingens-6"),
+    name: ExperimentName::from_name_and_alias("freebsd-speedup", "ingens-6"),
     shows: "speed-up by huge pages under FreeBSD and Linux",
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {
             let values = [("freebsd", freebsd), ("linux", linux)];
-            row(workload, program, SpeedUp, &values)
+            paper_values_of_systems(workload, program, SpeedUp, &values)
         };
         [
             both("svm", "svm", [1.28, 1.30]),

@@ -3,7 +3,8 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperMeasure, PaperTable, PaperValue, PublishedValue, fragmented, row,
+    ExperimentName, PaperMeasure, PaperTable, PaperValue, PublishedValue, fragmented_setup_at_rate,
+    paper_values_of_systems,
 };
 use hawkeye_sim::SystemOverrides;
 use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
@@ -31,10 +32,10 @@ fn published_range_values(
 }
 
 /// The memory of the host and of the guests is fragmented.
-fn both_fragmented() -> SimulationSetup {
+fn setup_with_both_fragmented() -> SimulationSetup {
     SimulationSetup {
         guest_fragmented: 1.0,
-        ..fragmented(TABLE_9_PER_S)
+        ..fragmented_setup_at_rate(TABLE_9_PER_S)
     }
 }
 
@@ -67,12 +68,13 @@ const VIRTUAL: &str = "The paper gives a range over several programs; their name
 const A_MINUTE: &str = "Chosen: the program starts a minute after Redis.";
 
 pub(super) const NPB_VIRTUAL_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("npb-virtual-speedup", "table-3-virtual"),
+    name: ExperimentName::from_name_and_alias("npb-virtual-speedup", "table-3-virtual"),
     shows: "NPB in a virtual machine: speed-up by huge pages in host and guest over base pages in both",
     guest: Some(ByteSize(90 << 30)),
     figures: || {
-        let speed_up =
-            |(workload, program, paper)| row(workload, program, SpeedUp, &[("linux", paper)]);
+        let speed_up = |(workload, program, paper)| {
+            paper_values_of_systems(workload, program, SpeedUp, &[("linux", paper)])
+        };
         [
             ("bt", "bt.D", 1.15),
             ("sp", "sp.D", 1.06),
@@ -94,9 +96,9 @@ pub(super) const NPB_VIRTUAL_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const START_ORDER: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("start-order", "figure-8"),
+    name: ExperimentName::from_name_and_alias("start-order", "figure-8"),
     shows: "a program beside a lightly loaded Redis, started before and after it: speed-up over base pages",
-    setup: || fragmented(TABLE_9_PER_S),
+    setup: || fragmented_setup_at_rate(TABLE_9_PER_S),
     figures: || {
         let programs = [
             ("cg, redis-light", "cg.D"),
@@ -128,9 +130,9 @@ macro_rules! figure_9 {
 }
 
 pub(super) const HAWKEYE_IN_HOST: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("hawkeye-in-host", "figure-9-host"),
+    name: ExperimentName::from_name_and_alias("hawkeye-in-host", "figure-9-host"),
     shows: "two virtual machines, Redis in one, HawkEye in the host: speed-up over Linux",
-    setup: || fragmented(TABLE_9_PER_S),
+    setup: || fragmented_setup_at_rate(TABLE_9_PER_S),
     figures: || figure_9!("host", ["hawkeye-pmu/linux", "hawkeye-g/linux"]),
     long: true,
     notes: &[
@@ -142,12 +144,12 @@ pub(super) const HAWKEYE_IN_HOST: PaperTable = PaperTable {
 };
 
 pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("hawkeye-in-guest", "figure-9-guest"),
+    name: ExperimentName::from_name_and_alias("hawkeye-in-guest", "figure-9-guest"),
     shows: "one virtual machine with Redis and another program, HawkEye in the guest: speed-up over Linux",
     // Only the guests' memory counts.
     setup: || SimulationSetup {
         fragmented: 0.0,
-        ..both_fragmented()
+        ..setup_with_both_fragmented()
     },
     figures: || figure_9!("guest", ["linux/hawkeye-pmu", "linux/hawkeye-g"]),
     long: true,
@@ -160,9 +162,9 @@ pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
 };
 
 pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("hawkeye-in-host-and-guest", "figure-9-both"),
+    name: ExperimentName::from_name_and_alias("hawkeye-in-host-and-guest", "figure-9-both"),
     shows: "Redis in one virtual machine, Redis and another program in the other, HawkEye in host and guests: speed-up over Linux",
-    setup: both_fragmented,
+    setup: setup_with_both_fragmented,
     figures: || figure_9!("both", ["hawkeye-pmu/hawkeye-pmu", "hawkeye-g/hawkeye-g"]),
     long: true,
     notes: &[
@@ -172,16 +174,16 @@ pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
     ..PaperTable::PLAIN
 };
 
-fn omnetpp_beside_zeroing(slower_percent: f64) -> Vec<PaperValue> {
+fn omnetpp_slowdown_values(slower_percent: f64) -> Vec<PaperValue> {
     let values = [("hawkeye-4k", slower_percent)];
-    row("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
+    paper_values_of_systems("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
 }
 
 pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("zeroing-neighbour", "figure-10"),
+    name: ExperimentName::from_name_and_alias("zeroing-neighbour", "figure-10"),
     shows: "1 GB/s zeroed beside omnetpp, through the caches",
     setup: || setup_with_zeroing(false),
-    figures: || omnetpp_beside_zeroing(27.0),
+    figures: || omnetpp_slowdown_values(27.0),
     notes: &[
         "Chosen for this value: how much omnetpp waits for data that it finds in the last-level cache (32 %).",
     ],
@@ -189,10 +191,13 @@ pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
 };
 
 pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("zeroing-neighbour-non-temporal", "figure-10-non-temporal"),
+    name: ExperimentName::from_name_and_alias(
+        "zeroing-neighbour-non-temporal",
+        "figure-10-non-temporal",
+    ),
     shows: "1 GB/s zeroed beside omnetpp, past the caches",
     setup: || setup_with_zeroing(true),
-    figures: || omnetpp_beside_zeroing(6.0),
+    figures: || omnetpp_slowdown_values(6.0),
     notes: &[
         "Nothing was chosen for this value. 1 GB/s is 1.5 % of the memory bandwidth of the paper's processor. Reads seldom wait for that, even with batches of writes and the channels' turns between reads and writes counted. The paper attributes its 6 % to memory traffic. It says neither how much traffic there was nor what else the thread does.",
     ],
@@ -200,7 +205,7 @@ pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: PaperTable = PaperTable {
 };
 
 pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("overcommitted-guests", "figure-11"),
+    name: ExperimentName::from_name_and_alias("overcommitted-guests", "figure-11"),
     shows: "150 GB of virtual machines on 96 GB with swap, HawkEye in the guests: throughput over that with Linux in the guests",
     setup: setup_with_swap_and_merging,
     figures: || {
@@ -208,7 +213,7 @@ pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
             let values = [("linux/hawkeye-g", paper)];
             // The phase that stores all data: in Table 8 too, the paper's requests of Redis are
             // insertions.
-            row("figure-11", program, PhaseOver("linux/linux", 0), &values)
+            paper_values_of_systems("figure-11", program, PhaseOver("linux/linux", 0), &values)
         };
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },

@@ -2,8 +2,8 @@
 
 use super::PaperMeasure::*;
 use super::{
-    ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented, row, row_and_speed_ups,
-    values_by_system,
+    ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented_setup_at_rate,
+    pair_systems_with_values, paper_values_of_systems, values_and_speed_ups,
 };
 
 /// Table 9: regions promoted per second, by every system alike.
@@ -22,21 +22,21 @@ const FIGURE_5_PER_S: f64 = 4.0;
 const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBench's 300 s in Figure 6; Table 9 needs 8.4/s); there is no free huge page at the start. `hawkeye-lab sim list` lists the choices of each workload.";
 
 pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("mixed-sensitivity", "table-9"),
+    name: ExperimentName::from_name_and_alias("mixed-sensitivity", "table-9"),
     shows: "HawkEye-PMU and HawkEye-G: a program that loses time to translation beside one that does not",
-    setup: || fragmented(TABLE_9_PER_S),
+    setup: || fragmented_setup_at_rate(TABLE_9_PER_S),
     figures: || {
         let systems = ["linux-4k", "hawkeye-pmu", "hawkeye-g"];
         let times = |workload, program, values: [f64; 3]| {
-            let values = values_by_system(systems, values);
-            row(workload, program, Seconds, &values)
+            let values = pair_systems_with_values(systems, values);
+            paper_values_of_systems(workload, program, Seconds, &values)
         };
         let sensitive = |workload, program, values: [f64; 3]| {
-            let values = values_by_system(systems, values);
-            row_and_speed_ups(workload, program, Seconds, &values)
+            let values = pair_systems_with_values(systems, values);
+            values_and_speed_ups(workload, program, Seconds, &values)
         };
         let overhead = |workload, program, percent| {
-            row(workload, program, OverheadPercent, &[("linux-4k", percent)])
+            paper_values_of_systems(workload, program, OverheadPercent, &[("linux-4k", percent)])
         };
         [
             sensitive("table-9a", "random", [582.0, 328.0, 413.0]),
@@ -55,33 +55,33 @@ pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
     ..PaperTable::PLAIN
 };
 
-fn times_by_system(
+fn times_and_speed_ups(
     workload: &'static str,
     program: &'static str,
     seconds: [f64; 5],
 ) -> Vec<PaperValue> {
     const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
-    let values = values_by_system(SYSTEMS, seconds);
-    row_and_speed_ups(workload, program, Seconds, &values)
+    let values = pair_systems_with_values(SYSTEMS, seconds);
+    values_and_speed_ups(workload, program, Seconds, &values)
 }
 
-fn graph500(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
-    times_by_system("graph500", program, seconds)
+fn graph500_times(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
+    times_and_speed_ups("graph500", program, seconds)
 }
 
-fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
-    times_by_system("xsbench", program, seconds)
+fn xsbench_times(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
+    times_and_speed_ups("xsbench", program, seconds)
 }
 
 pub(super) const FAIRNESS: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("fairness", "table-5"),
+    name: ExperimentName::from_name_and_alias("fairness", "table-5"),
     shows: "three instances of Graph500 and of XSBench at the same time: mean time",
-    setup: || fragmented(FIGURE_5_PER_S),
+    setup: || fragmented_setup_at_rate(FIGURE_5_PER_S),
     instances: 3,
     figures: || {
         [
-            graph500("graph500", [2284.0, 2230.0, 2265.0, 1998.0, 2013.0]),
-            xsbench("xsbench", [2436.0, 2432.0, 2421.0, 2117.0, 2117.0]),
+            graph500_times("graph500", [2284.0, 2230.0, 2265.0, 1998.0, 2013.0]),
+            xsbench_times("xsbench", [2436.0, 2432.0, 2421.0, 2117.0, 2117.0]),
         ]
         .concat()
     },
@@ -95,15 +95,15 @@ pub(super) const FAIRNESS: PaperTable = PaperTable {
 };
 
 pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("fragmented-speedup", "figure-5"),
+    name: ExperimentName::from_name_and_alias("fragmented-speedup", "figure-5"),
     shows: "one program in fragmented memory: speed-up, and the time that a promotion saves as a multiple of Linux's",
-    setup: || fragmented(FIGURE_5_PER_S),
+    setup: || fragmented_setup_at_rate(FIGURE_5_PER_S),
     figures: || {
         let over = |workload, program, by: f64| {
             ["linux", "ingens-90"]
                 .map(|other| {
                     let values = [("hawkeye-pmu", by), ("hawkeye-g", by)];
-                    row(workload, program, Over(other), &values)
+                    paper_values_of_systems(workload, program, Over(other), &values)
                 })
                 .concat()
         };
@@ -113,8 +113,8 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
             over("graph500", "graph500", 1.13),
             over("xsbench", "xsbench", 1.12),
             over("cg", "cg.D", 1.06),
-            row("cg", "cg.D", SpeedUp, &speed_ups),
-            row("xsbench", "xsbench", SavedOver("linux"), &saved),
+            paper_values_of_systems("cg", "cg.D", SpeedUp, &speed_ups),
+            paper_values_of_systems("xsbench", "xsbench", SavedOver("linux"), &saved),
         ]
         .concat()
     },
@@ -128,12 +128,12 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
 };
 
 pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("time-to-low-overhead", "figure-6"),
+    name: ExperimentName::from_name_and_alias("time-to-low-overhead", "figure-6"),
     shows: "XSBench alone in fragmented memory: time until its overhead is under 3 %",
-    setup: || fragmented(FIGURE_5_PER_S),
+    setup: || fragmented_setup_at_rate(FIGURE_5_PER_S),
     figures: || {
         let until = |values: &[(&'static str, f64)]| {
-            row("xsbench", "xsbench", SecondsUntilUnder(3.0), values)
+            paper_values_of_systems("xsbench", "xsbench", SecondsUntilUnder(3.0), values)
         };
         [
             until(&[("hawkeye-pmu", 300.0), ("hawkeye-g", 300.0)]),
@@ -150,9 +150,9 @@ pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
 };
 
 pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("huge-page-shares", "figure-7"),
+    name: ExperimentName::from_name_and_alias("huge-page-shares", "figure-7"),
     shows: "three instances at the same time: the share of the huge pages that each has after 600 s, and the gain of each (Table 5)",
-    setup: || fragmented(FIGURE_5_PER_S),
+    setup: || fragmented_setup_at_rate(FIGURE_5_PER_S),
     instances: 3,
     figures: || {
         let share = |workload, program, [linux, other]: [f64; 2]| {
@@ -162,17 +162,17 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
                 ("hawkeye-pmu", other),
                 ("hawkeye-g", other),
             ];
-            row(workload, program, HugeShare(600.0), &values)
+            paper_values_of_systems(workload, program, HugeShare(600.0), &values)
         };
         [
             share("graph500", "graph500-1", [100.0, 33.3]),
             share("graph500", "graph500-3", [0.0, 33.3]),
             share("xsbench", "xsbench-1", [100.0, 33.3]),
-            graph500("graph500-1", [2270.0, 2145.0, 2243.0, 1987.0, 2007.0]),
-            graph500("graph500-2", [2289.0, 2252.0, 2253.0, 1994.0, 2013.0]),
-            graph500("graph500-3", [2293.0, 2293.0, 2299.0, 2012.0, 2018.0]),
-            xsbench("xsbench-1", [2427.0, 2415.0, 2392.0, 2108.0, 2098.0]),
-            xsbench("xsbench-3", [2443.0, 2455.0, 2456.0, 2133.0, 2143.0]),
+            graph500_times("graph500-1", [2270.0, 2145.0, 2243.0, 1987.0, 2007.0]),
+            graph500_times("graph500-2", [2289.0, 2252.0, 2253.0, 1994.0, 2013.0]),
+            graph500_times("graph500-3", [2293.0, 2293.0, 2299.0, 2012.0, 2018.0]),
+            xsbench_times("xsbench-1", [2427.0, 2415.0, 2392.0, 2108.0, 2098.0]),
+            xsbench_times("xsbench-3", [2443.0, 2455.0, 2456.0, 2133.0, 2143.0]),
         ]
         .concat()
     },
@@ -186,14 +186,14 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
 };
 
 pub(super) const NPB_SPEEDUP: PaperTable = PaperTable {
-    name: ExperimentName::with_alias("npb-speedup", "table-3"),
+    name: ExperimentName::from_name_and_alias("npb-speedup", "table-3"),
     shows: "NPB, native: overhead under base pages, and speed-up by huge pages",
     figures: || {
         let program = |workload, program, percent, speed_up| {
             let overhead = [("linux-4k", percent)];
             [
-                row(workload, program, OverheadPercent, &overhead),
-                row(workload, program, SpeedUp, &[("linux", speed_up)]),
+                paper_values_of_systems(workload, program, OverheadPercent, &overhead),
+                paper_values_of_systems(workload, program, SpeedUp, &[("linux", speed_up)]),
             ]
             .concat()
         };

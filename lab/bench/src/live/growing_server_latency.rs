@@ -1,0 +1,121 @@
+//! How long servers take to answer while they grow, by system: the cost of zeroing 2 MiB in a page
+//! fault, and of managing.
+
+use super::idle_polling::IdlePolling;
+use super::prelude::*;
+use crate::statistics::sorted;
+use hawkeye_workload::AnswerLatencies;
+
+const SYSTEMS: [HugePageSystem; 5] = [
+    HugePageSystem::Base,
+    HugePageSystem::Madvise,
+    HugePageSystem::ThpShipped,
+    HugePageSystem::ThpPaced,
+    HugePageSystem::Hawkeye,
+];
+const SERVERS: [ProgramKind; 2] = [ProgramKind::Redis, ProgramKind::Memcached];
+/// Share of questions that write; the others read.
+const WRITES_PERCENT: u8 = 20;
+/// Rate of the questions, in per cent of the rate at which a server under base pages answers a
+/// backlog. Single questions cost more than those that come in batches.
+const LOAD_PERCENT: f64 = 10.0;
+
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let sizes = scale.turn_sizes([64, 1, 1000, 0], [512, 11, 6000, 0]);
+    let polling = IdlePolling::begin()?;
+    for kind in SERVERS {
+        require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
+        let per_s = measure_affordable_requests_per_s(host, kind, sizes)?;
+        let mut all = vec![Vec::new(); SYSTEMS.len()];
+        // Each round runs all systems, so that a drift of the machine affects all of them.
+        for _ in 0..sizes.turns {
+            for (system, all) in SYSTEMS.iter().zip(&mut all) {
+                all.push(measure_latencies(
+                    host, kind, *system, per_s, sizes, report,
+                )?);
+            }
+        }
+        add_rows_to_report(kind, &all, report);
+        report.add_note(format!(
+            "{}: {per_s} requests per second; {WRITES_PERCENT} % of them insert.",
+            kind.name()
+        ));
+    }
+    HugePageSystem::Base.prepare_kernel(host)?;
+    report.add_note(format!(
+        "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
+        sizes.mib,
+        sizes.turn.as_secs(),
+        sizes.turns,
+        match polling {
+            Some(_) => "poll instead of halting",
+            None => "behave as usual on this machine",
+        },
+    ));
+    Ok(())
+}
+
+/// A rate of questions per second that leaves a server under base pages idle most of the time.
+fn measure_affordable_requests_per_s(
+    host: &mut BenchHost,
+    kind: ProgramKind,
+    sizes: TurnSizes,
+) -> BenchResult<u32> {
+    HugePageSystem::Base.prepare_kernel(host)?;
+    let mut program = kind.start(host, sizes.mib)?;
+    let length = sizes.turn.min(Duration::from_secs(3));
+    Ok((measure_turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
+}
+
+fn measure_latencies(
+    host: &mut BenchHost,
+    kind: ProgramKind,
+    system: HugePageSystem,
+    questions_per_s: u32,
+    sizes: TurnSizes,
+    report: &mut LiveReport,
+) -> BenchResult<AnswerLatencies> {
+    system.prepare_kernel(host)?;
+    let mut program = kind.start(host, sizes.mib)?;
+    let pid = program.pid();
+    let questions = hawkeye_workload::RequestSchedule {
+        length: sizes.turn,
+        questions_per_s,
+        writes_percent: WRITES_PERCENT,
+    };
+    let promoter = system.set_up_promoter(host)?;
+    let asking = || program.measure_answer_latencies(questions);
+    let (asked, _) = promoter.promote_during(pid, 4 * sizes.turn, report, asking)?;
+    asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
+}
+
+fn add_rows_to_report(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
+    let tail = |l: &AnswerLatencies| {
+        l.with_cores
+            .map_or(l.p999_us, |with_cores| with_cores.p999_us)
+    };
+    let base = all.first().map(|base| median_of_mapped(base, tail));
+    for (system, rounds) in SYSTEMS.iter().zip(all) {
+        let p999 = median_of_mapped(rounds, tail);
+        let of = |part: fn(&AnswerLatencies) -> f64| median_of_mapped(rounds, part);
+        let tails = sorted(rounds.iter().map(tail).collect());
+        let (least, most) = (tails[0], tails[tails.len() - 1]);
+        let percent =
+            |l: &AnswerLatencies| l.with_cores.map_or(100.0, |with_cores| with_cores.percent);
+        report.add_row(
+            format!("{}, {}: p99.9", kind.name(), system.name()),
+            p999,
+            "us",
+            format!(
+                "{:.2} times that of base pages; rounds {least:.0} to {most:.0} us, {:.1} % of the answers; all answers: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, longest {:.0} us; {} keys inserted",
+                p999 / base.unwrap_or(f64::NAN),
+                of(percent),
+                of(|l| l.p50_us),
+                of(|l| l.p99_us),
+                of(|l| l.p999_us),
+                of(|l| l.longest_us),
+                rounds.last().map_or(0, |l| l.inserted),
+            ),
+        );
+    }
+}

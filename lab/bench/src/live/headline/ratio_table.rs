@@ -1,0 +1,162 @@
+//! Figures of a program under an arm, and the table of their ratios.
+
+use super::headline_arm::{ArmFigures, HeadlineArm};
+use crate::live::prelude::*;
+use crate::statistics::sorted;
+
+/// A figure that is compared, and the arm to compare it with.
+struct ComparedFigure {
+    name: &'static str,
+    beside: HeadlineArm,
+    value: fn(&ArmFigures) -> Option<f64>,
+}
+
+const FIGURES: [ComparedFigure; 5] = [
+    ComparedFigure {
+        name: "first minute",
+        beside: HeadlineArm::Always,
+        value: |outcome| Some(outcome.first_minute_per_s),
+    },
+    ComparedFigure {
+        name: "last minute",
+        beside: HeadlineArm::Always,
+        value: |outcome| Some(outcome.last_minute_per_s),
+    },
+    ComparedFigure {
+        name: "resident memory",
+        beside: HeadlineArm::Never,
+        value: |outcome| Some(outcome.rss_bytes),
+    },
+    ComparedFigure {
+        name: "resident memory under pressure after deletion",
+        beside: HeadlineArm::Never,
+        value: |outcome| outcome.rss_bytes_after_deletion,
+    },
+    ComparedFigure {
+        name: "p99.9",
+        beside: HeadlineArm::Never,
+        value: |outcome| outcome.p999_us,
+    },
+];
+
+/// One row for each program, figure and arm with a manager: the ratio to the arm that is compared
+/// with, and that arm's own ratio where it says more.
+pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report: &mut LiveReport) {
+    for figure in &FIGURES {
+        for arm in HeadlineArm::ALL
+            .into_iter()
+            .filter(|arm| *arm != figure.beside)
+        {
+            let mut medians = Vec::new();
+            for (kind, rounds) in all {
+                let ratios = sorted_ratios(rounds, arm, figure);
+                let Some(median) = (!ratios.is_empty()).then(|| median(&ratios)) else {
+                    continue;
+                };
+                medians.push(median);
+                let spread = (ratios.first(), ratios.last());
+                let (Some(least), Some(most)) = spread else {
+                    continue;
+                };
+                report.add_row(
+                    format!("{}, {}: {}", figure.name, arm.name(), kind.name()),
+                    median,
+                    "times",
+                    format!("{least:.2}-{most:.2}, of {}", figure.beside.name()),
+                );
+            }
+            if medians.len() > 1 {
+                report.add_row(
+                    format!("{}, {}: geometric mean", figure.name, arm.name()),
+                    geometric_mean(&medians),
+                    "times",
+                    format!("of {}", figure.beside.name()),
+                );
+            }
+        }
+    }
+    for arm in [HeadlineArm::Run, HeadlineArm::Daemon] {
+        let used = all.iter().flat_map(|(_, rounds)| rounds);
+        let used = used.filter_map(|round| round[arm as usize].manager_cores);
+        let used = sorted(used.collect());
+        if let (Some(least), Some(most)) = (used.first(), used.last()) {
+            report.add_row(
+                format!("manager's CPU time, {}", arm.name()),
+                median(&used) * 100.0,
+                "% of a core",
+                format!("{:.1}-{:.1}", least * 100.0, most * 100.0),
+            );
+        }
+    }
+}
+
+/// The ratios of all rounds, smallest first.
+fn sorted_ratios(
+    rounds: &[[ArmFigures; 4]],
+    arm: HeadlineArm,
+    figure: &ComparedFigure,
+) -> Vec<f64> {
+    let ratio = |round: &[ArmFigures; 4]| {
+        let [ours, theirs] = [arm, figure.beside].map(|arm| (figure.value)(&round[arm as usize]));
+        Some(ours? / theirs?)
+    };
+    let ratios = rounds.iter().filter_map(ratio);
+    sorted(ratios.filter(|ratio| ratio.is_finite()).collect())
+}
+
+fn geometric_mean(ratios: &[f64]) -> f64 {
+    let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (logarithms / ratios.len().max(1) as f64).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let outcome = |per_s: f64, rss_bytes: f64| ArmFigures {
+            first_minute_per_s: per_s,
+            last_minute_per_s: per_s,
+            rss_bytes,
+            rss_bytes_after_deletion: None,
+            p999_us: None,
+            manager_cores: Some(0.05),
+        };
+        // never, always, run, daemon; the machine is twice as fast in the second round.
+        let rounds = vec![
+            [
+                outcome(1.0, 10.0),
+                outcome(2.0, 15.0),
+                outcome(2.0, 10.0),
+                outcome(1.5, 10.0),
+            ],
+            [
+                outcome(2.0, 10.0),
+                outcome(4.0, 15.0),
+                outcome(4.4, 11.0),
+                outcome(3.0, 10.0),
+            ],
+        ];
+        let all = [
+            (ProgramKind::Redis, rounds.clone()),
+            (ProgramKind::Sparsehash, rounds),
+        ];
+        let mut report = LiveReport::new("headline");
+        add_ratio_rows(&all, &mut report);
+        let row = |what: &str| {
+            let mut rows = report.rows.iter();
+            rows.find(|row| row.what == what)
+                .unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
+        };
+        let run = row("first minute, hawkeye run: Redis");
+        assert!((run.value - 1.05).abs() < 1e-9, "{run:?}");
+        assert_eq!(run.beside, "1.00-1.10, of THP always");
+        let mean = row("last minute, daemon: geometric mean");
+        assert!((mean.value - 0.75).abs() < 1e-9, "{mean:?}");
+        let memory = row("resident memory, THP always: Redis");
+        assert!((memory.value - 1.5).abs() < 1e-9, "{memory:?}");
+        assert!(report.rows.iter().all(|row| !row.what.starts_with("p99.9")));
+        assert_eq!(row("manager's CPU time, daemon").beside, "5.0-5.0");
+    }
+}

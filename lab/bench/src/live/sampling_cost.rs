@@ -1,0 +1,44 @@
+//! The cost of reading coverage, beside a plain walk of the same memory.
+
+use super::prelude::*;
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+
+const TIMES: usize = 15;
+
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let mib = scale.short_or_long(256, 4096);
+    require_available_memory(2 * (mib << 20))?;
+    let mut tables = PageTableReader::load()?;
+    for (pages, goal) in [("base", ""), ("huge", "goal: 0.1")] {
+        let mut workload =
+            host.start_workload(&format!("random --mib {mib} --pages {pages} --quiet"))?;
+        let pid = workload.wait_ready()?.pid;
+        let mut walks = Vec::new();
+        let mut clears = Vec::new();
+        let mut longest = Duration::ZERO;
+        for _ in 0..TIMES {
+            let target = tables.bind(pid)?;
+            let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+            let begun = Instant::now();
+            clear_refs::clear_access_bits(pid)?;
+            clears.push(begun.elapsed().as_secs_f64() * 1e3);
+            std::thread::sleep(Duration::from_millis(10));
+            let mut regions = Vec::new();
+            let begun = Instant::now();
+            let detail = WalkDetail::Regions;
+            tables.walk(&target, &ranges, detail, &mut regions, |took| {
+                longest = longest.max(took);
+            })?;
+            let took = begun.elapsed().as_secs_f64() * 1e6;
+            walks.push(took / regions.len().max(1) as f64);
+        }
+        let gib = mib as f64 / 1024.0;
+        let mut rows = report.prefixed_row_writer(format!("{pages} pages"));
+        rows.add_row("read a region", median(&walks), "us", goal);
+        rows.add_row("longest slice", longest.as_secs_f64() * 1e3, "ms", "");
+        rows.add_row("clear a GiB", median(&clears) / gib, "ms", "one call");
+    }
+    Ok(())
+}
