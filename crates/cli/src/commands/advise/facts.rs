@@ -1,6 +1,6 @@
 //! What was measured about a process: plain values, from which `findings` derives the advice.
 
-use crate::first_touch::FirstTouchPlan;
+use crate::allocator_env_plan::AllocatorEnvPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
 use serde::{Serialize, Serializer};
@@ -24,7 +24,7 @@ pub struct AdviceFacts {
     pub recovery_possible: bool,
     pub surroundings: HugePageContext,
     /// What would let its allocator request huge pages from its next start on.
-    pub first_touch: FirstTouchPlan,
+    pub first_touch: AllocatorEnvPlan,
     pub memory: MemoryUse,
     #[serde(skip)]
     pub manager: Option<OtherManager>,
@@ -47,7 +47,7 @@ impl AdviceFacts {
 
     /// Whether most page walks are in memory that the program excludes from huge pages
     /// (`MADV_NOHUGEPAGE`). Huge pages elsewhere then bring little.
-    pub fn walks_mostly_excluded(&self) -> bool {
+    pub fn are_walks_mostly_in_excluded_memory(&self) -> bool {
         let places = self.surroundings.places.iter();
         let refused = places.filter(|place| place.advice == HugePageAdvice::NoHuge);
         let regions = refused.flat_map(|place| self.regions_in_mapping_group(place));
@@ -93,7 +93,7 @@ pub struct RegionFacts {
 
 impl RegionFacts {
     /// Memory that the process would additionally hold if the region were huge, in bytes.
-    pub fn added_bytes(&self) -> u64 {
+    pub fn added_bytes_if_huge(&self) -> u64 {
         let there = self.present.saturating_add(self.swapped);
         u64::from(PAGES_PER_REGION.saturating_sub(there)) * BASE_PAGE_BYTES
     }

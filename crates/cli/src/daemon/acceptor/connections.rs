@@ -94,14 +94,14 @@ impl Connections {
     ) -> Option<ConnectionPermit> {
         let client = ClientState {
             user: peer.uid(),
-            is_root: peer.is_root(),
+            is_root: peer.is_root_or_daemon_user(),
             idle: true,
         };
         // Done first: if there is no second descriptor, nothing has changed yet.
         let socket = socket.try_clone_to_owned().ok()?;
         let crowded = |state: &mut ConnectionTable| state.threads >= MOST_THREADS;
         let ended = &this.thread_ended;
-        let waited = ended.wait_timeout_while(this.lock(), PATIENCE, crowded);
+        let waited = ended.wait_timeout_while(this.lock_table(), PATIENCE, crowded);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
             return None;
@@ -124,7 +124,7 @@ impl Connections {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,7 +148,7 @@ impl ConnectionPermit {
     }
 
     fn set_idle(&self, idle: bool) -> bool {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.lock_table();
         let Some(place) = state.open.iter().position(|it| it.id == self.id) else {
             return false;
         };
@@ -171,7 +171,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.lock_table();
         state.open.retain(|it| it.id != self.id);
         state.threads = state.threads.saturating_sub(1);
         self.connections.thread_ended.notify_one();
