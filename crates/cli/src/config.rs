@@ -16,7 +16,7 @@ mod rules;
 
 pub use config_error::{ConfigError, ConfigProblems};
 
-use crate::daemon::journal_writer::JournalSettings;
+use crate::daemon::journal_writer::JournalFileSettings;
 use crate::recording::RecordingTarget;
 use config_table::ConfigTable;
 pub use config_value::KeywordValue;
@@ -60,7 +60,7 @@ pub struct Config {
     /// Loopback address for metrics; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
     /// The file for events; `None`: the journal is kept in memory only.
-    pub journal: Option<JournalSettings>,
+    pub journal: Option<JournalFileSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
     pub counters: CounterEventCodes,
@@ -344,9 +344,9 @@ fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     local
 }
 
-fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
+fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalFileSettings> {
     let found = read_path_and_max_size(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
-    found.map(|(path, most_bytes)| JournalSettings { path, most_bytes })
+    found.map(|(path, most_bytes)| JournalFileSettings { path, most_bytes })
 }
 
 fn read_recording_target(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  status, top, why, ... --protocol--> socket_server --+
-//!  (client)               (a line of JSON)            |    one request, one reply
+//!  (client)               (a line of JSON)             |    one request, one reply
 //!                                                      +-- request_channel --> DaemonServices
 //!  Prometheus  --HTTP-->  metrics_server (prometheus) -+              (in the manager's loop)
 //!                                                                             |
@@ -27,7 +27,7 @@ pub mod protocol;
 mod request_channel;
 mod socket_server;
 
-pub use journal_writer::JournalSettings;
+pub use journal_writer::JournalFileSettings;
 #[cfg(test)]
 pub(crate) use prometheus::tests::status as full_status;
 pub use request_channel::WakeCallback;
@@ -147,7 +147,7 @@ fn start_metrics_if_configured(
 }
 
 fn start_journal_if_configured(
-    settings: Option<JournalSettings>,
+    settings: Option<JournalFileSettings>,
     seen: u64,
 ) -> Result<Option<JournalWriter>> {
     let start = |settings| JournalWriter::start(settings, seen);

@@ -31,7 +31,7 @@ struct LastProcessFigures {
 impl ManagerRowExtractor {
     /// The new rows, in order of time since management began. `bloat` is the known bloat by
     /// process, in bytes.
-    pub fn new_rows<M: Machine>(
+    pub fn take_new_rows<M: Machine>(
         &mut self,
         manager: &Manager<M>,
         bloat: impl Fn(ProcessId) -> Option<u64>,

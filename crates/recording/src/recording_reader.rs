@@ -87,7 +87,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         there.then(read).transpose()
     }
 
-    fn read_optional_float(&self, column: usize) -> Result<Option<f64>> {
+    fn read_float_unless_null(&self, column: usize) -> Result<Option<f64>> {
         self.read_unless_null(column, || self.table.read_float(column))
     }
 
@@ -155,7 +155,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             process: self.read_process_id()?,
             command: Arc::clone(&self.command),
             cpu_cores: table.read_float(column!("cpu_cores"))?,
-            overhead_percent: self.read_optional_float(column!("overhead_percent"))?,
+            overhead_percent: self.read_float_unless_null(column!("overhead_percent"))?,
             region: RegionSample {
                 region: self.read_region_address()?,
                 order: PageOrder::of_region(table.read_flag(column!("huge"))),
@@ -177,8 +177,8 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             at,
             process: self.read_process_id()?,
             command: Arc::clone(&self.command),
-            cpu_cores: self.read_optional_float(column!("cpu_cores"))?,
-            overhead_percent: self.read_optional_float(column!("overhead_percent"))?,
+            cpu_cores: self.read_float_unless_null(column!("cpu_cores"))?,
+            overhead_percent: self.read_float_unless_null(column!("overhead_percent"))?,
             rss_bytes: self.read_byte_count(column!("rss_bytes"))?,
             huge_bytes: self.read_byte_count(column!("huge_bytes"))?,
             bloat_bytes: self.read_unless_null(bloat, || self.read_byte_count(bloat))?,
@@ -190,9 +190,9 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             at,
             used_bytes: self.read_byte_count(column!("used_bytes"))?,
             total_bytes: self.read_byte_count(column!("total_bytes"))?,
-            pressure_percent: self.read_optional_float(column!("pressure_percent"))?,
-            fmfi: self.read_optional_float(column!("fmfi"))?,
-            manager_cpu_percent: self.read_optional_float(column!("manager_cpu_percent"))?,
+            pressure_percent: self.read_float_unless_null(column!("pressure_percent"))?,
+            fmfi: self.read_float_unless_null(column!("fmfi"))?,
+            manager_cpu_percent: self.read_float_unless_null(column!("manager_cpu_percent"))?,
         })
     }
 

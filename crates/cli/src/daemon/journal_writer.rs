@@ -15,14 +15,14 @@ const MOST_WAITING: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalSettings {
+pub struct JournalFileSettings {
     /// Path of the file; a second one, `FILE.1`, is beside it.
     pub path: PathBuf,
     pub most_bytes: u64,
 }
 
 pub struct JournalWriter {
-    settings: JournalSettings,
+    settings: JournalFileSettings,
     writer: BackgroundWriter<JournalLines, ()>,
     /// Entries taken from the manager's journal so far.
     seen: u64,
@@ -34,7 +34,7 @@ impl JournalWriter {
     /// # Errors
     /// No thread can be started. A file that can't be opened is not an error, because it may appear
     /// later.
-    pub fn start(settings: JournalSettings, seen: u64) -> io::Result<Self> {
+    pub fn start(settings: JournalFileSettings, seen: u64) -> io::Result<Self> {
         let mut file = JournalFile::new(&settings.path, settings.most_bytes);
         let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriterState| {
             for lines in waiting {

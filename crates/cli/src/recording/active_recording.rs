@@ -88,7 +88,7 @@ impl ActiveRecording {
             });
         self.bloat.scan_huge_pages_of_new_samples(manager);
         let bloat = |process| self.bloat.estimated_zero_bytes(process);
-        let rows = self.tap.new_rows(manager, bloat);
+        let rows = self.tap.take_new_rows(manager, bloat);
         if !rows.is_empty() {
             let lost_rows = rows.len() as u64;
             self.writer.send_batch(rows, lost_rows);

@@ -97,7 +97,7 @@ impl ReportBuilder {
     /// Adds a row; rows must come in order of time.
     pub fn add_row(&mut self, row: &RecordingRow) {
         match row {
-            RecordingRow::Region(row) => self.add_coverage(row),
+            RecordingRow::Region(row) => self.add_coverage_row(row),
             RecordingRow::Process(row) => {
                 let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
                 process.add_footprint(row);
@@ -136,7 +136,7 @@ impl ReportBuilder {
         self.processes.entry(id).or_insert_with(new)
     }
 
-    fn add_coverage(&mut self, row: &CoverageRow) {
+    fn add_coverage_row(&mut self, row: &CoverageRow) {
         if let Some(map) = self.maps.get_mut(&row.process) {
             map.add_coverage_row(row);
         }

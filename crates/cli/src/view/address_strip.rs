@@ -1,7 +1,7 @@
 //! A process's address space as a strip.
 
 use super::RegionPromotionState;
-use super::explanation::region_state;
+use super::explanation::region_promotion_state;
 use hawkeye_manager::{LastSample, Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
@@ -60,8 +60,9 @@ pub fn address_strip_of_process(
     let now = manager.machine().now();
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
-        let state =
-            |region: &RegionSample| region_state(manager.promotion_limits(), seen, region, now);
+        let state = |region: &RegionSample| {
+            region_promotion_state(manager.promotion_limits(), seen, region, now)
+        };
         divide_into_strip_columns(&seen.sample.regions, most.into(), state)
     };
     Some(AddressStrip {

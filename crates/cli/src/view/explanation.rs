@@ -83,7 +83,7 @@ impl ManagerView {
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
-                region_state(manager.promotion_limits(), seen, &sample, now)
+                region_promotion_state(manager.promotion_limits(), seen, &sample, now)
             }
             (None, None) => RegionPromotionState::NotSampled,
         };
@@ -176,7 +176,7 @@ fn promotion_obstacles(
 }
 
 /// State of a region, from the last sample of its process and the actions since.
-pub(super) fn region_state(
+pub(super) fn region_promotion_state(
     limits: &RegionPromotionLimits,
     seen: &LastSample,
     sample: &RegionSample,
@@ -224,7 +224,7 @@ fn last_sample_summary<M: Machine>(
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match region_state(manager.promotion_limits(), seen, region, now) {
+        let count = match region_promotion_state(manager.promotion_limits(), seen, region, now) {
             RegionPromotionState::Huge => &mut status.huge,
             RegionPromotionState::Candidate => &mut status.candidates,
             RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,

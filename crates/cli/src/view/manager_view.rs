@@ -1,6 +1,6 @@
 //! The state of management.
 
-use super::explanation::{latest_entries, region_state};
+use super::explanation::{latest_entries, region_promotion_state};
 use super::{
     BudgetWaitStatus, CgroupMemoryStatus, DecisionView, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionPromotionState, ReserveStatus,
@@ -123,7 +123,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            region_state(manager.promotion_limits(), seen, region, now)
+            region_promotion_state(manager.promotion_limits(), seen, region, now)
                 == RegionPromotionState::Candidate
         };
         let percent = expected_gain_percent(&seen.sample, promotable);

@@ -14,7 +14,7 @@ pub struct AdviceFacts {
     pub cost: Result<TranslationCost, TranslationNotMeasured>,
     /// Its regions under base pages, in order of importance.
     #[serde(rename = "base_regions", serialize_with = "serialize_length")]
-    pub regions: Vec<RegionFacts>,
+    pub regions: Vec<BaseRegionFacts>,
     pub huge_regions: u64,
     #[serde(skip)]
     pub zeros: ZeroPageFacts,
@@ -32,7 +32,7 @@ pub struct AdviceFacts {
     pub cgroup: Option<CgroupFacts>,
 }
 
-fn serialize_length<S: Serializer>(regions: &[RegionFacts], to: S) -> Result<S::Ok, S::Error> {
+fn serialize_length<S: Serializer>(regions: &[BaseRegionFacts], to: S) -> Result<S::Ok, S::Error> {
     regions.len().serialize(to)
 }
 
@@ -40,8 +40,8 @@ impl AdviceFacts {
     pub fn regions_in_mapping_group<'a>(
         &'a self,
         place: &'a MappingGroup,
-    ) -> impl Iterator<Item = &'a RegionFacts> {
-        let inside = |region: &&RegionFacts| (place.start..place.end).contains(&region.start);
+    ) -> impl Iterator<Item = &'a BaseRegionFacts> {
+        let inside = |region: &&BaseRegionFacts| (place.start..place.end).contains(&region.start);
         self.regions.iter().filter(inside)
     }
 
@@ -81,7 +81,7 @@ pub struct TranslationCost {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RegionFacts {
+pub struct BaseRegionFacts {
     pub start: u64,
     pub present: u16,
     pub swapped: u16,
@@ -91,7 +91,7 @@ pub struct RegionFacts {
     pub ranked: bool,
 }
 
-impl RegionFacts {
+impl BaseRegionFacts {
     /// Memory that the process would additionally hold if the region were huge, in bytes.
     pub fn added_bytes_if_huge(&self) -> u64 {
         let there = self.present.saturating_add(self.swapped);

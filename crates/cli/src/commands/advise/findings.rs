@@ -1,8 +1,8 @@
 //! Derives findings and remedies from facts. Pure.
 
-use super::facts::{AdviceFacts, RegionFacts, TranslationNotMeasured};
+use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
-use super::remedies::remedies;
+use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
@@ -19,7 +19,7 @@ pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
         add_memory_shortage(facts, &mut findings);
     }
     Recommendation {
-        remedies: remedies(facts, verdict, &findings),
+        remedies: remedies_for_findings(facts, verdict, &findings),
         verdict,
         findings,
     }
@@ -80,8 +80,8 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
 /// Share of the gain in the hottest regions: how many regions make up half of it, and nine tenths.
 ///
 /// Ranked regions stand for all. In a large process too few are ranked, and nothing is reported.
-fn add_hottest_regions(all: &[RegionFacts], findings: &mut Vec<Finding>) {
-    let regions: Vec<&RegionFacts> = all.iter().filter(|region| region.ranked).collect();
+fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
+    let regions: Vec<&BaseRegionFacts> = all.iter().filter(|region| region.ranked).collect();
     let total: f64 = regions.iter().map(|region| region.share).sum();
     if regions.len() * 2 < all.len() || total <= 0.0 {
         return;
@@ -146,7 +146,7 @@ fn add_added_and_wasted_memory(
     let bytes = facts
         .regions
         .iter()
-        .map(RegionFacts::added_bytes_if_huge)
+        .map(BaseRegionFacts::added_bytes_if_huge)
         .sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
     use AdviceVerdict::{GainsNothing, HasThem};
@@ -241,7 +241,7 @@ fn add_memory_shortage(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let added: u64 = facts
         .regions
         .iter()
-        .map(RegionFacts::added_bytes_if_huge)
+        .map(BaseRegionFacts::added_bytes_if_huge)
         .sum();
     let group = facts.cgroup.as_ref();
     let group = group.map(|group| (Some(group.name.clone()), group.usage));

@@ -1,8 +1,8 @@
 //! Measures the facts about a process.
 
 use super::facts::{
-    AdviceFacts, CgroupFacts, OtherManager, RegionFacts, TranslationCost, TranslationNotMeasured,
-    ZeroPageFacts,
+    AdviceFacts, BaseRegionFacts, CgroupFacts, OtherManager, TranslationCost,
+    TranslationNotMeasured, ZeroPageFacts,
 };
 use crate::allocator_env_plan::{self, HugePageSources};
 use crate::daemon::protocol::{DaemonReply, DaemonRequest};
@@ -156,7 +156,7 @@ fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, Translatio
 /// A window samples each region for some milliseconds, so the region that seems hottest is so
 /// partly by chance. Every second window therefore gives the order, and the others give the shares:
 /// the two are independent.
-fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<RegionFacts> {
+fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<BaseRegionFacts> {
     let turns = |odd: usize| mean_walks_per_region(windows.iter().skip(odd).step_by(2));
     let several = windows.len() > 1;
     let (by, of) = (turns(0), turns(usize::from(several)));
@@ -169,7 +169,7 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<Region
         let most_first = walks(&by, b).total_cmp(&walks(&by, a));
         most_first.then(a.region.cmp(&b.region))
     });
-    let known = |r: &RegionSample| RegionFacts {
+    let known = |r: &RegionSample| BaseRegionFacts {
         start: r.region.start(),
         present: r.present,
         swapped: r.swapped,

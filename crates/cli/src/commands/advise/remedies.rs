@@ -22,7 +22,11 @@ fn remedy_at_next_start(does: impl Into<String>, command: impl Into<String>) -> 
 }
 
 /// The remedies, the most direct one first.
-pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding]) -> Vec<Remedy> {
+pub fn remedies_for_findings(
+    facts: &AdviceFacts,
+    verdict: AdviceVerdict,
+    findings: &[Finding],
+) -> Vec<Remedy> {
     let recoverable = findings.iter().any(|finding| {
         matches!(finding, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes >= 64 << 20)
     });

@@ -76,7 +76,7 @@ impl DaemonPoller {
         Ok(())
     }
 
-    pub fn take_answer(&mut self) -> Option<Result<TopData>> {
+    pub fn take_arrived_answer(&mut self) -> Option<Result<TopData>> {
         let answer = self.answer.as_ref()?.try_recv().ok()?;
         self.answer = None;
         Some(answer)

@@ -1,7 +1,7 @@
 //! The screen of one process.
 
 use super::address_strip_text;
-use super::sort_order::huge_percent;
+use super::sort_order::huge_percent_of_resident;
 use super::theme::Theme;
 use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, wrap_printable,
@@ -57,7 +57,7 @@ fn process_status_lines(process: &ProcessStatus) -> Vec<String> {
     let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
     let head = format!("Process {} ({}){unit}", process.pid, process.name);
     let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(format_bytes);
-    let huge = huge_percent(process).unwrap_or(0.0);
+    let huge = huge_percent_of_resident(process).unwrap_or(0.0);
     let mut memory = format!("{rss} resident, {huge:.0} % huge");
     if process.bloat_bytes > 0 {
         memory += &format!(", up to {bloat} of that empty");

@@ -1,6 +1,6 @@
 //! Rows of processes, 80 columns wide.
 
-use super::sort_order::{SortColumn, SortOrder, huge_percent};
+use super::sort_order::{SortColumn, SortOrder, huge_percent_of_resident};
 use crate::text_format::{clip_printable, format_bytes, format_count};
 use crate::view::{ManagerStatus, ProcessStatus};
 
@@ -72,7 +72,7 @@ fn cell_text(process: &ProcessStatus, column: SortColumn) -> String {
         SortColumn::Gain => process.gain_percent.map_or_else(none, percent),
         SortColumn::Resident => format_bytes(process.rss_bytes),
         SortColumn::Huge => {
-            huge_percent(process).map_or_else(none, |share| format!("{share:.0} %"))
+            huge_percent_of_resident(process).map_or_else(none, |share| format!("{share:.0} %"))
         }
         SortColumn::Bloat if process.bloat_bytes == 0 => none(),
         SortColumn::Bloat => format_bytes(process.bloat_bytes),

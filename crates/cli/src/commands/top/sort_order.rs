@@ -31,7 +31,7 @@ impl Default for SortOrder {
     }
 }
 
-pub fn huge_percent(process: &ProcessStatus) -> Option<f64> {
+pub fn huge_percent_of_resident(process: &ProcessStatus) -> Option<f64> {
     // The kernel reports the two one after the other, so the share may exceed 100 %.
     let share = process.huge_bytes as f64 * 100.0 / process.rss_bytes as f64;
     (process.rss_bytes > 0).then_some(share.min(100.0))
@@ -59,7 +59,7 @@ fn sort_value(process: &ProcessStatus, column: SortColumn) -> f64 {
         SortColumn::Overhead => process.overhead.map(|overhead| overhead.percent),
         SortColumn::Gain => process.gain_percent,
         SortColumn::Resident => Some(process.rss_bytes as f64),
-        SortColumn::Huge => huge_percent(process),
+        SortColumn::Huge => huge_percent_of_resident(process),
         SortColumn::Bloat => Some(process.bloat_bytes as f64),
         SortColumn::Promoted => Some(process.pace.promoted_per_s),
         SortColumn::Split => Some(process.pace.split_per_s),

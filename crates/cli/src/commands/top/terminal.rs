@@ -65,7 +65,7 @@ pub fn run_top_screen(mut model: TopModel, options: ClientOptions) -> Result<()>
             poller.ask_unless_waiting(pid, terminal.size()?.width)?;
             due = Instant::now() + REQUEST_INTERVAL;
         }
-        if let Some(answer) = poller.take_answer() {
+        if let Some(answer) = poller.take_arrived_answer() {
             model.apply_daemon_answer(answer);
         }
     }

@@ -112,7 +112,7 @@ fn record_trace(
     let (mut tap, mut failed) = (ManagerRowExtractor::default(), None);
     let done = simulate_observed(system, workload, setup, &mut |manager| {
         // A search for zeros would cost the manager time.
-        for row in tap.new_rows(manager, |_| None) {
+        for row in tap.take_new_rows(manager, |_| None) {
             // The first error ends the recording.
             if failed.is_none() {
                 failed = recorder.write_row(row).err();

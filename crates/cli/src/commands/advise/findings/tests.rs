@@ -26,7 +26,7 @@ fn mapping_group(regions: u64, advice: HugePageAdvice) -> MappingGroup {
 /// A random reader of 2 GiB: a tenth of its regions accounts for nine tenths of its walks.
 pub(in super::super) fn facts() -> AdviceFacts {
     let count = 1000;
-    let region = |n: u64| RegionFacts {
+    let region = |n: u64| BaseRegionFacts {
         start: START + n * HUGE_PAGE_BYTES,
         present: 500,
         swapped: 0,
