@@ -53,7 +53,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     }
 
     /// Hands a batch over. Its entries are lost if too many batches wait.
-    pub fn send(&self, batch: T, entries: u64) {
+    pub fn send_batch(&self, batch: T, entries: u64) {
         let Some(batches) = &self.batches else { return };
         if batches.try_send(batch).is_err() {
             let mut state = self.state.lock();
@@ -64,7 +64,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     }
 
     /// Reports to the log and to the manager when writing fails, and when it works again.
-    pub fn report_trouble<M: Machine>(
+    pub fn report_if_trouble_changed<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         message: impl FnOnce(&WriterState) -> String,
@@ -81,7 +81,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     }
 
     /// Sends no more batches. The thread's result arrives once.
-    pub fn end(&mut self) -> &Receiver<R> {
+    pub fn close_queue(&mut self) -> &Receiver<R> {
         self.batches = None;
         &self.result
     }

@@ -3,28 +3,28 @@
 //!
 //! ```text
 //!  run, attach, record, daemon --> session: one managed session, from machine lease to summary
-//!                                    |-- prefault_session   `--fault-ahead`
-//!                                    |-- size_switches      `--small-pages`
-//!                                    `-- zeroing_controller  zeroing free memory (daemon alone)
-//!  status, top, why, pause_resume --> client: one request to a daemon, its reply as text or JSON
+//!                                    |-- prefault_session       `--fault-ahead`
+//!                                    |-- page_size_switches     `--small-pages`
+//!                                    `-- prezeroing_controller  zeroing free memory (daemon alone)
+//!  status, top, why, pause_resume --> client_options: one request to a daemon, its reply
 //!  advise, doctor, report, restore, demo: on their own
 //! ```
 
 pub mod advise;
 pub mod attach;
-pub mod client;
+pub mod client_options;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+mod page_size_switches;
 pub mod pause_resume;
 pub mod prefault_session;
+mod prezeroing_controller;
 pub mod record;
 pub mod report;
 pub mod restore;
 pub mod run;
 mod session;
-mod size_switches;
 pub mod status;
 pub mod top;
 pub mod why;
-mod zeroing_controller;

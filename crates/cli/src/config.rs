@@ -5,18 +5,18 @@
 //! ```text
 //!  TOML text --> config_table: asked key by key --> read_config (in this file) --> Config
 //!                  |   config_value: how each kind is written   rules: [[rule]]
-//!                  `-> error: ConfigProblems, with line and key, all at once
+//!                  `-> config_error: ConfigProblems, with line and key, all at once
 //! ```
 //! A table notes which keys were read. All other keys in the file are unknown, and are reported.
 
+mod config_error;
 mod config_table;
 mod config_value;
-mod error;
 mod rules;
 
-pub use error::{ConfigError, ConfigProblems};
+pub use config_error::{ConfigError, ConfigProblems};
 
-use crate::daemon::journal_writer::JournalSettings;
+use crate::daemon::journal_writer::JournalFileSettings;
 use crate::recording::RecordingTarget;
 use config_table::ConfigTable;
 pub use config_value::KeywordValue;
@@ -60,7 +60,7 @@ pub struct Config {
     /// Loopback address for metrics; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
     /// The file for events; `None`: the journal is kept in memory only.
-    pub journal: Option<JournalSettings>,
+    pub journal: Option<JournalFileSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
     pub counters: CounterEventCodes,
@@ -166,29 +166,29 @@ impl Config {
 
 /// A default replaces each wrong value, but a configuration with mistakes is never used.
 fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
-    let profile = top.or_default("profile", Profile::default());
-    let policy: Option<String> = top.optional("policy");
+    let profile = top.read_or_default("profile", Profile::default());
+    let policy: Option<String> = top.read_optional("policy");
     if let Some(name) = &policy {
         if let Err(error) = policies::by_name(name, &PolicySettings::default()) {
             top.report_problem("policy", format!("can't be used: {error}"));
         }
     }
-    let socket: PathBuf = top.or_default("socket", DEFAULT_SOCKET.into());
+    let socket: PathBuf = top.read_or_default("socket", DEFAULT_SOCKET.into());
     if socket.as_os_str().len() > LONGEST_SOCKET_BYTES {
-        top.report_invalid("socket", "a path of at most 107 bytes");
+        top.report_invalid_value("socket", "a path of at most 107 bytes");
     }
-    let khugepaged = top.or_default("khugepaged", KhugepagedMode::default());
-    let kernel_split = top.or_default("kernel_split", false);
-    let small_pages = top.or_default("small_pages", ThpMode::default());
-    let learn = top.or_default("learn", false);
+    let khugepaged = top.read_or_default("khugepaged", KhugepagedMode::default());
+    let kernel_split = top.read_or_default("kernel_split", false);
+    let small_pages = top.read_or_default("small_pages", ThpMode::default());
+    let learn = top.read_or_default("learn", false);
     let mut settings = Settings::default();
-    top.read_table("sampling", |s| read_sampling(s, &mut settings));
-    top.read_table("limits", |s| read_limits(s, &mut settings));
-    let group_watermarks = top.read_table("memory", |s| read_memory_limits(s, &mut settings));
-    let linux = top.read_table("linux", |s| read_linux_settings(s, &settings));
-    let ingens = top.read_table("ingens", read_ingens_settings);
-    let (unmatched, selection) = top.read_table("selection", read_selection);
-    let (mode, mut fill) = top.read_table("fault_ahead", read_prefault_settings);
+    top.read_subtable("sampling", |s| read_sampling_settings(s, &mut settings));
+    top.read_subtable("limits", |s| read_limit_settings(s, &mut settings));
+    let group_watermarks = top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
+    let linux = top.read_subtable("linux", |s| read_linux_settings(s, &settings));
+    let ingens = top.read_subtable("ingens", read_ingens_settings);
+    let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
+    let (mode, mut fill) = top.read_subtable("fault_ahead", read_prefault_settings);
     // A key of its own overrides the profile.
     let default_rules = ProcessRules {
         promotes: policy.is_some() || profile.promotes(),
@@ -227,59 +227,60 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         khugepaged,
         kernel_split,
         socket,
-        metrics: top.read_table("metrics", read_metrics_address),
-        journal: top.read_table("journal", read_journal_settings),
-        recording: top.read_table("recording", read_recording_target),
-        counters: top.read_table("counters", read_counter_events),
+        metrics: top.read_subtable("metrics", read_metrics_address),
+        journal: top.read_subtable("journal", read_journal_settings),
+        recording: top.read_subtable("recording", read_recording_target),
+        counters: top.read_subtable("counters", read_counter_events),
         fill,
-        prezeroing: top.read_table("prezeroing", read_prezeroing_settings),
+        prezeroing: top.read_subtable("prezeroing", read_prezeroing_settings),
         small_pages,
         learn,
     }
 }
 
-fn read_sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+fn read_sampling_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     let wanted = Settings {
-        period: s.or_default("period", settings.period),
-        window: s.or_default("window", settings.window),
+        period: s.read_or_default("period", settings.period),
+        window: s.read_or_default("window", settings.window),
         ..*settings
     };
     *settings = s.value_or_report(wanted.check()).unwrap_or(*settings);
-    settings.average = s.or_default("newest_weight", settings.average);
+    settings.average = s.read_or_default("newest_weight", settings.average);
     let usual = SamplingPace::default();
     let pace = SamplingPace::new(
-        s.or_default("slowdown_percent", usual.slowdown_percent()),
-        s.or_default("cpu_share_percent", usual.cpu_share_percent()),
+        s.read_or_default("slowdown_percent", usual.slowdown_percent()),
+        s.read_or_default("cpu_share_percent", usual.cpu_share_percent()),
     );
     settings.pace = s.value_or_report(pace).unwrap_or_default();
 }
 
-fn read_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
-    settings.cpu = s.or_default("cpu_percent", settings.cpu);
-    settings.promotion_return = s.or_default("promotion_return_percent", settings.promotion_return);
-    settings.max_promotions = s.optional("max_promotions");
-    settings.rate = s.optional("promotions_per_s");
+fn read_limit_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+    settings.cpu = s.read_or_default("cpu_percent", settings.cpu);
+    settings.promotion_return =
+        s.read_or_default("promotion_return_percent", settings.promotion_return);
+    settings.max_promotions = s.read_optional("max_promotions");
+    settings.rate = s.read_optional("promotions_per_s");
     let usual = settings.reserve.bytes();
-    let MemorySize(bytes) = s.or_default("reserve", MemorySize(usual));
+    let MemorySize(bytes) = s.read_or_default("reserve", MemorySize(usual));
     let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes));
     settings.reserve = reserve.unwrap_or_default();
 }
 
-fn read_memory_limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
+fn read_memory_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
     settings.watermarks = read_watermarks(s);
-    let limit = s.or_default("pressure_limit_percent", settings.pressure_limit_percent);
+    let limit = s.read_or_default("pressure_limit_percent", settings.pressure_limit_percent);
     let guard = MemoryGuard::new(settings.watermarks, limit);
     if s.value_or_report(guard).is_some() {
         settings.pressure_limit_percent = limit;
     }
-    settings.bloat = s.or_default("bloat_pages", settings.bloat);
-    s.read_table("cgroup", read_watermarks)
+    settings.bloat = s.read_or_default("bloat_pages", settings.bloat);
+    s.read_subtable("cgroup", read_watermarks)
 }
 
 fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let usual = Watermarks::default();
-    let high = s.or_default("high_percent", usual.high_percent());
-    let low = s.or_default("low_percent", usual.low_percent());
+    let high = s.read_or_default("high_percent", usual.high_percent());
+    let low = s.read_or_default("low_percent", usual.low_percent());
     s.value_or_report(Watermarks::new(high, low))
         .unwrap_or_default()
 }
@@ -287,25 +288,25 @@ fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
 fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
     let utilisation = IngensSettings::DEFAULT_UTILISATION_PERCENT;
     let wanted = IngensSettings::new(
-        s.or_default("utilisation_percent", utilisation),
-        s.or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
+        s.read_or_default("utilisation_percent", utilisation),
+        s.read_or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
     );
     s.value_or_report(wanted).unwrap_or_default()
 }
 
 fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     let usual = settings.linux_policy_settings();
-    let max_ptes_none = s.or_default("max_ptes_none", usual.max_ptes_none);
+    let max_ptes_none = s.read_or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
-        s.report_invalid("max_ptes_none", "at most 511");
+        s.report_invalid_value("max_ptes_none", "at most 511");
     }
-    let pages_to_scan = s.or_default("pages_to_scan", PromotionPace::DEFAULT_PAGES_TO_SCAN);
+    let pages_to_scan = s.read_or_default("pages_to_scan", PromotionPace::DEFAULT_PAGES_TO_SCAN);
     if pages_to_scan == 0 {
-        s.report_invalid("pages_to_scan", "at least 1");
+        s.report_invalid_value("pages_to_scan", "at least 1");
     }
-    let scan_sleep = s.or_default("scan_sleep", PromotionPace::DEFAULT_SCAN_SLEEP);
+    let scan_sleep = s.read_or_default("scan_sleep", PromotionPace::DEFAULT_SCAN_SLEEP);
     if scan_sleep < Duration::from_millis(1) {
-        s.report_invalid("scan_sleep", "at least \"1 ms\"");
+        s.report_invalid_value("scan_sleep", "at least \"1 ms\"");
     }
     let own = PromotionPace::Khugepaged {
         pages_to_scan,
@@ -317,25 +318,25 @@ fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> Linu
     }
 }
 
-fn read_selection(s: &mut ConfigTable<'_, '_>) -> (UnmatchedAction, ProcessSelection) {
+fn read_process_selection(s: &mut ConfigTable<'_, '_>) -> (UnmatchedAction, ProcessSelection) {
     let usual = ProcessSelection::default();
-    let unmatched = s.or_default("unmatched", UnmatchedAction::default());
+    let unmatched = s.read_or_default("unmatched", UnmatchedAction::default());
     let MemorySize(min_resident) =
-        s.or_default("min_resident", MemorySize(usual.min_bytes_to_join()));
+        s.read_or_default("min_resident", MemorySize(usual.min_bytes_to_join()));
     let made = ProcessSelection::new(
         min_resident,
-        s.or_default("look_every", usual.scan_interval()),
-        s.or_default("max_processes", usual.max_processes()),
+        s.read_or_default("look_every", usual.scan_interval()),
+        s.read_or_default("max_processes", usual.max_processes()),
     );
     (unmatched, s.value_or_report(made).unwrap_or_default())
 }
 
 fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
-    let listen: String = s.optional("listen")?;
+    let listen: String = s.read_optional("listen")?;
     let address = listen.parse::<SocketAddr>().ok();
     let local = address.filter(|address| address.ip().is_loopback());
     if local.is_none() {
-        s.report_invalid(
+        s.report_invalid_value(
             "listen",
             "a loopback address with its port, such as \"127.0.0.1:9754\"",
         );
@@ -343,9 +344,9 @@ fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     local
 }
 
-fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
+fn read_journal_settings(s: &mut ConfigTable<'_, '_>) -> Option<JournalFileSettings> {
     let found = read_path_and_max_size(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
-    found.map(|(path, most_bytes)| JournalSettings { path, most_bytes })
+    found.map(|(path, most_bytes)| JournalFileSettings { path, most_bytes })
 }
 
 fn read_recording_target(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
@@ -359,12 +360,12 @@ fn read_path_and_max_size(
     usual_bytes: u64,
     (least_bytes, least): (u64, &str),
 ) -> Option<(PathBuf, u64)> {
-    let path = s.optional(key);
-    let MemorySize(most_bytes) = s.or_default("max_size", MemorySize(usual_bytes));
+    let path = s.read_optional(key);
+    let MemorySize(most_bytes) = s.read_or_default("max_size", MemorySize(usual_bytes));
     if most_bytes < least_bytes {
-        s.report_invalid("max_size", &format!("at least {least:?}"));
+        s.report_invalid_value("max_size", &format!("at least {least:?}"));
     }
-    if s.is_set("max_size") && !s.is_set(key) {
+    if s.is_key_set("max_size") && !s.is_key_set(key) {
         let why = format!("has no effect without {key}; set {key}, or remove this key");
         s.report_problem("max_size", why);
     }
@@ -373,33 +374,33 @@ fn read_path_and_max_size(
 
 /// The settings, and their mode if it is set.
 fn read_prefault_settings(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>, PrefaultSettings) {
-    let mode = s.optional("mode");
+    let mode = s.read_optional("mode");
     let settings = PrefaultSettings {
         mode: PrefaultMode::default(),
-        rate: s.optional("regions_per_s"),
-        threads: s.optional("threads"),
-        huge_faults: s.or_default("huge_faults", false),
+        rate: s.read_optional("regions_per_s"),
+        threads: s.read_optional("threads"),
+        huge_faults: s.read_or_default("huge_faults", false),
     };
     (mode, settings)
 }
 
 fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
     CounterEventCodes {
-        load_walk_cycles: s.optional("load_walk_cycles"),
-        store_walk_cycles: s.optional("store_walk_cycles"),
-        cycles: s.optional("cycles"),
+        load_walk_cycles: s.read_optional("load_walk_cycles"),
+        store_walk_cycles: s.read_optional("store_walk_cycles"),
+        cycles: s.read_optional("cycles"),
     }
 }
 
 fn read_prezeroing_settings(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let usual = PrezeroingSettings::default();
-    let pages = s.or_default("pages_per_s", usual.bounds.half_busy_rate());
-    let most = s.or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
+    let pages = s.read_or_default("pages_per_s", usual.bounds.half_busy_rate());
+    let most = s.read_or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
     let bounds = ZeroingBounds::new(pages, most);
     PrezeroingSettings {
-        paced: s.or_default("mode", usual.paced),
+        paced: s.read_or_default("mode", usual.paced),
         bounds: s.value_or_report(bounds).unwrap_or_default(),
-        idle_only: s.or_default("idle_only", usual.idle_only),
+        idle_only: s.read_or_default("idle_only", usual.idle_only),
     }
 }
 

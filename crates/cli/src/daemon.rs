@@ -4,10 +4,10 @@
 //! channel, which answers them between two steps. The manager's data are never shared.
 //!
 //! ```text
-//!  status, top, why, ...  --protocol-->  server --+
-//!  (client)                (a line of JSON)       |    one request, one reply
-//!                                                 +-- request_channel --> DaemonServices
-//!  Prometheus  --HTTP-->  http (prometheus) ------+                       (in the manager's loop)
+//!  status, top, why, ... --protocol--> socket_server --+
+//!  (client)               (a line of JSON)             |    one request, one reply
+//!                                                      +-- request_channel --> DaemonServices
+//!  Prometheus  --HTTP-->  metrics_server (prometheus) -+              (in the manager's loop)
 //!                                                                             |
 //!                                                                             v events
 //!                          disk  <-- journal_file <-- (thread) journal_writer <+
@@ -19,30 +19,30 @@
 mod acceptor;
 pub mod client;
 mod deadline_stream;
-mod http;
 mod journal_file;
 pub(crate) mod journal_writer;
+mod metrics_server;
 mod prometheus;
 pub mod protocol;
 mod request_channel;
-mod server;
+mod socket_server;
 
-pub use journal_writer::JournalSettings;
+pub use journal_writer::JournalFileSettings;
 #[cfg(test)]
 pub(crate) use prometheus::tests::status as full_status;
 pub use request_channel::WakeCallback;
 
 use crate::config::{Config, DEFAULT_SOCKET};
-use crate::view::{ManagerView, address_strip};
+use crate::view::{ManagerView, address_strip_of_process};
 use acceptor::Acceptor;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_manager::Manager;
 use journal_writer::JournalWriter;
-use protocol::{DaemonRequest, DaemonStatus, Reply};
+use protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use request_channel::{RequestReceiver, RequestSender};
-use server::SocketServer;
+use socket_server::SocketServer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -74,8 +74,8 @@ impl DaemonServices {
         Ok(Self {
             view: ManagerView::default(),
             _socket: SocketServer::start(&socket, requests.clone())?,
-            metrics: start_metrics(config.metrics, &requests)?,
-            journal: start_journal(config.journal.clone(), 0)?,
+            metrics: start_metrics_if_configured(config.metrics, &requests)?,
+            journal: start_journal_if_configured(config.journal.clone(), 0)?,
             config,
             requests,
             calls,
@@ -88,7 +88,7 @@ impl DaemonServices {
             bail!("the socket's path can't change while the daemon runs; restart the daemon");
         }
         if new.metrics != self.config.metrics {
-            self.metrics = start_metrics(new.metrics, &self.requests)?;
+            self.metrics = start_metrics_if_configured(new.metrics, &self.requests)?;
             self.config.metrics = new.metrics;
         }
         if new.journal != self.config.journal {
@@ -97,7 +97,7 @@ impl DaemonServices {
                 journal.write_new_entries(manager);
             }
             let seen = manager.journal().written_entries;
-            self.journal = start_journal(new.journal.clone(), seen)?;
+            self.journal = start_journal_if_configured(new.journal.clone(), seen)?;
         }
         self.config = new;
         Ok(())
@@ -111,22 +111,26 @@ impl DaemonServices {
     /// parts of the status that neither the manager nor this knows.
     pub fn answer_requests(&mut self, manager: &mut Manager<LinuxMachine>, daemon: &DaemonStatus) {
         let (view, journal) = (&mut self.view, self.journal.as_ref());
-        self.calls.answer_pending(|request| match request {
-            DaemonRequest::Status => Reply::Status(Box::new(DaemonStatus {
+        self.calls.answer_pending_requests(|request| match request {
+            DaemonRequest::Status => DaemonReply::Status(Box::new(DaemonStatus {
                 manager: view.manager_status(manager),
                 metrics: self.config.metrics,
                 journal: journal.map(JournalWriter::status),
                 ..daemon.clone()
             })),
             DaemonRequest::Why { pid, address } => {
-                Reply::Explanation(view.explain(manager, pid, address))
+                DaemonReply::Explanation(view.explain_process_or_region(manager, pid, address))
             }
-            DaemonRequest::Strip { pid, columns } => match address_strip(manager, pid, columns) {
-                Some(strip) => Reply::Strip(strip),
-                None => Reply::refused(format!("process {pid} is not under management")),
-            },
-            DaemonRequest::Pause => Reply::done(manager.pause()),
-            DaemonRequest::Resume => Reply::done(manager.resume()),
+            DaemonRequest::Strip { pid, columns } => {
+                match address_strip_of_process(manager, pid, columns) {
+                    Some(strip) => DaemonReply::Strip(strip),
+                    None => DaemonReply::refused_because(format!(
+                        "process {pid} is not under management"
+                    )),
+                }
+            }
+            DaemonRequest::Pause => DaemonReply::done_with_change(manager.pause()),
+            DaemonRequest::Resume => DaemonReply::done_with_change(manager.resume()),
         });
         if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);
@@ -134,12 +138,18 @@ impl DaemonServices {
     }
 }
 
-fn start_metrics(address: Option<SocketAddr>, sender: &RequestSender) -> Result<Option<Acceptor>> {
-    let start = |address| http::start_metrics_server(address, sender.clone());
+fn start_metrics_if_configured(
+    address: Option<SocketAddr>,
+    sender: &RequestSender,
+) -> Result<Option<Acceptor>> {
+    let start = |address| metrics_server::start_metrics_server(address, sender.clone());
     address.map(start).transpose()
 }
 
-fn start_journal(settings: Option<JournalSettings>, seen: u64) -> Result<Option<JournalWriter>> {
+fn start_journal_if_configured(
+    settings: Option<JournalFileSettings>,
+    seen: u64,
+) -> Result<Option<JournalWriter>> {
     let start = |settings| JournalWriter::start(settings, seen);
     let writer = settings.map(start).transpose();
     writer.context("can't start the journal's thread")

@@ -7,7 +7,7 @@
 //!  command line (options)      configuration file (config)
 //!            \                   /
 //!             v                 v
-//!        commands::session: one session ---------> progress, summary (a person reads them)
+//!        commands::session: one session ---------> progress, session_summary (for people)
 //!                    |                         \--> recording --> FILE.parquet --> report
 //!                    v
 //!        hawkeye_manager::Manager <--- requests --- daemon (socket, metrics, journal)
@@ -24,25 +24,25 @@
 // `output::print_to_stdout` is the only way to standard output.
 #![deny(clippy::print_stdout)]
 
+mod allocator_env_plan;
 mod background_writer;
 mod commands;
 mod config;
 mod daemon;
 mod demo;
-mod first_touch;
 mod log_filter;
 mod options;
 mod output;
-mod program_use;
+mod program_resource_use;
 mod progress;
 mod recording;
 mod report;
-mod summary;
+mod session_summary;
 mod text_format;
 mod view;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use commands::client::ClientOptions;
+use commands::client_options::ClientOptions;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::sample::walk_costs::measure_at_lowest_priority;
 use std::process::ExitCode;
@@ -144,8 +144,10 @@ pub fn run() -> ExitCode {
         Command::Report(command) => command.execute(),
         Command::Status(options) => commands::status::execute(&options),
         Command::Why(command) => command.execute(),
-        Command::Pause(options) => commands::pause_resume::set_paused(&options, true),
-        Command::Resume(options) => commands::pause_resume::set_paused(&options, false),
+        Command::Pause(options) => commands::pause_resume::request_pause_or_resume(&options, true),
+        Command::Resume(options) => {
+            commands::pause_resume::request_pause_or_resume(&options, false)
+        }
         Command::Advise(command) => command.execute(),
         Command::Restore => commands::restore::execute(),
         Command::MeasurePageWalks => measure_at_lowest_priority(&state_dir())
@@ -163,7 +165,7 @@ pub fn run() -> ExitCode {
 mod tests {
     use super::Arguments;
     use clap::CommandFactory;
-    use hawkeye_test_support::help;
+    use hawkeye_test_support::command_help;
 
     #[test]
     fn help_names_options_that_it_leaves_out_and_long_help_does_not_refer_to_itself() {
@@ -183,6 +185,6 @@ mod tests {
 
     #[test]
     fn every_help_fits_a_screen_and_has_valid_examples() {
-        help::assert_short_with_examples::<Arguments>();
+        command_help::assert_help_is_short_with_examples::<Arguments>();
     }
 }

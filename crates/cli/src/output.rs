@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use std::io::{ErrorKind, Write};
 
 pub fn print_to_stdout(text: &str) -> Result<()> {
-    write_unless_closed(std::io::stdout(), text).context("can't write to standard output")
+    write_unless_pipe_closed(std::io::stdout(), text).context("can't write to standard output")
 }
 
 /// Writes a text. It is no error if the reader has closed the pipe.
-fn write_unless_closed(mut to: impl Write, text: &str) -> std::io::Result<()> {
+fn write_unless_pipe_closed(mut to: impl Write, text: &str) -> std::io::Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written,
@@ -29,9 +29,9 @@ mod tests {
     fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
         let (reader, writer) = UnixStream::pair().expect("a socket pair");
         drop(reader);
-        assert!(write_unless_closed(writer, "text\n").is_ok());
+        assert!(write_unless_pipe_closed(writer, "text\n").is_ok());
         let full = OpenOptions::new().write(true).open("/dev/full");
         let full = full.expect("the device can be opened");
-        assert!(write_unless_closed(full, "text\n").is_err());
+        assert!(write_unless_pipe_closed(full, "text\n").is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const COLUMNS: usize = 110;
 
 /// Replaces the last text on standard error; does nothing where that is not a terminal.
-pub fn show_progress(text: &str) {
+pub fn show_progress_line(text: &str) {
     if std::io::stderr().is_terminal() {
         // A closed terminal is no reason to stop.
         let text = clip_printable(text, COLUMNS);
@@ -43,7 +43,7 @@ impl ManagerProgress {
         };
         let (s, promoted, split) = (now.as_secs_f64(), totals.promoted, totals.split);
         let [rss, huge] = [latest.rss_bytes, latest.huge_bytes].map(format_bytes);
-        show_progress(&format!(
+        show_progress_line(&format!(
             "hawkeye {s:>4.0} s  {rss} resident, {huge} huge; promoted {promoted}, split {split}{held}"
         ));
     }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!               1st reading        2nd reading
-//!  rows of a --> extent: how far --> report_builder --> RecordingReport --> text  (terminal)
+//!  rows of a --> extent: how far --> report_builder --> RecordingReport --> report_text  (terminal)
 //!  recording     it reaches           |                                |--> JSON  (--json)
-//!                                     |-- time_series  means           |--> plots --> svg
+//!                                     |-- time_series  means           |--> report_figures --> svg_figure
 //!                                     |-- heat_map     coverage        `--> html_page
 //!                                     `-- decisions
 //! ```
@@ -14,20 +14,20 @@
 mod decisions;
 mod heat_map;
 mod html_page;
-mod plots;
 mod recording_extent;
 mod recording_report;
 mod report_builder;
-mod svg;
-mod text;
+mod report_figures;
+mod report_text;
+mod svg_figure;
 mod time_series;
 
 pub use html_page::html_page;
-pub use plots::svg_figures;
 pub use recording_extent::RecordingExtent;
 pub use recording_report::RecordingReport;
 pub use report_builder::ReportBuilder;
-pub use text::report_text;
+pub use report_figures::report_figures;
+pub use report_text::report_text;
 
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ pub fn wrap_printable(text: &str, width: usize, indent: usize) -> String {
             out.push(' ');
             column += 1;
         }
-        out.extend(word.chars().map(printable));
+        out.extend(word.chars().map(printable_char));
         column += length;
     }
     out
@@ -71,21 +71,21 @@ impl WrappedText {
         self.0 += &(wrap_printable(text.as_ref(), 80, 0) + "\n");
     }
 
-    pub fn push_item(&mut self, text: impl fmt::Display) {
+    pub fn push_list_item(&mut self, text: impl fmt::Display) {
         self.0 += &(wrap_printable(&format!("- {text}"), 80, 2) + "\n");
     }
 }
 
 /// A name that users chose, cut to this width, with control characters replaced.
 pub fn clip_printable(name: &str, width: usize) -> String {
-    let clean = name.chars().map(printable);
+    let clean = name.chars().map(printable_char);
     if name.chars().count() <= width {
         return clean.collect();
     }
     clean.take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn printable(c: char) -> char {
+fn printable_char(c: char) -> char {
     if c.is_control() { '?' } else { c }
 }
 
@@ -109,7 +109,7 @@ pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
 }
 
 /// Shares (0-1) as a line of `width` bars.
-pub fn bar_line(shares: &[f64], width: usize) -> String {
+pub fn bar_chart_line(shares: &[f64], width: usize) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = width.min(shares.len());
     (0..width)
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn bars_cover_the_whole_time() {
-        assert_eq!(bar_line(&[0.0, 0.5, 1.0], 3), " ▄█");
-        assert_eq!(bar_line(&[0.0, 0.0, 1.0, 1.0], 2), " █");
-        assert_eq!(bar_line(&[], 10), "");
+        assert_eq!(bar_chart_line(&[0.0, 0.5, 1.0], 3), " ▄█");
+        assert_eq!(bar_chart_line(&[0.0, 0.0, 1.0, 1.0], 2), " █");
+        assert_eq!(bar_chart_line(&[], 10), "");
     }
 }

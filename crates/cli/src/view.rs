@@ -5,7 +5,7 @@ mod address_strip;
 mod explanation;
 mod manager_view;
 
-pub use address_strip::{AddressStrip, StripColumn, address_strip};
+pub use address_strip::{AddressStrip, AddressStripColumn, address_strip_of_process};
 pub use manager_view::ManagerView;
 
 use crate::text_format::format_short_duration;
@@ -145,12 +145,12 @@ pub struct MemoryStatus {
     /// Free memory fragmentation index (0-1), where it is known.
     pub fmfi: Option<f64>,
     /// Cgroups with a limit and a managed process.
-    pub groups: Vec<GroupStatus>,
+    pub groups: Vec<CgroupMemoryStatus>,
 }
 
 /// A cgroup's memory against its limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct GroupStatus {
+pub struct CgroupMemoryStatus {
     pub name: String,
     pub used_bytes: u64,
     /// Its limit.
@@ -203,7 +203,7 @@ pub struct ProcessStatus {
 
 impl ProcessStatus {
     /// What address translation costs it, without a full stop.
-    pub fn cost_text(&self) -> String {
+    pub fn translation_cost_text(&self) -> String {
         let Some(overhead) = &self.overhead else {
             return "The cost of address translation is unknown so far".to_owned();
         };
@@ -228,7 +228,7 @@ pub enum Explanation {
 pub struct ProcessExplanation {
     #[serde(flatten)]
     pub process: ProcessStatus,
-    pub sample: Option<SampleStatus>,
+    pub sample: Option<LastSampleSummary>,
     /// What prevents all promotions in it at the moment, a clause each; empty: nothing does.
     pub kept_by: Vec<String>,
     /// The latest actions on it, oldest first.
@@ -237,7 +237,7 @@ pub struct ProcessExplanation {
 
 /// The last sample of a process, with counts of its regions by state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SampleStatus {
+pub struct LastSampleSummary {
     pub age_s: f64,
     pub source: CoverageSource,
     pub accessed_pages: u64,
@@ -269,7 +269,7 @@ pub struct RegionExplanation {
     pub age_s: Option<f64>,
     /// What that sample found; `None`: nothing.
     pub sample: Option<RegionSample>,
-    pub state: RegionState,
+    pub state: RegionPromotionState,
     /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
     /// a huge page, and where accesses can't be seen.
     pub bucket: Option<u8>,
@@ -288,7 +288,7 @@ pub struct RegionExplanation {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum RegionState {
+pub enum RegionPromotionState {
     Huge,
     Candidate,
     CoolingDown {
@@ -311,7 +311,7 @@ pub enum RegionState {
     NotSampled,
 }
 
-impl fmt::Display for RegionState {
+impl fmt::Display for RegionPromotionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Huge => f.write_str("one huge page maps it"),

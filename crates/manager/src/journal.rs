@@ -279,7 +279,9 @@ impl RecentRates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::{self, process, promoted, region, split};
+    use hawkeye_test_support::event_constructors::{
+        process_with_pid, promoted_event, recovered_event, region_at_index,
+    };
 
     #[test]
     fn footprints_stay_bounded_and_cover_the_whole_time() {
@@ -325,17 +327,20 @@ mod tests {
         let mut journal = Journal::default();
         for (second, pid) in [(5, 1), (6, 2), (7, 1)] {
             let at = Duration::from_secs(second);
-            journal.record(at, promoted(process(pid), region(0), 0));
+            journal.record(
+                at,
+                promoted_event(process_with_pid(pid), region_at_index(0), 0),
+            );
         }
         assert_eq!(journal.first_promotion, Some(Duration::from_secs(5)));
         let one = journal
-            .process_totals(process(1))
+            .process_totals(process_with_pid(1))
             .cloned()
             .unwrap_or_default();
         assert_eq!(one.promoted, 2);
         assert_eq!(one.last_reason, Some(Reason::new("a test")));
-        journal.retain_processes(|it| it == process(2));
-        assert_eq!(journal.process_totals(process(1)), None);
+        journal.retain_processes(|it| it == process_with_pid(2));
+        assert_eq!(journal.process_totals(process_with_pid(1)), None);
         assert_eq!(journal.totals().promoted, 3);
     }
 
@@ -357,8 +362,16 @@ mod tests {
             at: Duration::from_secs(second),
             event,
         };
-        let promoted = |second, pid| at(second, events::promoted(process(pid), region(0), 0));
-        let recovered = at(99, split(process(2), region(0), 1000));
+        let promoted = |second, pid| {
+            at(
+                second,
+                promoted_event(process_with_pid(pid), region_at_index(0), 0),
+            )
+        };
+        let recovered = at(
+            99,
+            recovered_event(process_with_pid(2), region_at_index(0), 1000),
+        );
         let rates = |entries: Vec<JournalEntry>, second| {
             let journal = Journal {
                 entries: entries.into(),
@@ -370,7 +383,7 @@ mod tests {
         let (all, each) = rates(entries, 100);
         assert_eq!((all.promoted_per_s, all.split_per_s), (0.2, 0.1));
         assert_eq!(all.recovered_bytes_per_s, 100.0);
-        assert_eq!(each[&process(1)].promoted_per_s, 0.1);
+        assert_eq!(each[&process_with_pid(1)].promoted_per_s, 0.1);
         // Soon after the start, less time has passed.
         let (all, _) = rates(vec![promoted(1, 1)], 2);
         assert_eq!(all.promoted_per_s, 0.5);

@@ -3,9 +3,10 @@
 
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_test_support::builders::{
-    GIB, MIB, base, frequent_sampling, machine, manager_of, program, s,
+    GIB, MIB, base_page_part, frequent_sampling_settings, machine_with_bytes, manager_of,
+    program_of_parts, seconds,
 };
-use hawkeye_test_support::machine::{ScriptedChange, ScriptedMachine};
+use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,17 +17,17 @@ const FREE_BYTES: u64 = TOTAL_BYTES / 50;
 const REGIONS: u32 = 1000;
 
 fn managing(processes: u64, work: Duration) -> Manager<ScriptedMachine> {
-    let mut machine = machine(TOTAL_BYTES);
+    let mut machine = machine_with_bytes(TOTAL_BYTES);
     machine.set_call_durations(work, Duration::ZERO);
     for _ in 0..processes {
         start(&mut machine, REGIONS / processes as u32);
     }
-    machine.schedule(s(0.0), others(0));
-    manager_of(machine, "hawkeye-g", frequent_sampling())
+    machine.schedule_change(seconds(0.0), others(0));
+    manager_of(machine, "hawkeye-g", frequent_sampling_settings())
 }
 
 fn start(machine: &mut ScriptedMachine, regions: u32) {
-    machine.start(program(&[base(0, regions, 0.0)]));
+    machine.add_program(program_of_parts(&[base_page_part(0, regions, 0.0)]));
 }
 
 fn others(filled: u64) -> ScriptedChange {
@@ -34,7 +35,7 @@ fn others(filled: u64) -> ScriptedChange {
 }
 
 fn assert_reads_in_time(machine: &ScriptedMachine) {
-    let longest = machine.longest_gap();
+    let longest = machine.longest_gap_between_memory_reads();
     println!("longest gap {longest:?}");
     assert!(longest <= 50 * MS, "{longest:?}");
 }
@@ -44,23 +45,25 @@ fn assert_reads_in_time(machine: &ScriptedMachine) {
 fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     let mut manager = managing(1, Duration::from_micros(524_288 * 16));
     // Until the middle of the clear.
-    while manager.machine().programs_with_cleared_bits() == 0 && manager.machine().now() <= s(4.0) {
+    while manager.machine().count_programs_with_cleared_bits() == 0
+        && manager.machine().now() <= seconds(4.0)
+    {
         manager.run_due_work();
     }
-    let cleared = manager.machine().programs_with_cleared_bits();
+    let cleared = manager.machine().count_programs_with_cleared_bits();
     assert_eq!(cleared, 0, "the window is still opening");
     let from = manager.machine().now();
     for ms in 1..=FREE_BYTES / 1_000_000 {
         let (machine, at) = (manager.machine_mut(), from + Duration::from_millis(ms));
-        machine.schedule(at, others(ms * 1_000_000));
+        machine.schedule_change(at, others(ms * 1_000_000));
     }
-    while manager.machine().last_huge_page_listing() < from {
+    while manager.machine().last_huge_page_listing_time() < from {
         manager.run_due_work();
-        assert!(manager.machine().now() < from + s(2.0));
+        assert!(manager.machine().now() < from + seconds(2.0));
     }
     let machine = manager.machine();
-    let reaction = machine.last_huge_page_listing() - from;
-    assert!(machine.abandoned(), "the window is given up");
+    let reaction = machine.last_huge_page_listing_time() - from;
+    assert!(machine.has_abandoned_window(), "the window is given up");
     // The time between two reads of memory, and a slice of 8 ms of other work.
     assert!(reaction <= 58 * MS, "{reaction:?}");
     assert_reads_in_time(machine);
@@ -71,7 +74,7 @@ fn a_thousand_processes_hold_no_look_up() {
     let mut manager = managing(1000, 2 * MS);
     while manager.journal().totals().samples < 2000 {
         manager.run_due_work();
-        assert!(manager.machine().now() < s(240.0));
+        assert!(manager.machine().now() < seconds(240.0));
     }
     assert_reads_in_time(manager.machine());
 }
@@ -79,7 +82,7 @@ fn a_thousand_processes_hold_no_look_up() {
 #[test]
 fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     let mut manager = managing(1, 2 * MS);
-    while manager.machine().now() < s(2.0) {
+    while manager.machine().now() < seconds(2.0) {
         manager.run_due_work();
     }
     // One second of work.
@@ -87,9 +90,9 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     machine.set_call_durations(2 * MS, MS);
     (1..1000).for_each(|_| start(machine, 0));
     let begun = machine.now();
-    while manager.machine().admitted_processes() < 1000 {
+    while manager.machine().count_admitted_processes() < 1000 {
         manager.run_due_work();
-        assert!(manager.machine().now() < begun + s(20.0));
+        assert!(manager.machine().now() < begun + seconds(20.0));
     }
     assert_reads_in_time(manager.machine());
 }
@@ -99,9 +102,9 @@ fn a_window_in_which_nobody_answered_is_made_up_for() {
     let mut manager = managing(1, 2 * MS);
     manager
         .machine_mut()
-        .schedule(s(0.0), ScriptedChange::LateSamples(1));
+        .schedule_change(seconds(0.0), ScriptedChange::LateSamples(1));
     // Long before the period of 5 s is over.
-    while manager.machine().now() < s(2.0) {
+    while manager.machine().now() < seconds(2.0) {
         manager.run_due_work();
     }
     assert!(manager.journal().totals().samples > 0);

@@ -5,18 +5,23 @@
 //! and the simulator replays it. `docs/use/recordings.md` explains its columns.
 //!
 //! ```text
-//!  Manager --row_extractor--> rows --> recorder --> recording_writer -> table_writer -> FILE.part/
-//!                                        |                            (parts: a file a minute)
-//!                                        `- at the end --------------------------------> FILE
+//!  Manager --manager_row_extractor--> rows --> recorder --> recording_writer
+//!                                                 |          -> parquet_table_writer -> FILE.part/
+//!                                                 |             (parts: a file a minute)
+//!                                                 `- at the end ----------------------> FILE
 //!
-//!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> table_reader --> rows
+//!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> parquet_table_reader --> rows
 //! ```
 //!
-//! `schema` holds the table. `table_writer` and `table_reader` handle Parquet and any table; files
-//! named `recording_*` handle the rows of a recording. Files are read as a stream, some thousand
-//! rows at a time. An error in a file is a [`RecordingError`] that gives its position.
+//! `schema` holds the table. `parquet_table_writer` and `parquet_table_reader` handle Parquet and
+//! any table; files named `recording_*` handle the rows of a recording. Files are read as a
+//! stream, some thousand rows at a time. An error in a file is a [`RecordingError`] that gives its
+//! position.
 #![forbid(unsafe_code)]
 
+mod manager_row_extractor;
+mod parquet_table_reader;
+mod parquet_table_writer;
 mod part_files;
 mod recorder;
 mod recording_error;
@@ -24,19 +29,16 @@ mod recording_origin;
 mod recording_reader;
 mod recording_rows;
 mod recording_writer;
-mod row_extractor;
 mod row_types;
 mod schema;
-mod table_reader;
-mod table_writer;
 
+pub use manager_row_extractor::ManagerRowExtractor;
+pub use parquet_table_writer::{CellValue, ParquetTableWriter};
 pub use recorder::Recorder;
 pub use recording_error::RecordingError;
 pub use recording_origin::RecordingOrigin;
 pub use recording_reader::RecordingReader;
 pub use recording_rows::RecordingRows;
 pub use recording_writer::RecordingWriter;
-pub use row_extractor::RowExtractor;
 pub use row_types::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 pub use schema::{ColumnSchema, ColumnType, RECORDING, TableSchema};
-pub use table_writer::{CellValue, TableWriter};

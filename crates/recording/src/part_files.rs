@@ -12,18 +12,18 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A path with a suffix added to its name.
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-pub(crate) fn part_folder_of(path: &Path) -> PathBuf {
-    with_suffix(path, ".part")
+pub(crate) fn part_folder_of_recording(path: &Path) -> PathBuf {
+    path_with_suffix(path, ".part")
 }
 
 /// The finished parts in a folder, in order of time.
-pub(crate) fn finished_parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
+pub(crate) fn list_finished_parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
     let open = |error| RecordingError::Open {
         path: folder.to_owned(),
         error,
@@ -41,7 +41,7 @@ pub(crate) fn finished_parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingErr
 
 /// Creates a file for this user alone, whatever the umask, because it shows where programs have
 /// their memory. A previous file is replaced; no link is followed.
-pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
+pub(crate) fn create_or_replace_private_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -65,7 +65,7 @@ pub(crate) fn create_private_folder(path: &Path, with_parents: bool) -> io::Resu
 }
 
 /// Whether this is a folder and not a link, and only root and this user can change its contents.
-pub(crate) fn is_own_folder(path: &Path) -> bool {
+pub(crate) fn is_folder_of_user_or_root(path: &Path) -> bool {
     let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
     fs::symlink_metadata(path).is_ok_and(|found| {
         found.is_dir() && (found.uid() == 0 || found.uid() == own) && found.mode() & 0o002 == 0
@@ -78,9 +78,9 @@ pub(crate) fn set_damaged_aside(
     why: &dyn std::fmt::Display,
 ) -> Result<(), RecordingError> {
     let free = (1..1000)
-        .map(|number| with_suffix(path, &format!(".damaged-{number}")))
+        .map(|number| path_with_suffix(path, &format!(".damaged-{number}")))
         .find(|aside| fs::symlink_metadata(aside).is_err());
-    let aside = free.unwrap_or_else(|| with_suffix(path, ".damaged-1"));
+    let aside = free.unwrap_or_else(|| path_with_suffix(path, ".damaged-1"));
     let renamed = fs::rename(path, &aside);
     renamed.map_err(|error| RecordingError::Create {
         path: aside.clone(),

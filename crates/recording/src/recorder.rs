@@ -1,8 +1,8 @@
 //! Writes recordings to files and folders.
 
 use crate::part_files::{
-    create_private_file, create_private_folder, finished_parts, is_own_folder, part_folder_of,
-    set_damaged_aside, with_suffix,
+    create_or_replace_private_file, create_private_folder, is_folder_of_user_or_root,
+    list_finished_parts, part_folder_of_recording, path_with_suffix, set_damaged_aside,
 };
 use crate::recording_error::RecordingError;
 use crate::recording_origin::RecordingOrigin;
@@ -21,7 +21,7 @@ const MOST_PARTS: u64 = 1_000_000_000_000;
 /// The most that a crash loses.
 const PART: Duration = Duration::from_secs(60);
 
-fn create_error(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
+fn file_error_at_path(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
     let path = path.to_owned();
     |error| RecordingError::Create { path, error }
 }
@@ -32,7 +32,7 @@ pub struct Recorder {
     path: Option<PathBuf>,
     folder: PathBuf,
     about: RecordingOrigin,
-    open: Option<PartFile>,
+    open: Option<OpenPartFile>,
     number: u64,
     /// Finished parts that still exist, oldest first, with their lengths.
     finished: VecDeque<(PathBuf, u64)>,
@@ -42,37 +42,37 @@ pub struct Recorder {
     lost_rows: u64,
 }
 
-struct PartFile {
+struct OpenPartFile {
     writer: RecordingWriter<BufWriter<File>>,
     place: PathBuf,
     began: Duration,
     rows: u64,
 }
 
-impl PartFile {
+impl OpenPartFile {
     /// Makes the part a file of its own; returns its length.
     fn finish(self) -> Result<u64, RecordingError> {
         let place = self.place;
-        let file = finish_file(self.writer, &place)?;
-        let length = file.metadata().map_err(create_error(&place))?.len();
-        fs::rename(with_suffix(&place, ".tmp"), &place).map_err(create_error(&place))?;
+        let file = finish_and_sync_file(self.writer, &place)?;
+        let length = file.metadata().map_err(file_error_at_path(&place))?.len();
+        fs::rename(path_with_suffix(&place, ".tmp"), &place).map_err(file_error_at_path(&place))?;
         Ok(length)
     }
 }
 
-fn finish_file(
+fn finish_and_sync_file(
     writer: RecordingWriter<BufWriter<File>>,
     place: &Path,
 ) -> Result<File, RecordingError> {
     let file = writer.finish()?.into_inner();
-    let file = file.map_err(|error| create_error(place)(error.into_error()))?;
-    file.sync_data().map_err(create_error(place))?;
+    let file = file.map_err(|error| file_error_at_path(place)(error.into_error()))?;
+    file.sync_data().map_err(file_error_at_path(place))?;
     Ok(file)
 }
 
 /// If it cannot be removed, it still counts as no part, and the next part overwrites it.
 fn remove_unfinished_part(place: &Path) {
-    let _ = fs::remove_file(with_suffix(place, ".tmp"));
+    let _ = fs::remove_file(path_with_suffix(place, ".tmp"));
 }
 
 impl Recorder {
@@ -80,24 +80,27 @@ impl Recorder {
     /// recording that was killed, is kept as `FILE.1`, replacing an older one. That happens once a
     /// minute of the new recording is written. A recording that is dropped before then leaves
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
-    pub fn begin(path: &Path, about: RecordingOrigin) -> Result<Self, RecordingError> {
+    pub fn begin_file_recording(
+        path: &Path,
+        about: RecordingOrigin,
+    ) -> Result<Self, RecordingError> {
         if path.is_dir() {
-            return Err(create_error(path)(io::ErrorKind::IsADirectory.into()));
+            return Err(file_error_at_path(path)(io::ErrorKind::IsADirectory.into()));
         }
-        let folder = part_folder_of(path);
+        let folder = part_folder_of_recording(path);
         if fs::symlink_metadata(&folder).is_ok() {
-            if !is_own_folder(&folder) {
+            if !is_folder_of_user_or_root(&folder) {
                 set_damaged_aside(
                     &folder,
                     &"it is not a folder that only this user can change",
                 )?;
-            } else if finished_parts(&folder)?.is_empty() {
-                fs::remove_dir_all(&folder).map_err(create_error(&folder))?;
+            } else if list_finished_parts(&folder)?.is_empty() {
+                fs::remove_dir_all(&folder).map_err(file_error_at_path(&folder))?;
             } else if let Err(error) = finish_killed_recording(&folder, path) {
                 set_damaged_aside(&folder, &error)?;
             }
         }
-        create_private_folder(&folder, false).map_err(create_error(&folder))?;
+        create_private_folder(&folder, false).map_err(file_error_at_path(&folder))?;
         Ok(Self::new(Some(path.to_owned()), folder, u64::MAX, about))
     }
 
@@ -110,10 +113,10 @@ impl Recorder {
         if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
             set_damaged_aside(folder, &"it is not a folder")?;
         }
-        create_private_folder(folder, true).map_err(create_error(folder))?;
+        create_private_folder(folder, true).map_err(file_error_at_path(folder))?;
         let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);
-        for place in finished_parts(folder)? {
-            let found = fs::symlink_metadata(&place).map_err(create_error(&place))?;
+        for place in list_finished_parts(folder)? {
+            let found = fs::symlink_metadata(&place).map_err(file_error_at_path(&place))?;
             if !found.is_file() {
                 continue;
             }
@@ -148,21 +151,22 @@ impl Recorder {
     /// Adds a row. A row that is earlier than the one before it gets that one's time.
     ///
     /// # Errors
-    /// The row cannot be written, or the previous minute cannot be ended. `abandon_part` returns
-    /// how many rows are lost in addition.
-    pub fn write(&mut self, mut row: RecordingRow) -> Result<(), RecordingError> {
-        self.last = self.last.max(row.at());
-        row.set_at(self.last);
+    /// The row cannot be written, or the previous minute cannot be ended. `abandon_open_part`
+    /// returns how many rows are lost in addition.
+    pub fn write_row(&mut self, mut row: RecordingRow) -> Result<(), RecordingError> {
+        self.last = self.last.max(row.time_since_start());
+        row.set_time_since_start(self.last);
         if (self.open.as_ref()).is_some_and(|part| self.last >= part.began + PART) {
-            self.finish_part()?;
+            self.finish_open_part()?;
         }
         let part = match &mut self.open {
             Some(part) => part,
             None => {
                 let place = self.folder.join(format!("{:08}.parquet", self.number));
-                let file = with_suffix(&place, ".tmp");
-                let file = create_private_file(&file).map_err(create_error(&file))?;
-                self.open.insert(PartFile {
+                let file = path_with_suffix(&place, ".tmp");
+                let file =
+                    create_or_replace_private_file(&file).map_err(file_error_at_path(&file))?;
+                self.open.insert(OpenPartFile {
                     writer: RecordingWriter::new(BufWriter::new(file), &self.about)
                         .inspect_err(|_| remove_unfinished_part(&place))?,
                     place,
@@ -171,14 +175,14 @@ impl Recorder {
                 })
             }
         };
-        part.writer.write(&row)?;
+        part.writer.write_row(&row)?;
         part.rows += 1;
         Ok(())
     }
 
     /// Drops the unfinished minute after an error. Returns how many rows are lost by that, although
-    /// `write` had accepted them.
-    pub fn abandon_part(&mut self) -> u64 {
+    /// `write_row` had accepted them.
+    pub fn abandon_open_part(&mut self) -> u64 {
         if let Some(part) = self.open.take() {
             remove_unfinished_part(&part.place);
             self.lost_rows += part.rows;
@@ -186,14 +190,14 @@ impl Recorder {
         std::mem::take(&mut self.lost_rows)
     }
 
-    fn finish_part(&mut self) -> Result<(), RecordingError> {
+    fn finish_open_part(&mut self) -> Result<(), RecordingError> {
         let Some(part) = self.open.take() else {
             return Ok(());
         };
         let (place, rows) = (part.place.clone(), part.rows);
         let done = part.finish().and_then(|length| {
             if let (true, Some(path)) = (self.finished.is_empty(), &self.path) {
-                move_to_older(path)?;
+                keep_previous_file_as_dot_1(path)?;
             }
             Ok(length)
         });
@@ -204,7 +208,7 @@ impl Recorder {
         })?;
         self.number += 1;
         self.finished.push_back((place, length));
-        while self.finished_bytes() > self.most_bytes && self.finished.len() > 1 {
+        while self.finished_part_bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
                 match fs::remove_file(&oldest) {
                     // Another process has already removed it.
@@ -218,7 +222,7 @@ impl Recorder {
     }
 
     /// Bytes in finished parts.
-    pub fn finished_bytes(&self) -> u64 {
+    pub fn finished_part_bytes(&self) -> u64 {
         self.finished.iter().map(|(_, length)| length).sum()
     }
 
@@ -227,12 +231,12 @@ impl Recorder {
     /// # Errors
     /// It cannot be written; the parts still exist then.
     pub fn finish(mut self) -> Result<(), RecordingError> {
-        self.finish_part()?;
+        self.finish_open_part()?;
         let Some(path) = &self.path else {
             return Ok(());
         };
         if self.finished.is_empty() {
-            move_to_older(path)?;
+            keep_previous_file_as_dot_1(path)?;
         }
         move_to_final_path(&join_parts(&self.folder, &self.about)?, &self.folder, path)
     }
@@ -245,7 +249,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.abandon_part();
+        self.abandon_open_part();
         if self.path.is_some() {
             // Only an empty folder can be removed: finished parts stay.
             let _ = fs::remove_dir(&self.folder);
@@ -254,31 +258,33 @@ impl Drop for Recorder {
 }
 
 /// Keeps the file at a path as `FILE.1`.
-fn move_to_older(path: &Path) -> Result<(), RecordingError> {
-    let older = with_suffix(path, ".1");
+fn keep_previous_file_as_dot_1(path: &Path) -> Result<(), RecordingError> {
+    let older = path_with_suffix(path, ".1");
     match fs::rename(path, &older) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(create_error(&older)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(file_error_at_path(&older)(error))
+        }
         _ => Ok(()),
     }
 }
 
 /// Ends a recording that was killed, and keeps it as `FILE.1`. Parts that cannot be read stay.
 fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingError> {
-    let about = RecordingRows::of_parts(folder)?.origin().clone();
+    let about = RecordingRows::of_part_folder(folder)?.origin().clone();
     let joined = join_parts(folder, &about)?;
-    move_to_older(path)?;
+    keep_previous_file_as_dot_1(path)?;
     move_to_final_path(&joined, folder, path)
 }
 
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     let join = || {
-        let file = create_private_file(&joined).map_err(create_error(&joined))?;
+        let file = create_or_replace_private_file(&joined).map_err(file_error_at_path(&joined))?;
         let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
-        for row in RecordingRows::of_files(about.clone(), finished_parts(folder)?) {
-            writer.write(&row?)?;
+        for row in RecordingRows::of_part_files(about.clone(), list_finished_parts(folder)?) {
+            writer.write_row(&row?)?;
         }
-        finish_file(writer, &joined)
+        finish_and_sync_file(writer, &joined)
     };
     join().inspect_err(|_| {
         let _ = fs::remove_file(&joined);
@@ -287,6 +293,6 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
 }
 
 fn move_to_final_path(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
-    fs::rename(joined, path).map_err(create_error(path))?;
-    fs::remove_dir_all(folder).map_err(create_error(folder))
+    fs::rename(joined, path).map_err(file_error_at_path(path))?;
+    fs::remove_dir_all(folder).map_err(file_error_at_path(folder))
 }

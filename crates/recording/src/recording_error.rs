@@ -73,7 +73,7 @@ pub enum RecordingError {
 
 impl RecordingError {
     /// Whether the message names the file.
-    pub fn names_file(&self) -> bool {
+    pub fn message_names_file(&self) -> bool {
         matches!(
             self,
             Self::Open { .. } | Self::Create { .. } | Self::Part { .. } | Self::NoParts(_)

@@ -1,6 +1,6 @@
 //! The description of itself that a recording contains.
 
-use crate::table_reader::TableReader;
+use crate::parquet_table_reader::ParquetTableReader;
 use parquet::file::reader::ChunkReader;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl RecordingOrigin {
         }
     }
 
-    pub(crate) fn to_metadata(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn to_metadata_pairs(&self) -> Vec<(&'static str, String)> {
         let mut pairs = vec![
             (HOST, self.host.clone()),
             (KERNEL, self.kernel.clone()),
@@ -48,7 +48,9 @@ impl RecordingOrigin {
         pairs
     }
 
-    pub(crate) fn from_metadata<R: ChunkReader + 'static>(table: &TableReader<R>) -> Self {
+    pub(crate) fn from_table_metadata<R: ChunkReader + 'static>(
+        table: &ParquetTableReader<R>,
+    ) -> Self {
         let text = |key| table.metadata_value(key).unwrap_or("").to_owned();
         let began = table
             .metadata_value(BEGAN)

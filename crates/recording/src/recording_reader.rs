@@ -1,12 +1,12 @@
 //! Reads recordings from a file, row by row.
 
+use crate::parquet_table_reader::ParquetTableReader;
 use crate::recording_error::{RecordingError, Result};
 use crate::recording_origin::RecordingOrigin;
 use crate::row_types::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow,
 };
 use crate::schema::{RECORDING, column};
-use crate::table_reader::TableReader;
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample,
 };
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// After an invalid value ([`RecordingError::Value`]) reading continues with the next row; after
 /// any other error it ends. Rows of unknown kinds are skipped.
 pub struct RecordingReader<R: ChunkReader> {
-    table: TableReader<R>,
+    table: ParquetTableReader<R>,
     about: RecordingOrigin,
     /// The command of the last row, which usually is the next one's too.
     command: Arc<str>,
@@ -53,9 +53,9 @@ const MOST: u64 = i64::MAX as u64;
 impl<R: ChunkReader + 'static> RecordingReader<R> {
     /// Reads a file, or any other source that Parquet can be read from.
     pub fn new(input: R) -> Result<Self> {
-        let table = TableReader::new(&RECORDING, input)?;
+        let table = ParquetTableReader::new(&RECORDING, input)?;
         Ok(Self {
-            about: RecordingOrigin::from_metadata(&table),
+            about: RecordingOrigin::from_table_metadata(&table),
             table,
             command: Arc::from(""),
             last: Duration::ZERO,
@@ -74,21 +74,21 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             .map(Duration::from_micros)
     }
 
-    fn read_bytes(&self, column: usize) -> Result<u64> {
+    fn read_byte_count(&self, column: usize) -> Result<u64> {
         self.table.read_int(column, MOST, BYTES)
     }
 
-    fn read_optional<T>(
+    fn read_unless_null<T>(
         &self,
         column: usize,
         read: impl FnOnce() -> Result<T>,
     ) -> Result<Option<T>> {
-        let there = !self.table.is_null(column);
+        let there = !self.table.is_null_cell(column);
         there.then(read).transpose()
     }
 
-    fn read_optional_float(&self, column: usize) -> Result<Option<f64>> {
-        self.read_optional(column, || self.table.read_float(column))
+    fn read_float_unless_null(&self, column: usize) -> Result<Option<f64>> {
+        self.read_unless_null(column, || self.table.read_float(column))
     }
 
     fn read_row(&mut self) -> Result<Option<RecordingRow>> {
@@ -96,7 +96,9 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         if at < self.last {
             let found = at.as_micros().to_string();
             let allowed = "no earlier than in the row before";
-            return Err(self.table.invalid_value(column!("time_us"), allowed, found));
+            return Err(self
+                .table
+                .invalid_value_error(column!("time_us"), allowed, found));
         }
         let command = self.table.read_text(column!("command"))?;
         if *command != *self.command {
@@ -131,7 +133,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         }
         Err(self
             .table
-            .invalid_value(column, allowed, address.to_string()))
+            .invalid_value_error(column, allowed, address.to_string()))
     }
 
     fn read_region_row(&self, at: Duration) -> Result<CoverageRow> {
@@ -139,7 +141,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         let source = table.read_text(column!("source"))?;
         let source: AccessSource = source.parse().map_err(|_| {
             let allowed = "access-bits, probed, estimated or population";
-            table.invalid_value(column!("source"), allowed, format!("{source:?}"))
+            table.invalid_value_error(column!("source"), allowed, format!("{source:?}"))
         })?;
         let pages = |column| {
             let count = table.read_int(column, PAGES_PER_REGION.into(), PAGES)?;
@@ -153,7 +155,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             process: self.read_process_id()?,
             command: Arc::clone(&self.command),
             cpu_cores: table.read_float(column!("cpu_cores"))?,
-            overhead_percent: self.read_optional_float(column!("overhead_percent"))?,
+            overhead_percent: self.read_float_unless_null(column!("overhead_percent"))?,
             region: RegionSample {
                 region: self.read_region_address()?,
                 order: PageOrder::of_region(table.read_flag(column!("huge"))),
@@ -175,31 +177,32 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             at,
             process: self.read_process_id()?,
             command: Arc::clone(&self.command),
-            cpu_cores: self.read_optional_float(column!("cpu_cores"))?,
-            overhead_percent: self.read_optional_float(column!("overhead_percent"))?,
-            rss_bytes: self.read_bytes(column!("rss_bytes"))?,
-            huge_bytes: self.read_bytes(column!("huge_bytes"))?,
-            bloat_bytes: self.read_optional(bloat, || self.read_bytes(bloat))?,
+            cpu_cores: self.read_float_unless_null(column!("cpu_cores"))?,
+            overhead_percent: self.read_float_unless_null(column!("overhead_percent"))?,
+            rss_bytes: self.read_byte_count(column!("rss_bytes"))?,
+            huge_bytes: self.read_byte_count(column!("huge_bytes"))?,
+            bloat_bytes: self.read_unless_null(bloat, || self.read_byte_count(bloat))?,
         })
     }
 
     fn read_memory_row(&self, at: Duration) -> Result<MemoryRow> {
         Ok(MemoryRow {
             at,
-            used_bytes: self.read_bytes(column!("used_bytes"))?,
-            total_bytes: self.read_bytes(column!("total_bytes"))?,
-            pressure_percent: self.read_optional_float(column!("pressure_percent"))?,
-            fmfi: self.read_optional_float(column!("fmfi"))?,
-            manager_cpu_percent: self.read_optional_float(column!("manager_cpu_percent"))?,
+            used_bytes: self.read_byte_count(column!("used_bytes"))?,
+            total_bytes: self.read_byte_count(column!("total_bytes"))?,
+            pressure_percent: self.read_float_unless_null(column!("pressure_percent"))?,
+            fmfi: self.read_float_unless_null(column!("fmfi"))?,
+            manager_cpu_percent: self.read_float_unless_null(column!("manager_cpu_percent"))?,
         })
     }
 
     fn read_decision_row(&self, at: Duration) -> Result<DecisionRow> {
-        let process = self.read_optional(column!("pid"), || self.read_process_id())?;
+        let process = self.read_unless_null(column!("pid"), || self.read_process_id())?;
         Ok(DecisionRow {
             at,
             process: process.map(|process| (process, Arc::clone(&self.command))),
-            region: self.read_optional(column!("region_address"), || self.read_region_address())?,
+            region: self
+                .read_unless_null(column!("region_address"), || self.read_region_address())?,
             event: self.table.read_text(column!("event"))?.into(),
             reason: self.table.read_text(column!("reason"))?.into(),
         })
@@ -211,7 +214,7 @@ impl<R: ChunkReader + 'static> Iterator for RecordingReader<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
-            match self.table.advance() {
+            match self.table.advance_to_next_row() {
                 Ok(true) => match self.read_row() {
                     Ok(Some(row)) => return Some(Ok(row)),
                     Ok(None) => {}

@@ -1,6 +1,6 @@
 //! Reads recordings in either form: a file, or the parts of a recording that was not ended.
 
-use crate::part_files::{finished_parts, part_folder_of};
+use crate::part_files::{list_finished_parts, part_folder_of_recording};
 use crate::recording_error::RecordingError;
 use crate::recording_origin::RecordingOrigin;
 use crate::recording_reader::RecordingReader;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct RecordingRows {
     about: RecordingOrigin,
     unfinished: bool,
-    reader: Option<OpenPart>,
+    reader: Option<OpenPartReader>,
     rest: std::vec::IntoIter<PathBuf>,
     /// Offset subtracted from times in the first part.
     first_at: Duration,
@@ -23,7 +23,7 @@ pub struct RecordingRows {
     first_began: Option<Duration>,
 }
 
-struct OpenPart {
+struct OpenPartReader {
     path: PathBuf,
     reader: RecordingReader<File>,
     /// How much later it began than the first part.
@@ -33,16 +33,16 @@ struct OpenPart {
 impl RecordingRows {
     /// Opens the recording at a path. Without an end, its rows are those written so far.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let folder = part_folder_of(path);
+        let folder = part_folder_of_recording(path);
         if path.is_dir() {
-            return Self::since_first_row(path);
+            return Self::open_parts_timed_from_first_row(path);
         }
         if !path.exists() && folder.is_dir() {
-            return Self::since_first_row(&folder);
+            return Self::open_parts_timed_from_first_row(&folder);
         }
         let reader = RecordingReader::open(path)?;
         let about = reader.origin().clone();
-        let open = OpenPart {
+        let open = OpenPartReader {
             path: path.to_owned(),
             reader,
             later: Duration::ZERO,
@@ -50,15 +50,15 @@ impl RecordingRows {
         Ok(Self {
             unfinished: false,
             reader: Some(open),
-            ..Self::of_files(about, Vec::new())
+            ..Self::of_part_files(about, Vec::new())
         })
     }
 
-    fn since_first_row(folder: &Path) -> Result<Self, RecordingError> {
+    fn open_parts_timed_from_first_row(folder: &Path) -> Result<Self, RecordingError> {
         // An error in it is reported when it is read.
-        let first_at = Self::of_parts(folder)?.find_map(Result::ok);
-        let first_at = first_at.map_or(Duration::ZERO, |row| row.at());
-        let rows = Self::of_parts(folder)?;
+        let first_at = Self::of_part_folder(folder)?.find_map(Result::ok);
+        let first_at = first_at.map_or(Duration::ZERO, |row| row.time_since_start());
+        let rows = Self::of_part_folder(folder)?;
         Ok(Self {
             about: rows.about.clone().starting_later(first_at),
             first_at,
@@ -66,18 +66,18 @@ impl RecordingRows {
         })
     }
 
-    pub(crate) fn of_parts(folder: &Path) -> Result<Self, RecordingError> {
-        let parts = finished_parts(folder)?;
+    pub(crate) fn of_part_folder(folder: &Path) -> Result<Self, RecordingError> {
+        let parts = list_finished_parts(folder)?;
         let first = parts.first();
         let first = first.ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
         let about = RecordingReader::open(first)
             .map_err(error_naming_part(first))?
             .origin()
             .clone();
-        Ok(Self::of_files(about, parts))
+        Ok(Self::of_part_files(about, parts))
     }
 
-    pub(crate) fn of_files(about: RecordingOrigin, parts: Vec<PathBuf>) -> Self {
+    pub(crate) fn of_part_files(about: RecordingOrigin, parts: Vec<PathBuf>) -> Self {
         Self {
             first_began: about.began,
             about,
@@ -112,7 +112,7 @@ impl Iterator for RecordingRows {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(OpenPart {
+            if let Some(OpenPartReader {
                 path,
                 reader,
                 later,
@@ -120,7 +120,9 @@ impl Iterator for RecordingRows {
             {
                 match reader.next() {
                     Some(Ok(mut row)) => {
-                        row.set_at((row.at() + *later).saturating_sub(self.first_at));
+                        row.set_time_since_start(
+                            (row.time_since_start() + *later).saturating_sub(self.first_at),
+                        );
                         return Some(Ok(row));
                     }
                     Some(Err(error)) => {
@@ -139,7 +141,7 @@ impl Iterator for RecordingRows {
                 Ok(reader) => {
                     let began = reader.origin().began.zip(self.first_began);
                     let later = began.map(|(own, first)| own.saturating_sub(first));
-                    self.reader = Some(OpenPart {
+                    self.reader = Some(OpenPartReader {
                         path,
                         reader,
                         later: later.unwrap_or_default(),

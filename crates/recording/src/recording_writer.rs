@@ -1,17 +1,17 @@
 //! Writes recordings to a file, row by row.
 
+use crate::parquet_table_writer::{CellValue, ParquetTableWriter};
 use crate::recording_error::RecordingError;
 use crate::recording_origin::RecordingOrigin;
 use crate::row_types::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
-use crate::table_writer::{CellValue, TableWriter};
 use hawkeye_policy::ProcessId;
 use std::io::Write;
 use std::time::Duration;
 
 /// Writes observations and actions as they happen.
 pub struct RecordingWriter<W: Write + Send> {
-    table: TableWriter<W>,
+    table: ParquetTableWriter<W>,
     about: RecordingOrigin,
 }
 
@@ -23,18 +23,23 @@ impl<W: Write + Send> RecordingWriter<W> {
     pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
-            table: TableWriter::new(&RECORDING, &ascending, about.to_metadata(), output)?,
+            table: ParquetTableWriter::new(
+                &RECORDING,
+                &ascending,
+                about.to_metadata_pairs(),
+                output,
+            )?,
             about: about.clone(),
         })
     }
 
     /// Adds a row. Times must not go back.
-    pub fn write(&mut self, row: &RecordingRow) -> Result<(), RecordingError> {
+    pub fn write_row(&mut self, row: &RecordingRow) -> Result<(), RecordingError> {
         let mut cells = vec![CellValue::Null; RECORDING.columns.len()];
-        cells[column!("time_us")] = micros_cell(row.at());
+        cells[column!("time_us")] = micros_cell(row.time_since_start());
         cells[column!("kind")] = CellValue::Text(row.into());
         if let Some(began) = self.about.began {
-            cells[column!("unix_us")] = micros_cell(began + row.at());
+            cells[column!("unix_us")] = micros_cell(began + row.time_since_start());
         }
         cells[column!("host")] = CellValue::Text(&self.about.host);
         match row {
@@ -43,7 +48,7 @@ impl<W: Write + Send> RecordingWriter<W> {
             RecordingRow::Memory(row) => set_memory_cells(&mut cells, row),
             RecordingRow::Decision(row) => set_decision_cells(&mut cells, row),
         }
-        self.table.push(&cells)
+        self.table.push_row(&cells)
     }
 
     /// Ends the file. Without that none of it can be read.
@@ -56,22 +61,22 @@ fn micros_cell(time: Duration) -> CellValue<'static> {
     CellValue::Int(time.as_micros() as u64)
 }
 
-fn float_or_null(value: Option<f64>) -> CellValue<'static> {
+fn float_or_null_cell(value: Option<f64>) -> CellValue<'static> {
     value.map_or(CellValue::Null, CellValue::Float)
 }
 
-fn set_process_id<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
+fn set_process_identity_cells<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
     cells[column!("pid")] = CellValue::Int(process.pid.into());
     cells[column!("start_ticks")] = CellValue::Int(process.start_ticks);
     cells[column!("command")] = CellValue::Text(command);
 }
 
 fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
-    set_process_id(cells, row.process, &row.command);
+    set_process_identity_cells(cells, row.process, &row.command);
     cells[column!("window_us")] = micros_cell(row.window);
     cells[column!("source")] = CellValue::Text(row.source.name());
     cells[column!("cpu_cores")] = CellValue::Float(row.cpu_cores);
-    cells[column!("overhead_percent")] = float_or_null(row.overhead_percent);
+    cells[column!("overhead_percent")] = float_or_null_cell(row.overhead_percent);
     let region = &row.region;
     let pages = |count: u16| CellValue::Int(count.into());
     cells[column!("region_address")] = CellValue::Int(region.region.start());
@@ -86,9 +91,9 @@ fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
 }
 
 fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
-    set_process_id(cells, row.process, &row.command);
-    cells[column!("cpu_cores")] = float_or_null(row.cpu_cores);
-    cells[column!("overhead_percent")] = float_or_null(row.overhead_percent);
+    set_process_identity_cells(cells, row.process, &row.command);
+    cells[column!("cpu_cores")] = float_or_null_cell(row.cpu_cores);
+    cells[column!("overhead_percent")] = float_or_null_cell(row.overhead_percent);
     cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
     cells[column!("huge_bytes")] = CellValue::Int(row.huge_bytes);
     let bloat = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
@@ -98,14 +103,14 @@ fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
 fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {
     cells[column!("used_bytes")] = CellValue::Int(row.used_bytes);
     cells[column!("total_bytes")] = CellValue::Int(row.total_bytes);
-    cells[column!("pressure_percent")] = float_or_null(row.pressure_percent);
-    cells[column!("fmfi")] = float_or_null(row.fmfi);
-    cells[column!("manager_cpu_percent")] = float_or_null(row.manager_cpu_percent);
+    cells[column!("pressure_percent")] = float_or_null_cell(row.pressure_percent);
+    cells[column!("fmfi")] = float_or_null_cell(row.fmfi);
+    cells[column!("manager_cpu_percent")] = float_or_null_cell(row.manager_cpu_percent);
 }
 
 fn set_decision_cells<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
     if let Some((process, command)) = &row.process {
-        set_process_id(cells, *process, command);
+        set_process_identity_cells(cells, *process, command);
     }
     if let Some(region) = row.region {
         cells[column!("region_address")] = CellValue::Int(region.start());

@@ -61,7 +61,7 @@ pub struct CoverageRow {
 
 impl CoverageRow {
     /// The rows of a sample, from a window that ended `at`.
-    pub fn of_sample(
+    pub fn rows_of_sample(
         at: Duration,
         window: Duration,
         source: AccessSource,
@@ -153,7 +153,7 @@ pub enum RecordingRow {
 
 impl RecordingRow {
     /// Time since recording began.
-    pub fn at(&self) -> Duration {
+    pub fn time_since_start(&self) -> Duration {
         match self {
             Self::Region(row) => row.at,
             Self::Process(row) => row.at,
@@ -163,7 +163,7 @@ impl RecordingRow {
     }
 
     /// Moves the row to another time.
-    pub fn set_at(&mut self, to: Duration) {
+    pub fn set_time_since_start(&mut self, to: Duration) {
         match self {
             Self::Region(row) => row.at = to,
             Self::Process(row) => row.at = to,

@@ -18,7 +18,7 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    fn physical(self) -> PhysicalType {
+    fn parquet_type(self) -> PhysicalType {
         match self {
             Self::Int => PhysicalType::INT64,
             Self::Float => PhysicalType::DOUBLE,
@@ -52,7 +52,7 @@ pub struct TableSchema {
 }
 
 impl ColumnSchema {
-    const fn required(name: &'static str, kind: ColumnType) -> Self {
+    const fn required_column(name: &'static str, kind: ColumnType) -> Self {
         Self {
             name,
             kind,
@@ -60,10 +60,10 @@ impl ColumnSchema {
         }
     }
 
-    const fn optional(name: &'static str, kind: ColumnType) -> Self {
+    const fn optional_column(name: &'static str, kind: ColumnType) -> Self {
         Self {
             optional: true,
-            ..Self::required(name, kind)
+            ..Self::required_column(name, kind)
         }
     }
 }
@@ -74,36 +74,36 @@ pub const RECORDING: TableSchema = TableSchema {
     name: "recording",
     version: 1,
     columns: &[
-        ColumnSchema::required("time_us", ColumnType::Int),
-        ColumnSchema::required("kind", ColumnType::Text),
-        ColumnSchema::optional("unix_us", ColumnType::Int),
-        ColumnSchema::optional("host", ColumnType::Text),
-        ColumnSchema::optional("pid", ColumnType::Int),
-        ColumnSchema::optional("start_ticks", ColumnType::Int),
-        ColumnSchema::optional("command", ColumnType::Text),
-        ColumnSchema::optional("window_us", ColumnType::Int),
-        ColumnSchema::optional("source", ColumnType::Text),
-        ColumnSchema::optional("cpu_cores", ColumnType::Float),
-        ColumnSchema::optional("overhead_percent", ColumnType::Float),
-        ColumnSchema::optional("region_address", ColumnType::Int),
-        ColumnSchema::optional("huge", ColumnType::Flag),
-        ColumnSchema::optional("present_pages", ColumnType::Int),
-        ColumnSchema::optional("accessed_pages", ColumnType::Int),
-        ColumnSchema::optional("accessed_runs", ColumnType::Int),
-        ColumnSchema::optional("written_pages", ColumnType::Int),
-        ColumnSchema::optional("zero_pages", ColumnType::Int),
-        ColumnSchema::optional("swapped_pages", ColumnType::Int),
-        ColumnSchema::optional("walks_per_s", ColumnType::Int),
-        ColumnSchema::optional("rss_bytes", ColumnType::Int),
-        ColumnSchema::optional("huge_bytes", ColumnType::Int),
-        ColumnSchema::optional("bloat_bytes", ColumnType::Int),
-        ColumnSchema::optional("used_bytes", ColumnType::Int),
-        ColumnSchema::optional("total_bytes", ColumnType::Int),
-        ColumnSchema::optional("pressure_percent", ColumnType::Float),
-        ColumnSchema::optional("fmfi", ColumnType::Float),
-        ColumnSchema::optional("manager_cpu_percent", ColumnType::Float),
-        ColumnSchema::optional("event", ColumnType::Text),
-        ColumnSchema::optional("reason", ColumnType::Text),
+        ColumnSchema::required_column("time_us", ColumnType::Int),
+        ColumnSchema::required_column("kind", ColumnType::Text),
+        ColumnSchema::optional_column("unix_us", ColumnType::Int),
+        ColumnSchema::optional_column("host", ColumnType::Text),
+        ColumnSchema::optional_column("pid", ColumnType::Int),
+        ColumnSchema::optional_column("start_ticks", ColumnType::Int),
+        ColumnSchema::optional_column("command", ColumnType::Text),
+        ColumnSchema::optional_column("window_us", ColumnType::Int),
+        ColumnSchema::optional_column("source", ColumnType::Text),
+        ColumnSchema::optional_column("cpu_cores", ColumnType::Float),
+        ColumnSchema::optional_column("overhead_percent", ColumnType::Float),
+        ColumnSchema::optional_column("region_address", ColumnType::Int),
+        ColumnSchema::optional_column("huge", ColumnType::Flag),
+        ColumnSchema::optional_column("present_pages", ColumnType::Int),
+        ColumnSchema::optional_column("accessed_pages", ColumnType::Int),
+        ColumnSchema::optional_column("accessed_runs", ColumnType::Int),
+        ColumnSchema::optional_column("written_pages", ColumnType::Int),
+        ColumnSchema::optional_column("zero_pages", ColumnType::Int),
+        ColumnSchema::optional_column("swapped_pages", ColumnType::Int),
+        ColumnSchema::optional_column("walks_per_s", ColumnType::Int),
+        ColumnSchema::optional_column("rss_bytes", ColumnType::Int),
+        ColumnSchema::optional_column("huge_bytes", ColumnType::Int),
+        ColumnSchema::optional_column("bloat_bytes", ColumnType::Int),
+        ColumnSchema::optional_column("used_bytes", ColumnType::Int),
+        ColumnSchema::optional_column("total_bytes", ColumnType::Int),
+        ColumnSchema::optional_column("pressure_percent", ColumnType::Float),
+        ColumnSchema::optional_column("fmfi", ColumnType::Float),
+        ColumnSchema::optional_column("manager_cpu_percent", ColumnType::Float),
+        ColumnSchema::optional_column("event", ColumnType::Text),
+        ColumnSchema::optional_column("reason", ColumnType::Text),
     ],
 };
 
@@ -154,7 +154,7 @@ impl TableSchema {
                 _ => "",
             };
             let ColumnSchema { name, kind, .. } = column;
-            format!("{repetition} {} {name}{logical};", kind.physical())
+            format!("{repetition} {} {name}{logical};", kind.parquet_type())
         });
         let fields = fields.collect::<Vec<_>>().join(" ");
         format!("message {} {{ {fields} }}", self.name)
@@ -173,7 +173,7 @@ impl TableSchema {
     }
 
     /// Positions of the columns in a file; an error if the file is no readable file of this table.
-    pub(crate) fn column_positions_in(
+    pub(crate) fn column_positions_in_file(
         &self,
         file: &FileMetaData,
     ) -> Result<Vec<usize>, RecordingError> {
@@ -207,7 +207,7 @@ impl TableSchema {
             let place = places.position(|found| found.path().string() == column.name);
             let place = place.ok_or_else(|| wrong("is missing"))?;
             let found = there.column(place);
-            if found.physical_type() != column.kind.physical() {
+            if found.physical_type() != column.kind.parquet_type() {
                 return Err(wrong("has the wrong type"));
             }
             if found.max_def_level() > i16::from(column.optional) || found.max_rep_level() > 0 {

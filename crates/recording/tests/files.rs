@@ -71,7 +71,7 @@ fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<Recording
     let window = Duration::from_millis(100);
     let source = AccessSource::from_coverage_source(sample.source, true);
     let command = command.into();
-    let rows = CoverageRow::of_sample(at, window, source, &command, sample);
+    let rows = CoverageRow::rows_of_sample(at, window, source, &command, sample);
     rows.map(RecordingRow::Region).collect()
 }
 
@@ -118,7 +118,7 @@ fn written(rows: &[RecordingRow]) -> Vec<u8> {
     let mut writer =
         RecordingWriter::new(Vec::new(), &about()).expect("writing to memory succeeds");
     for row in rows {
-        writer.write(row).expect("the row can be written");
+        writer.write_row(row).expect("the row can be written");
     }
     writer.finish().expect("the recording can be finished")
 }
@@ -185,7 +185,7 @@ fn minutes(recorder: &mut Recorder, minutes: u64) {
     for second in (0..minutes * 60).step_by(10) {
         let at = Duration::from_secs(second);
         for row in rows_of(at, "redis", &sample(1, 3, second)) {
-            recorder.write(row).expect("the row can be written");
+            recorder.write_row(row).expect("the row can be written");
         }
     }
 }
@@ -214,7 +214,7 @@ fn rows_at(path: &Path) -> Vec<RecordingRow> {
 }
 
 fn begun(path: &Path) -> Recorder {
-    Recorder::begin(path, about()).expect("the recording begins")
+    Recorder::begin_file_recording(path, about()).expect("the recording begins")
 }
 
 fn reader(bytes: &[u8]) -> RecordingReader<std::fs::File> {
@@ -231,18 +231,18 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
     assert_eq!(
-        rows.last().map(RecordingRow::at),
+        rows.last().map(RecordingRow::time_since_start),
         Some(Duration::from_secs(110))
     );
     // The next recording keeps it.
-    ended(Recorder::begin(&path, about()), 1);
+    ended(Recorder::begin_file_recording(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
     assert!(!opened(&path).is_unfinished());
     assert_eq!(opened(&path).count(), 6 * 3);
     assert!(!path.with_extension("parquet.part").exists());
-    let error = Recorder::begin(&path.join("under"), about()).err();
+    let error = Recorder::begin_file_recording(&path.join("under"), about()).err();
     assert!(error.is_some_and(|error| error.to_string().starts_with("can't write ")));
-    let error = Recorder::begin(&folder("in-the-way"), about()).err();
+    let error = Recorder::begin_file_recording(&folder("in-the-way"), about()).err();
     assert!(error.is_some_and(|error| error.to_string().contains("directory")));
 }
 
@@ -250,7 +250,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
 fn a_recording_without_rows_leaves_the_older_one() {
     let folder = folder("mistyped");
     let path = folder.join("r.parquet");
-    ended(Recorder::begin(&path, about()), 2);
+    ended(Recorder::begin_file_recording(&path, about()), 2);
     for rows in [0, 1] {
         let mut mistyped = begun(&path);
         assert!(mistyped.is_empty());
@@ -260,7 +260,7 @@ fn a_recording_without_rows_leaves_the_older_one() {
         assert_eq!(parts_in(&folder), ["r.parquet"]);
         assert_eq!(rows_at(&path).len(), 2 * 6 * 3);
     }
-    ended(Recorder::begin(&path, about()), 0);
+    ended(Recorder::begin_file_recording(&path, about()), 0);
     assert_eq!(rows_at(&path).len(), 0);
     assert_eq!(rows_at(&path.with_extension("parquet.1")).len(), 2 * 6 * 3);
 }
@@ -273,18 +273,27 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
     let mut second =
         Recorder::continue_in_folder(&folder, u64::MAX, began(9)).expect("the recording continues");
     minutes(&mut second, 1);
-    let bytes = second.finished_bytes();
+    let bytes = second.finished_part_bytes();
     second.finish().expect("the recording can be finished");
     let rows = rows_at(&folder);
-    let times: Vec<u64> = rows.iter().map(|row| row.at().as_secs()).collect();
+    let times: Vec<u64> = rows
+        .iter()
+        .map(|row| row.time_since_start().as_secs())
+        .collect();
     assert_eq!((times[0], times.len()), (0, 3 * 6 * 3));
     assert_eq!(times.last(), Some(&(9 * 60 + 50)));
     assert!(times.is_sorted());
     // Room for the previous parts, and not for one more.
     ended(Recorder::continue_in_folder(&folder, bytes, began(20)), 2);
     let kept = rows_at(&folder);
-    assert_eq!(kept.first().map(|row| row.at().as_secs()), Some(0));
-    assert_eq!(kept.last().map(|row| row.at().as_secs()), Some(110));
+    assert_eq!(
+        kept.first().map(|row| row.time_since_start().as_secs()),
+        Some(0)
+    );
+    assert_eq!(
+        kept.last().map(|row| row.time_since_start().as_secs()),
+        Some(110)
+    );
     assert_eq!(kept.len(), 2 * 6 * 3);
 }
 
@@ -301,7 +310,12 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
     );
     let rows = rows_at(&folder);
     let first_and_last = rows.first().zip(rows.last());
-    let seconds = first_and_last.map(|(first, last)| (first.at().as_secs(), last.at().as_secs()));
+    let seconds = first_and_last.map(|(first, last)| {
+        (
+            first.time_since_start().as_secs(),
+            last.time_since_start().as_secs(),
+        )
+    });
     // From the second minute on to the end of the first after the restart.
     assert_eq!(seconds, Some((0, 600 + 50 - 120)));
     // Time of the first of these rows.
@@ -345,15 +359,15 @@ fn a_part_that_cannot_be_finished_is_removed_and_its_rows_count_as_lost() {
     std::fs::create_dir(&in_the_way).expect("the folder can be created");
     let at = Duration::from_secs(60);
     let row = rows_of(at, "redis", &sample(1, 1, 0)).remove(0);
-    assert!(recorder.write(row.clone()).is_err());
-    assert_eq!(recorder.abandon_part(), 6 * 3);
+    assert!(recorder.write_row(row.clone()).is_err());
+    assert_eq!(recorder.abandon_open_part(), 6 * 3);
     assert_eq!(parts_in(&folder), ["00000000.parquet"]);
     // Writing continues.
     std::fs::remove_dir(&in_the_way).expect("the folder is empty");
-    recorder.write(row).expect("the row can be written");
-    assert_eq!(recorder.abandon_part(), 1);
+    recorder.write_row(row).expect("the row can be written");
+    assert_eq!(recorder.abandon_open_part(), 1);
     assert_eq!(parts_in(&folder), [""; 0]);
-    assert_eq!(recorder.abandon_part(), 0);
+    assert_eq!(recorder.abandon_open_part(), 0);
 }
 
 fn parts_in(folder: &Path) -> Vec<String> {
@@ -420,7 +434,7 @@ fn an_unreadable_older_recording_is_set_aside() {
                 }
             }
         }
-        let recorder = Recorder::begin(&path, about()).expect(damage);
+        let recorder = Recorder::begin_file_recording(&path, about()).expect(damage);
         assert_eq!(open_to_others(&part), Vec::<PathBuf>::new(), "{damage}");
         drop(recorder);
         let aside = std::fs::symlink_metadata(aside(number + 1));

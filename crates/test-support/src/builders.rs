@@ -1,6 +1,6 @@
 //! Short constructors of scripted machines, programs and managers.
 
-use crate::machine::{ProgramPart, ProgramSpec, ScriptedMachine, ScriptedProgram};
+use crate::scripted_machine::{ProgramPart, ProgramSpec, ScriptedMachine, ScriptedProgram};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr, policies};
 use std::time::Duration;
@@ -11,36 +11,36 @@ pub const GIB: u64 = 1 << 30;
 pub const MIB: u64 = 1 << 20;
 
 /// Seconds.
-pub fn s(seconds: f64) -> Duration {
+pub fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
 /// The `index`th region of the programs.
-pub fn region(index: u32) -> RegionAddr {
+pub fn region_at_index(index: u32) -> RegionAddr {
     RegionAddr::containing(GIB + u64::from(index) * HUGE_PAGE_BYTES)
 }
 
 /// A machine with this much memory, in bytes.
-pub fn machine(total_bytes: u64) -> ScriptedMachine {
+pub fn machine_with_bytes(total_bytes: u64) -> ScriptedMachine {
     ScriptedMachine::new(total_bytes)
 }
 
 /// A machine with this much memory, in bytes, and one program.
-pub fn with_program(total_bytes: u64, spec: ProgramSpec) -> (ScriptedMachine, ProcessId) {
-    let mut machine = machine(total_bytes);
-    let process = machine.start(spec);
+pub fn machine_with_program(total_bytes: u64, spec: ProgramSpec) -> (ScriptedMachine, ProcessId) {
+    let mut machine = machine_with_bytes(total_bytes);
+    let process = machine.add_program(spec);
     (machine, process)
 }
 
 /// The same with a program of these parts.
-pub fn running(total_bytes: u64, parts: &[ProgramPart]) -> ScriptedMachine {
-    with_program(total_bytes, program(parts)).0
+pub fn machine_running_parts(total_bytes: u64, parts: &[ProgramPart]) -> ScriptedMachine {
+    machine_with_program(total_bytes, program_of_parts(parts)).0
 }
 
 /// Fully used regions under base pages.
-pub fn base(first: u32, regions: u32, weight: f64) -> ProgramPart {
+pub fn base_page_part(first: u32, regions: u32, weight: f64) -> ProgramPart {
     ProgramPart {
-        start: region(first),
+        start: region_at_index(first),
         regions,
         weight,
         ..ProgramPart::default()
@@ -48,16 +48,16 @@ pub fn base(first: u32, regions: u32, weight: f64) -> ProgramPart {
 }
 
 /// Huge pages with 100 of 512 base pages in use.
-pub fn bloated(first: u32, regions: u32, weight: f64) -> ProgramPart {
+pub fn bloated_part(first: u32, regions: u32, weight: f64) -> ProgramPart {
     ProgramPart {
         used_pages: 100,
         huge: true,
-        ..base(first, regions, weight)
+        ..base_page_part(first, regions, weight)
     }
 }
 
 /// A program with these parts that runs from the start.
-pub fn program(parts: &[ProgramPart]) -> ProgramSpec {
+pub fn program_of_parts(parts: &[ProgramPart]) -> ProgramSpec {
     ProgramSpec {
         parts: parts.to_vec(),
         ..ProgramSpec::default()
@@ -65,43 +65,43 @@ pub fn program(parts: &[ProgramPart]) -> ProgramSpec {
 }
 
 /// The same in a cgroup.
-pub fn in_group(name: &str, parts: &[ProgramPart]) -> ProgramSpec {
+pub fn program_in_group(name: &str, parts: &[ProgramPart]) -> ProgramSpec {
     ProgramSpec {
         group: Some(name.to_owned()),
-        ..program(parts)
+        ..program_of_parts(parts)
     }
 }
 
 /// A program with these parts that ends at this time.
-pub fn ending_program(at: Duration, parts: &[ProgramPart]) -> ProgramSpec {
+pub fn program_ending_at(at: Duration, parts: &[ProgramPart]) -> ProgramSpec {
     ProgramSpec {
         ends_at: Some(at),
-        ..program(parts)
+        ..program_of_parts(parts)
     }
 }
 
 /// A program of this many regions in which only this share of accesses to base pages needs a walk.
-pub fn walking_program(regions: u32, walk_share: f64) -> ProgramSpec {
+pub fn program_with_walk_share(regions: u32, walk_share: f64) -> ProgramSpec {
     ProgramSpec {
         walk_share,
-        ..program(&[base(0, regions, 1.0)])
+        ..program_of_parts(&[base_page_part(0, regions, 1.0)])
     }
 }
 
 /// Settings with a window of 0.1 s every 5 s.
-pub fn frequent_sampling() -> Settings {
+pub fn frequent_sampling_settings() -> Settings {
     Settings {
-        period: s(5.0),
-        window: s(0.1),
+        period: seconds(5.0),
+        window: seconds(0.1),
         ..Settings::default()
     }
 }
 
 /// [`frequent_sampling`] with at most this many promotions.
-pub fn with_max_promotions(promotions: u64) -> Settings {
+pub fn settings_with_max_promotions(promotions: u64) -> Settings {
     Settings {
         max_promotions: Some(promotions),
-        ..frequent_sampling()
+        ..frequent_sampling_settings()
     }
 }
 
@@ -109,10 +109,10 @@ pub fn with_max_promotions(promotions: u64) -> Settings {
 ///
 /// # Panics
 /// The rate is not over 0.
-pub fn with_promotion_rate(rate: f64) -> Settings {
+pub fn settings_with_promotion_rate(rate: f64) -> Settings {
     Settings {
         rate: Some(Rate::per_second(rate).expect("a rate over 0")),
-        ..frequent_sampling()
+        ..frequent_sampling_settings()
     }
 }
 
@@ -120,10 +120,10 @@ pub fn with_promotion_rate(rate: f64) -> Settings {
 ///
 /// # Panics
 /// It is not over 0 and at most 100.
-pub fn with_cpu_percent(percent: f64) -> Settings {
+pub fn settings_with_cpu_percent(percent: f64) -> Settings {
     Settings {
         cpu: CpuBudget::new(percent).expect("a valid CPU budget"),
-        ..frequent_sampling()
+        ..frequent_sampling_settings()
     }
 }
 
@@ -141,24 +141,24 @@ pub fn manager_of(machine: ScriptedMachine, policy: &str, settings: Settings) ->
 }
 
 /// The manager of such a machine after it has run until `end`.
-pub fn managed(
+pub fn run_manager_of(
     machine: ScriptedMachine,
     policy: &str,
     settings: Settings,
     end: Duration,
 ) -> ScriptedManager {
     let mut manager = manager_of(machine, policy, settings);
-    run(&mut manager, end);
+    run_manager_until(&mut manager, end);
     manager
 }
 
 /// Steps until `end` or until all processes have ended. A loop without progress fails.
-pub fn run(manager: &mut ScriptedManager, end: Duration) -> LoopWakeReason {
-    run_watching(manager, end, |_| {})
+pub fn run_manager_until(manager: &mut ScriptedManager, end: Duration) -> LoopWakeReason {
+    run_manager_watching(manager, end, |_| {})
 }
 
 /// The same as [`run`], and calls `look` after each step.
-pub fn run_watching(
+pub fn run_manager_watching(
     manager: &mut ScriptedManager,
     end: Duration,
     mut look: impl FnMut(&ScriptedManager),
@@ -190,25 +190,25 @@ fn events_of_kind(manager: &ScriptedManager, kind: &str) -> Vec<(Duration, Proce
 }
 
 /// Time, process and region of each promotion.
-pub fn promoted(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
+pub fn promotions(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
     events_of_kind(manager, "promoted")
 }
 
 /// Time of the first promotion; zero if there was none.
-pub fn first_promotion(manager: &ScriptedManager) -> Duration {
-    let promoted = promoted(manager);
+pub fn first_promotion_time(manager: &ScriptedManager) -> Duration {
+    let promoted = promotions(manager);
     promoted.first().map_or(Duration::ZERO, |(at, ..)| *at)
 }
 
 /// Number of promoted regions of a process.
-pub fn count_promoted(manager: &ScriptedManager, process: ProcessId) -> usize {
-    let promoted = promoted(manager);
+pub fn count_promotions_of(manager: &ScriptedManager, process: ProcessId) -> usize {
+    let promoted = promotions(manager);
     promoted.iter().filter(|(_, p, _)| *p == process).count()
 }
 
 /// The promoted regions, in order.
 pub fn promoted_regions(manager: &ScriptedManager) -> Vec<RegionAddr> {
-    promoted(manager)
+    promotions(manager)
         .iter()
         .map(|(_, _, region)| *region)
         .collect()
@@ -221,25 +221,25 @@ pub fn refused_promotions(manager: &ScriptedManager) -> Vec<(Duration, RegionAdd
 }
 
 /// Time, process and region of each recovery.
-pub fn recovered(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
+pub fn recoveries(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
     events_of_kind(manager, "recovered")
 }
 
 /// Resident memory of a process, in bytes.
-pub fn rss(manager: &ScriptedManager, process: ProcessId) -> u64 {
-    let program = manager.machine().process(process);
+pub fn rss_bytes_of(manager: &ScriptedManager, process: ProcessId) -> u64 {
+    let program = manager.machine().program_of_process(process);
     program.map_or(0, ScriptedProgram::rss_bytes)
 }
 
 /// Memory of a process under huge pages, in bytes.
-pub fn huge(manager: &ScriptedManager, process: ProcessId) -> u64 {
-    let program = manager.machine().process(process);
+pub fn huge_bytes_of(manager: &ScriptedManager, process: ProcessId) -> u64 {
+    let program = manager.machine().program_of_process(process);
     program.map_or(0, ScriptedProgram::huge_bytes)
 }
 
 /// Accesses per second of a process with its current mapping.
-pub fn access_rate(machine: &ScriptedMachine, process: ProcessId) -> f64 {
+pub fn accesses_per_s_of(machine: &ScriptedMachine, process: ProcessId) -> f64 {
     machine
-        .process(process)
-        .map_or(0.0, ScriptedProgram::access_rate)
+        .program_of_process(process)
+        .map_or(0.0, ScriptedProgram::accesses_per_s)
 }

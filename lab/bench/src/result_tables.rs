@@ -1,7 +1,7 @@
 //! Results of simulated runs as Parquet files: two tables, described in `docs/use/recordings.md`.
 
 use hawkeye_recording::{
-    CellValue, ColumnSchema, ColumnType, RecordingError, TableSchema, TableWriter,
+    CellValue, ColumnSchema, ColumnType, ParquetTableWriter, RecordingError, TableSchema,
 };
 use std::io::Write;
 
@@ -130,9 +130,9 @@ pub fn write_parquet_table<R: TableRow, W: Write + Send>(
     rows: impl IntoIterator<Item = R>,
     output: W,
 ) -> Result<W, RecordingError> {
-    let mut table = TableWriter::new(&R::TABLE, &[], Vec::new(), output)?;
+    let mut table = ParquetTableWriter::new(&R::TABLE, &[], Vec::new(), output)?;
     for row in rows {
-        table.push(&row.column_values())?;
+        table.push_row(&row.column_values())?;
     }
     table.finish()
 }

@@ -103,10 +103,10 @@ fn log_filter_from_environment() -> Targets {
 #[cfg(test)]
 mod tests {
     use super::LabArguments;
-    use hawkeye_test_support::help;
+    use hawkeye_test_support::command_help;
 
     #[test]
     fn every_help_fits_a_screen_and_has_valid_examples() {
-        help::assert_short_with_examples::<LabArguments>();
+        command_help::assert_help_is_short_with_examples::<LabArguments>();
     }
 }

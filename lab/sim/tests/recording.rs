@@ -52,8 +52,8 @@ impl Recorder {
             }
             self.rows += sample.regions.len();
             let source = AccessSource::from_coverage_source(sample.source, true);
-            for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
-                self.writer.write(&RecordingRow::Region(row)).unwrap();
+            for row in CoverageRow::rows_of_sample(at, window, source, &command, &sample) {
+                self.writer.write_row(&RecordingRow::Region(row)).unwrap();
             }
             self.shown = at;
         }

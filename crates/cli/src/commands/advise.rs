@@ -2,22 +2,22 @@
 //! nothing.
 //!
 //! ```text
-//!  measurement (reads the process) --> facts --> findings --> Recommendation --> text, or JSON
+//!  measurement (reads the process) --> facts --> findings --> Recommendation --> advice_text, or JSON
 //!                                                   `-- remedies (commands that would change it)
 //! ```
 //! Only `measurement` touches the machine. A new finding takes three changes: a variant in
-//! `finding`, its condition in `findings` and its sentence in `text`.
+//! `finding`, its condition in `findings` and its sentence in `advice_text`.
 
+mod advice_text;
 mod facts;
 mod finding;
 mod findings;
 mod measurement;
 mod remedies;
-mod text;
 
-use super::client;
+use super::client_options;
 use crate::options;
-use crate::progress::show_progress;
+use crate::progress::show_progress_line;
 use anyhow::Result;
 use clap::Args;
 use facts::AdviceFacts;
@@ -72,17 +72,23 @@ struct AdviceReport<'a> {
 impl AdviseOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let show =
-            |so_far: &str| show_progress(&format!("measuring process {}: {so_far}", self.pid));
+            |so_far: &str| show_progress_line(&format!("measuring process {}: {so_far}", self.pid));
         let facts = measurement::measure_process(self.pid, self.seconds, show);
-        show_progress("");
+        show_progress_line("");
         let facts = facts?;
-        let advice = findings::recommend(&facts);
+        let advice = findings::recommendation_from_facts(&facts);
         let report = AdviceReport {
             advice: &advice,
-            sentences: advice.findings.iter().map(text::finding_sentence).collect(),
+            sentences: advice
+                .findings
+                .iter()
+                .map(advice_text::finding_sentence)
+                .collect(),
             facts: &facts,
         };
-        client::print_text_or_json(self.json, &report, |_| text::advice_text(&facts, &advice))?;
+        client_options::print_text_or_json(self.json, &report, |_| {
+            advice_text::advice_text(&facts, &advice)
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }

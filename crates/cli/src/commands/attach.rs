@@ -1,8 +1,8 @@
 //! `hawkeye attach`: manages processes that are already running.
 
-use super::session::{PreparedSession, open_processes};
+use super::session::{PreparedSession, open_target_of_pids};
 use crate::options::{self, ManageOptions};
-use crate::program_use::ProgramUseMeter;
+use crate::program_resource_use::ProgramResourceMeter;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_policy::Profile;
@@ -31,16 +31,17 @@ pub struct AttachOptions {
 
 impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = open_processes(&self.pids)?;
+        let (scope, names) = open_target_of_pids(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
-        let session = PreparedSession::for_options(&self.options, Profile::Balanced, 0, &purpose)?;
-        let mut watched = ProgramUseMeter::new(&self.pids);
+        let session =
+            PreparedSession::for_run_or_attach(&self.options, Profile::Balanced, 0, &purpose)?;
+        let mut watched = ProgramResourceMeter::new(&self.pids);
         let mut managed = session.manage_until_end(scope, |_| {
             watched.update();
             true
         })?;
         managed.summary.subject = format!("process {}", names.join(", "));
-        managed.summary.program.add(watched.used_so_far());
+        managed.summary.program.add_usage(watched.used_so_far());
         managed.print_and_save(&self.options)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,7 +1,7 @@
 //! `hawkeye daemon`: manages a whole machine.
 
+use super::prezeroing_controller::{ManagerStateForZeroing, PrezeroingController};
 use super::session::{ActiveSession, PreparedSession};
-use super::zeroing_controller::{ManagerStateForZeroing, ZeroingController};
 use crate::config::Config;
 use crate::daemon::DaemonServices;
 use crate::daemon::protocol::{DaemonStatus, PrefaultStatus};
@@ -50,7 +50,7 @@ impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let config = self.load_config()?;
         if self.check {
-            match self.config_file() {
+            match self.config_file_or_default() {
                 Some(path) => output::print_to_stdout(&format!("{} is valid.\n", path.display()))?,
                 None => output::print_to_stdout(&format!(
                     "{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n"
@@ -67,14 +67,15 @@ impl DaemonOptions {
             mut recording,
             mut prefault,
             mut manager,
-        } = session.into_manager(scope)?;
+        } = session.into_active_session(scope)?;
         manager.set_watermarks(watermark_table(&config));
-        let mut zeroing = ZeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
+        let mut zeroing =
+            PrezeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
         let mut services = DaemonServices::start(config, Arc::new(move || waker.wake()))?;
         notify_systemd(&[NotifyState::Ready]);
         let mut status = DaemonStatus {
             pid: Some(std::process::id()),
-            config_file: self.config_file().map(Path::to_owned),
+            config_file: self.config_file_or_default().map(Path::to_owned),
             ..DaemonStatus::default()
         };
         let (mut sizes_due, mut watchdog_due) = (Duration::ZERO, Duration::ZERO);
@@ -93,7 +94,7 @@ impl DaemonOptions {
                 }
                 LoopWakeReason::Deadline | LoopWakeReason::Called | LoopWakeReason::Joined => {}
             }
-            prefault.switch_settings(&manager, lease.settings());
+            prefault.switch_machine_settings(&manager, lease.settings());
             if let Some(zeroing) = &mut zeroing {
                 let state = ManagerStateForZeroing {
                     now: manager.machine().now(),
@@ -135,7 +136,7 @@ impl DaemonOptions {
         services: &mut DaemonServices,
         status: &mut DaemonStatus,
     ) -> Result<()> {
-        let file = self.config_file().map(Path::to_owned);
+        let file = self.config_file_or_default().map(Path::to_owned);
         apply_changeable_settings(self.load_config()?, manager, services)?;
         let rules = services.config().rules.count();
         tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file.as_deref(), rules));
@@ -144,13 +145,13 @@ impl DaemonOptions {
     }
 
     fn load_config(&self) -> Result<Config> {
-        let Some(path) = self.config_file() else {
+        let Some(path) = self.config_file_or_default() else {
             return Ok(Config::default());
         };
         Ok(Config::load(path)?)
     }
 
-    fn config_file(&self) -> Option<&Path> {
+    fn config_file_or_default(&self) -> Option<&Path> {
         let usual = Path::new(DEFAULT_CONFIG_FILE);
         let existing = || usual.exists().then_some(usual);
         self.config.as_deref().or_else(existing)

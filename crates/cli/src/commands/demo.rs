@@ -2,7 +2,7 @@
 
 use crate::demo::{DemoMachine, ReaderSize};
 use crate::output;
-use crate::text_format::{bar_line, format_bytes};
+use crate::text_format::{bar_chart_line, format_bytes};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
@@ -46,11 +46,11 @@ impl DemoOptions {
         };
         let figures = json!({
             "machine": "this kernel",
-            "systems": show_hot_memory(&machine)?,
+            "systems": show_hot_memory_promotion(&machine)?,
             "bloat": show_bloat_recovery(&machine)?,
         });
         if let Some(path) = &self.json {
-            let file = crate::summary::create_world_readable(path)
+            let file = crate::session_summary::create_world_readable_file(path)
                 .with_context(|| format!("can't create {}", path.display()))?;
             serde_json::to_writer_pretty(file, &figures)?;
         }
@@ -63,7 +63,7 @@ macro_rules! say {
     ($($format:tt)*) => { output::print_to_stdout(&format!($($format)*))? };
 }
 
-fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
+fn show_hot_memory_promotion(machine: &DemoMachine) -> Result<Vec<Value>> {
     say!("1. Hot memory at high addresses\n");
     let (size, speed_up) = machine.choose_reader_size()?;
     let hot_percent = ReaderSize::HOT_PERCENT;
@@ -75,7 +75,7 @@ fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     let (mut systems, mut drawings) = (Vec::new(), Vec::new());
     let mut base = None;
     for (name, policy) in SYSTEMS {
-        let speed = machine.measure_speed(policy, size)?;
+        let speed = machine.measure_reader_speed(policy, size)?;
         let base = base.get_or_insert(speed.clone());
         // Relative to what the all-huge program did in the same minute, which cancels drift of the
         // machine.
@@ -88,7 +88,10 @@ fn show_hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         }
         say!("\n");
         // Without a promotion there are no shares over 0, which bars draw as spaces.
-        drawings.push((name, bar_line(&speed.huge_shares, speed.huge_shares.len())));
+        drawings.push((
+            name,
+            bar_chart_line(&speed.huge_shares, speed.huge_shares.len()),
+        ));
         systems.push(json!({
             "system": name,
             "promotions_allowed": budget,

@@ -1,6 +1,6 @@
 //! `hawkeye doctor`: reports what a manager can do on this machine.
 
-use super::client::print_text_or_json;
+use super::client_options::print_text_or_json;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;

@@ -1,7 +1,7 @@
 //! `hawkeye pause` and `hawkeye resume`.
 
-use super::client::{ClientOptions, print_text_or_json, unexpected_reply};
-use crate::daemon::protocol::{DaemonRequest, Reply};
+use super::client_options::{ClientOptions, print_text_or_json, unexpected_reply_error};
+use crate::daemon::protocol::{DaemonReply, DaemonRequest};
 use anyhow::Result;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -12,13 +12,13 @@ struct PauseResult {
     changed: bool,
 }
 
-pub fn set_paused(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
+pub fn request_pause_or_resume(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
     let request = match paused {
         true => DaemonRequest::Pause,
         false => DaemonRequest::Resume,
     };
-    let Reply::Done { changed } = options.send_request(request)? else {
-        return Err(unexpected_reply());
+    let DaemonReply::Done { changed } = options.send_request(request)? else {
+        return Err(unexpected_reply_error());
     };
     print_text_or_json(options.json, &PauseResult { paused, changed }, |outcome| {
         let sentence = match (outcome.paused, outcome.changed) {

@@ -35,7 +35,7 @@ pub struct PrefaultChoice {
 
 /// Why `auto` leaves prefault off, if so. `huge_at_every_fault`: every program gets huge pages at
 /// page faults, and the huge zero page at reads.
-fn auto_obstacle(cpus: usize, huge_at_every_fault: bool) -> Option<&'static str> {
+fn auto_mode_obstacle(cpus: usize, huge_at_every_fault: bool) -> Option<&'static str> {
     match cpus {
         ..2 => Some("there is only one CPU, and the program needs it"),
         _ if huge_at_every_fault => {
@@ -52,23 +52,23 @@ fn available_cpus() -> usize {
 
 /// With the huge zero page, a remote read can't fill memory that gets huge pages at faults. The
 /// setting holds for the whole machine, so the user must have asked for a change.
-fn may_avoid_zero_page(wanted: &PrefaultSettings) -> bool {
+fn may_avoid_huge_zero_page(wanted: &PrefaultSettings) -> bool {
     wanted.mode == PrefaultMode::On || wanted.huge_faults
 }
 
 impl PrefaultSession {
     /// Starts the filler in the background. `None` where prefault is off.
-    pub fn prepare(wanted: &PrefaultSettings) -> Option<Result<StartingPrefaulter>> {
+    pub fn start_preparing(wanted: &PrefaultSettings) -> Option<Result<StartingPrefaulter>> {
         let obstacle = match wanted.mode {
             PrefaultMode::Off => return None,
             PrefaultMode::On => None,
             PrefaultMode::Auto => {
                 let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
-                let huge = always && uses_huge_zero_page() && !may_avoid_zero_page(wanted);
-                auto_obstacle(available_cpus(), huge)
+                let huge = always && uses_huge_zero_page() && !may_avoid_huge_zero_page(wanted);
+                auto_mode_obstacle(available_cpus(), huge)
             }
         };
-        let threads = Some(prefault_threads(wanted));
+        let threads = Some(prefault_thread_count(wanted));
         let begin = || Ok(Prefaulter::start_loading(wanted.rate, threads)?);
         Some(obstacle.map_or_else(begin, |obstacle| Err(anyhow!(obstacle))))
     }
@@ -93,7 +93,7 @@ impl PrefaultSession {
         let Some(starting) = prepared else {
             return Ok(filling);
         };
-        let avoid = may_avoid_zero_page(wanted);
+        let avoid = may_avoid_huge_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_ready()?;
             if avoid {
@@ -105,7 +105,7 @@ impl PrefaultSession {
             Ok(fault_ahead) => {
                 filling.fault_ahead = Some(fault_ahead);
                 filling.spares_zero_page = avoid.then_some(true);
-                let reason = match prefault_threads(wanted).get() {
+                let reason = match prefault_thread_count(wanted).get() {
                     1 => "by 1 thread on a spare CPU".into(),
                     n => format!("by up to {n} threads on spare CPUs"),
                 };
@@ -131,7 +131,7 @@ impl PrefaultSession {
     }
 
     /// Called between steps. Settings that cost memory hold only while promotion goes on.
-    pub fn switch_settings(
+    pub fn switch_machine_settings(
         &mut self,
         manager: &Manager<LinuxMachine>,
         settings: &mut KernelSettingsGuard,
@@ -151,7 +151,7 @@ impl PrefaultSession {
     }
 }
 
-fn prefault_threads(wanted: &PrefaultSettings) -> PrefaultThreads {
+fn prefault_thread_count(wanted: &PrefaultSettings) -> PrefaultThreads {
     let usual = || PrefaultThreads::default_for_cores(available_cpus());
     wanted.threads.unwrap_or_else(usual)
 }
@@ -167,7 +167,7 @@ mod tests {
             (2, false, None),
             (64, true, Some("at page faults")),
         ] {
-            let obstacle = auto_obstacle(cpus, huge_at_every_fault);
+            let obstacle = auto_mode_obstacle(cpus, huge_at_every_fault);
             assert_eq!(obstacle.is_some(), why.is_some(), "{cpus}");
             assert!(
                 obstacle
@@ -189,7 +189,7 @@ mod tests {
                 huge_faults,
                 ..PrefaultSettings::default()
             };
-            assert_eq!(may_avoid_zero_page(&wanted), avoids, "{mode:?}");
+            assert_eq!(may_avoid_huge_zero_page(&wanted), avoids, "{mode:?}");
         }
     }
 }

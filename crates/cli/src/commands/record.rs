@@ -1,6 +1,6 @@
 //! `hawkeye record`: samples processes for a while and writes what it sees to a file.
 
-use super::session::{PreparedSession, open_processes};
+use super::session::{PreparedSession, open_target_of_pids};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
 use crate::recording::RecordingTarget;
 use crate::text_format::format_count;
@@ -57,7 +57,7 @@ const CPU_PERCENT: f64 = 1.0;
 
 impl RecordOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = open_processes(&self.pids)?;
+        let (scope, names) = open_target_of_pids(&self.pids)?;
         let settings = Settings {
             period: self.period,
             window: self.window,

@@ -1,8 +1,8 @@
 //! `hawkeye report`: shows a recording.
 
-use super::client;
+use super::client_options;
 use crate::report::{
-    RecordingExtent, RecordingReport, ReportBuilder, html_page, report_text, svg_figures,
+    RecordingExtent, RecordingReport, ReportBuilder, html_page, report_figures, report_text,
 };
 use anyhow::{Context, Result};
 use clap::Args;
@@ -47,21 +47,22 @@ pub struct ReportOptions {
 
 impl ReportOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let report = summarize_recording(&self.file).map_err(|error| match error.names_file() {
-            true => anyhow::Error::from(error),
-            false => anyhow::Error::from(error).context(self.file.display().to_string()),
-        })?;
+        let report =
+            summarize_recording(&self.file).map_err(|error| match error.message_names_file() {
+                true => anyhow::Error::from(error),
+                false => anyhow::Error::from(error).context(self.file.display().to_string()),
+            })?;
         if let Some(path) = &self.html {
             write_private_file(path, &html_page(&report)?)?;
         }
         if let Some(folder) = &self.svg {
             let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             created.with_context(|| format!("can't create the folder {}", folder.display()))?;
-            for (name, figure) in svg_figures(&report) {
+            for (name, figure) in report_figures(&report) {
                 write_private_file(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
         }
-        client::print_text_or_json(self.json, &report, report_text)?;
+        client_options::print_text_or_json(self.json, &report, report_text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -78,11 +79,11 @@ fn write_private_file(path: &Path, text: &str) -> Result<()> {
 /// Reads the recording twice: first for its extent, then for its contents.
 fn summarize_recording(path: &Path) -> Result<RecordingReport, RecordingError> {
     let mut extent = RecordingExtent::default();
-    for_each_row(RecordingRows::open(path)?, |row| extent.add(&row))?;
+    for_each_row(RecordingRows::open(path)?, |row| extent.add_row(&row))?;
     let mut summing = ReportBuilder::for_extent(extent);
     let rows = RecordingRows::open(path)?;
     let (about, unfinished) = (rows.origin().clone(), rows.is_unfinished());
-    let bad_rows = for_each_row(rows, |row| summing.add(&row))?;
+    let bad_rows = for_each_row(rows, |row| summing.add_row(&row))?;
     Ok(summing.finish(&about, unfinished, bad_rows))
 }
 

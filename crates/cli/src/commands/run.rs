@@ -1,9 +1,9 @@
 //! `hawkeye run`: starts a program under management.
 
 use super::session::PreparedSession;
-use crate::first_touch::{self, FirstTouchPlan, HugePageSources};
+use crate::allocator_env_plan::{self, AllocatorEnvPlan, HugePageSources};
 use crate::options::ManageOptions;
-use crate::program_use;
+use crate::program_resource_use;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use hawkeye_linux::ManagedTarget;
@@ -68,13 +68,14 @@ enum FirstTouchMode {
 impl RunOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
-        let first_touch = self.first_touch_plan()?;
+        let first_touch = self.allocator_env_plan()?;
         if self.dry_run {
             crate::output::print_to_stdout(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
         let (usual, purpose) = (Profile::Speed, format!("run {name}"));
-        let session = PreparedSession::for_options(&self.options, usual, self.warm, &purpose)?;
+        let session =
+            PreparedSession::for_run_or_attach(&self.options, usual, self.warm, &purpose)?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         for variable in &first_touch.set {
@@ -86,14 +87,14 @@ impl RunOptions {
         let child = child.with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::open_child(child.id())?;
         let mut managed = session.manage_until_end(ManagedTarget::Family(root), |_| true)?;
-        let waited = program_use::wait_for_child(child.id());
+        let waited = program_resource_use::wait_for_child(child.id());
         let (status, used) = waited.context("can't wait for the program")?;
-        let code = program_use::exit_code_of(status);
+        let code = program_resource_use::exit_code_of_status(status);
         let summary = &mut managed.summary;
         summary.subject = name;
         summary.exit_status = Some(code);
         summary.first_touch = first_touch;
-        summary.program.add(used);
+        summary.program.add_usage(used);
         if let Err(error) = managed.print_and_save(&self.options) {
             // The caller waits for the program's status, so an error of ours does not replace it.
             eprintln!("hawkeye: {error:#}");
@@ -105,11 +106,11 @@ impl RunOptions {
         self.options.profile.unwrap_or(Profile::Speed)
     }
 
-    fn first_touch_plan(&self) -> Result<FirstTouchPlan> {
+    fn allocator_env_plan(&self) -> Result<AllocatorEnvPlan> {
         match self.first_touch {
             Some(FirstTouchMode::On) => {}
             None if self.profile().huge_first_touch() => {}
-            Some(FirstTouchMode::Off) | None => return Ok(FirstTouchPlan::default()),
+            Some(FirstTouchMode::Off) | None => return Ok(AllocatorEnvPlan::default()),
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let program = program_allocator::inspect_program(Path::new(&self.command[0]), variable)
@@ -119,12 +120,12 @@ impl RunOptions {
         let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
         let sources = HugePageSources::of_machine(enabled.as_deref());
         let allocator = &program.allocator;
-        Ok(first_touch::plan_for_allocator(
+        Ok(allocator_env_plan::env_plan_for_allocator(
             allocator, variable, &arguments, sources,
         ))
     }
 
-    fn dry_run_text(&self, first_touch: &FirstTouchPlan) -> String {
+    fn dry_run_text(&self, first_touch: &AllocatorEnvPlan) -> String {
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
         let profile = self.profile();

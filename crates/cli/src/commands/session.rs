@@ -1,14 +1,14 @@
 //! The managed session of `run`, `attach` and `daemon`, and its summary.
 
+use super::page_size_switches::{self, ProbedSizeSwitches};
 use super::prefault_session::PrefaultSession;
-use super::size_switches::{self, ProbedSizeSwitches};
+use crate::allocator_env_plan::AllocatorEnvPlan;
 use crate::config::{Config, PrefaultMode};
-use crate::first_touch::FirstTouchPlan;
 use crate::options::ManageOptions;
-use crate::program_use::ProgramUse;
-use crate::progress::{ManagerProgress, show_progress};
+use crate::program_resource_use::ProgramResourceUse;
+use crate::progress::{ManagerProgress, show_progress_line};
 use crate::recording::{ActiveRecording, RecordingTarget};
-use crate::summary::{self, SessionSummary};
+use crate::session_summary::{self, SessionSummary};
 use crate::text_format::format_bytes;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
@@ -42,7 +42,7 @@ pub struct PreparedSession {
 impl PreparedSession {
     /// Takes the machine over for processes; `warm_bytes` are prefaulted when each starts.
     /// `usual_profile` holds unless the options name another.
-    pub fn for_options(
+    pub fn for_run_or_attach(
         options: &ManageOptions,
         usual_profile: Profile,
         warm_bytes: u64,
@@ -66,7 +66,7 @@ impl PreparedSession {
             ..Config::default()
         };
         let warm = (fill.mode == PrefaultMode::On, warm_bytes);
-        Self::take_over(
+        Self::take_over_machine(
             signals,
             policy,
             &config,
@@ -79,7 +79,7 @@ impl PreparedSession {
     pub fn for_daemon(config: &Config) -> Result<Self> {
         let policy = policies::by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        Self::take_over(
+        Self::take_over_machine(
             signals,
             policy,
             config,
@@ -104,7 +104,7 @@ impl PreparedSession {
             ..Config::default()
         };
         let policy = Box::new(NoPromotion::WATCHING);
-        Self::take_over(
+        Self::take_over_machine(
             signals,
             policy,
             &config,
@@ -115,7 +115,7 @@ impl PreparedSession {
     }
 
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
-    fn take_over(
+    fn take_over_machine(
         signals: StopSignals,
         policy: Box<dyn Policy>,
         config: &Config,
@@ -124,7 +124,7 @@ impl PreparedSession {
         purpose: &str,
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
-        let prepared = PrefaultSession::prepare(&fill);
+        let prepared = PrefaultSession::start_preparing(&fill);
         let mut lease = MachineLease::acquire(purpose)?;
         let decision = lease.decision();
         if !decision.can_manage {
@@ -155,7 +155,8 @@ impl PreparedSession {
             backend.prepare_overhead(costs, config.counters);
         }
         // Before the filler starts: it changes settings that this check depends on.
-        let sizes = size_switches::probe_size_switches(config.small_pages, lease.settings())?;
+        let sizes =
+            page_size_switches::probe_page_size_switches(config.small_pages, lease.settings())?;
         let prefault =
             PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
         let recording = config.recording.as_ref();
@@ -185,7 +186,7 @@ impl PreparedSession {
     }
 
     /// The manager, for callers with a loop of their own.
-    pub fn into_manager(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
+    pub fn into_active_session(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
         self.prefault.attach_to_machine(&mut machine);
         if let Some((switches, costs)) = self.sizes {
@@ -221,25 +222,25 @@ impl PreparedSession {
             mut prefault,
             mut recording,
             mut lease,
-        } = self.into_manager(scope)?;
+        } = self.into_active_session(scope)?;
         let mut progress = ManagerProgress::default();
         while manager.run_due_work() != LoopWakeReason::Stop && step(manager.machine().now()) {
-            prefault.switch_settings(&manager, lease.settings());
+            prefault.switch_machine_settings(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);
             }
             progress.draw_if_due(&manager);
         }
-        show_progress("");
+        show_progress_line("");
         if let Some(recording) = &mut recording {
             recording.write_new_rows(&mut manager);
         }
         let policy = manager.policy().name();
-        let waited = summary::budget_wait_note(&manager);
+        let waited = session_summary::budget_wait_note(&manager);
         let (mut machine, journal) = manager.into_machine_and_journal();
         machine.read_sizes_now();
         machine.save_profiles();
-        let mut notes = summary::journal_notes(&journal);
+        let mut notes = session_summary::journal_notes(&journal);
         notes.extend(waited);
         let refused = machine.peak_excluded_bytes();
         if refused > 0 {
@@ -266,7 +267,7 @@ impl PreparedSession {
             first_promotion_s: journal.first_promotion.map(|at| at.as_secs_f64()),
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
-            first_touch: FirstTouchPlan::default(),
+            first_touch: AllocatorEnvPlan::default(),
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
             prefault: prefault.choice,
@@ -279,11 +280,11 @@ impl PreparedSession {
             page_sizes: machine.observed_sizes(),
             manager_cpu_s: own_costs.cpu.saturating_sub(cpu_before).as_secs_f64(),
             longest_call_ms: own_costs.longest_call.as_secs_f64() * 1e3,
-            program: ProgramUse {
+            program: ProgramResourceUse {
                 rss_peak_bytes: journal.peak_rss_bytes,
                 rss_end_bytes: latest.rss_bytes,
                 huge_end_bytes: latest.huge_bytes,
-                ..ProgramUse::default()
+                ..ProgramResourceUse::default()
             },
             footprints: journal.footprints,
             notes,
@@ -335,7 +336,7 @@ pub struct FinishedSession {
 
 impl FinishedSession {
     pub fn print_and_save(mut self, options: &ManageOptions) -> Result<()> {
-        eprint!("{}", self.summary.text());
+        eprint!("{}", self.summary.summary_text());
         let recorded = self.finish_recording();
         if let Some(path) = &options.json {
             self.summary.write_json(path)?;
@@ -349,7 +350,7 @@ impl FinishedSession {
     }
 }
 
-pub fn open_processes(pids: &[u32]) -> Result<(ManagedTarget, Vec<String>)> {
+pub fn open_target_of_pids(pids: &[u32]) -> Result<(ManagedTarget, Vec<String>)> {
     let handles = pids.iter().map(|pid| ProcessHandle::open(*pid));
     let scope = ManagedTarget::Processes(handles.collect::<Result<_, _>>()?);
     Ok((scope, pids.iter().map(u32::to_string).collect()))

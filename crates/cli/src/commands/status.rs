@@ -1,8 +1,8 @@
 //! `hawkeye status`: shows the state of the daemon's management.
 
-use super::client::{ClientOptions, print_text_or_json};
+use super::client_options::{ClientOptions, print_text_or_json};
 use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus};
-use crate::summary::page_sizes_text;
+use crate::session_summary::observed_sizes_text;
 use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, format_errno_counts,
     wrap_printable,
@@ -29,7 +29,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
     let up = format_duration(status.uptime_s);
     let paused = if status.paused { ", PAUSED" } else { "" };
     let mut out = format!("hawkeye {version}, policy {policy}, up {up}{paused}\n");
-    let mut row = |name: &str, text: &str| push_row(&mut out, name, text);
+    let mut row = |name: &str, text: &str| push_labelled_row(&mut out, name, text);
     row(
         "promotion",
         match status.paused {
@@ -43,7 +43,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
     if let Some(memory) = &status.memory {
         row("memory", &memory_text(memory));
         for group in memory.groups.iter().take(MOST_ROWS) {
-            let used = used_text(group.used_bytes, group.total_bytes);
+            let used = used_memory_text(group.used_bytes, group.total_bytes);
             row("  cgroup", &format!("{used} by {}", group.name));
         }
     }
@@ -69,10 +69,10 @@ fn status_text(daemon: &DaemonStatus) -> String {
         row("reserve", &reserve_text(&status.reserve));
     }
     if let Some(zeroing) = &daemon.prezeroing {
-        row("zeroed", &zeroing_text(zeroing));
+        row("zeroed", &prezeroing_text(zeroing));
     }
     if let Some(seen) = &daemon.page_sizes {
-        row("sizes", &page_sizes_text(seen));
+        row("sizes", &observed_sizes_text(seen));
     }
     if !totals.errors.is_empty() {
         row("refused", &format_errno_counts(&totals.errors));
@@ -110,7 +110,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
         }
         row("journal", &text);
     }
-    push_processes(&mut out, &status.processes, status.managed);
+    push_process_table(&mut out, &status.processes, status.managed);
     out
 }
 
@@ -127,7 +127,7 @@ fn reserve_text(reserve: &ReserveStatus) -> String {
     )
 }
 
-fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
+fn prezeroing_text(zeroing: &PrezeroingStatus) -> String {
     let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(format_bytes);
     let bytes = |pages: u64| format_bytes(pages.saturating_mul(BASE_PAGE_BYTES));
     let (served, lost) = (bytes(zeroing.served_pages), bytes(zeroing.lost_pages));
@@ -137,20 +137,20 @@ fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
     )
 }
 
-fn push_row(out: &mut String, name: &str, text: &str) {
+fn push_labelled_row(out: &mut String, name: &str, text: &str) {
     let width = INDENT - 2;
     let text = wrap_printable(&clip_printable(text, 1000), WIDTH - INDENT, 0);
     let text = text.replace('\n', &format!("\n{:INDENT$}", ""));
     *out += &format!("  {name:width$}{text}\n");
 }
 
-fn used_text(used: u64, total: u64) -> String {
+fn used_memory_text(used: u64, total: u64) -> String {
     let percent = used as f64 * 100.0 / total.max(1) as f64;
     format!("{percent:.1} % of {} in use", format_bytes(total))
 }
 
 fn memory_text(memory: &MemoryStatus) -> String {
-    let used = used_text(memory.used_bytes, memory.total_bytes);
+    let used = used_memory_text(memory.used_bytes, memory.total_bytes);
     let (high, low) = (memory.high_percent, memory.low_percent);
     let mut text = format!("{used}; recovery starts over {high} %, ends under {low} %");
     if let Some(pressure) = memory.pressure_percent.filter(|percent| *percent > 0.0) {
@@ -159,7 +159,7 @@ fn memory_text(memory: &MemoryStatus) -> String {
     text
 }
 
-fn push_processes(out: &mut String, processes: &[ProcessStatus], managed: usize) {
+fn push_process_table(out: &mut String, processes: &[ProcessStatus], managed: usize) {
     if processes.is_empty() {
         *out += "No process is managed.\n";
         return;

@@ -1,35 +1,38 @@
 //! `hawkeye top`: what the daemon manages, as it changes.
 //!
 //! ```text
-//!  poller (a thread that asks the daemon) --answers--+
-//!                                                    v
-//!  terminal (keys, size) -----------keys-----> model --> draw --> overview, table, process, strip
-//!                                                (pure)     (ratatui)      (lines of text)
+//!  daemon_poller (a thread that asks the daemon) --answers--+
+//!                                                           v
+//!  terminal (keys, size) -----------keys------------> top_model --> draw --> overview,
+//!                                                     (pure)     (ratatui)   process_table,
+//!                                                                            process_screen,
+//!                                                                            address_strip_text
+//!                                                                            (lines of text)
 //! ```
 //! `sort_order` sorts the processes, `theme` says what the terminal can show. Without a terminal
 //! the same lines are printed once.
 
+mod address_strip_text;
+mod daemon_poller;
 mod draw;
-mod model;
 mod overview;
-mod poller;
-mod process;
+mod process_screen;
+mod process_table;
 mod sort_order;
-mod strip;
-mod table;
 mod terminal;
 mod theme;
+mod top_model;
 
-use super::client::{ClientOptions, print_text_or_json};
+use super::client_options::{ClientOptions, print_text_or_json};
 use crate::daemon::protocol::DaemonStatus;
 use crate::options;
 use anyhow::{Result, bail};
 use clap::Args;
-use model::TopModel;
-use poller::TopData;
+use daemon_poller::TopData;
 use sort_order::SortOrder;
 use std::process::ExitCode;
 use theme::Theme;
+use top_model::TopModel;
 
 /// Watch what the daemon manages and decides.
 ///
@@ -67,13 +70,13 @@ impl TopOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let alone = self.once || self.options.json;
         if !alone {
-            if let Some(why) = terminal::unsupported_reason() {
+            if let Some(why) = terminal::terminal_unsupported_reason() {
                 bail!("{why}: use `hawkeye top --once` for text, or --json");
             }
         }
         // Before the alternate screen starts: an error about a missing daemon then stays on the
         // terminal.
-        let answer = poller::fetch_top_data(&self.options, self.pid, WIDTH)?;
+        let answer = daemon_poller::fetch_top_data(&self.options, self.pid, WIDTH)?;
         if alone {
             return self.print_once(&answer);
         }
@@ -81,8 +84,8 @@ impl TopOptions {
         if let Some(pid) = self.pid {
             model.open_process(pid);
         }
-        model.apply_answer(Ok(answer));
-        terminal::run_screen(model, self.options)?;
+        model.apply_daemon_answer(Ok(answer));
+        terminal::run_top_screen(model, self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -93,8 +96,9 @@ impl TopOptions {
         };
         let look = Theme::from_environment();
         print_text_or_json(self.options.json, opened, |it| {
-            let lines = process::process_lines(&it.why, it.strip.as_ref(), None, &look);
-            look.displayable(&lines.join("\n")) + "\n"
+            let lines =
+                process_screen::process_screen_lines(&it.why, it.strip.as_ref(), None, &look);
+            look.to_displayable(&lines.join("\n")) + "\n"
         })?;
         Ok(ExitCode::from(u8::from(!opened.why.is_managed())))
     }
@@ -104,10 +108,14 @@ fn overview_text(status: &DaemonStatus) -> String {
     let order = SortOrder::default();
     let mut lines = overview::overview_lines(status);
     lines.push(String::new());
-    lines.push(table::header_line(order));
+    lines.push(process_table::header_line(order));
     let processes = sort_order::sorted_processes(&status.manager.processes, order);
-    lines.extend(processes.iter().map(|process| table::process_line(process)));
-    lines.extend(table::unlisted_note(&status.manager));
+    lines.extend(
+        processes
+            .iter()
+            .map(|process| process_table::process_row_line(process)),
+    );
+    lines.extend(process_table::unlisted_processes_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
     let decisions = overview::decision_lines(&status.manager, usize::MAX, WIDTH.into());

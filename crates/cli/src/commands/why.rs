@@ -1,12 +1,13 @@
 //! `hawkeye why`: shows the reasons for what the daemon does or does not do.
 
-use super::client::{ClientOptions, print_text_or_json};
+use super::client_options::{ClientOptions, print_text_or_json};
 use crate::options;
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
 use crate::view::{
-    Explanation, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
+    Explanation, LastSampleSummary, ProcessExplanation, ProcessStatus, RegionExplanation,
+    RegionPromotionState,
 };
 use anyhow::Result;
 use clap::Args;
@@ -62,15 +63,15 @@ fn explanation_text(why: &Explanation) -> String {
         Explanation::NotManaged { why, .. } => {
             out.push_sentence(format!("{}.", why.trim_end_matches('.')));
         }
-        Explanation::Process(process) => push_process(&mut out, process),
-        Explanation::Region(region) => push_region(&mut out, region),
+        Explanation::Process(process) => push_process_explanation(&mut out, process),
+        Explanation::Region(region) => push_region_explanation(&mut out, region),
     }
     out.0
 }
 
-fn push_process(out: &mut WrappedText, it: &ProcessExplanation) {
-    push_summary(out, &it.process);
-    let counts = it.sample.as_ref().map(region_counts);
+fn push_process_explanation(out: &mut WrappedText, it: &ProcessExplanation) {
+    push_process_summary(out, &it.process);
+    let counts = it.sample.as_ref().map(region_counts_text);
     out.push_sentence(counts.as_deref().unwrap_or("It has not been sampled yet."));
     if it.process.refused_bytes > 0 {
         let refused = format_bytes(it.process.refused_bytes);
@@ -84,16 +85,16 @@ fn push_process(out: &mut WrappedText, it: &ProcessExplanation) {
     for entry in &it.latest {
         let region = entry.region.map(|start| format!("{start:#x} "));
         let (at, region) = (format_duration(entry.at_s), region.unwrap_or_default());
-        out.push_item(format!("{at}: {region}{}", entry.text));
+        out.push_list_item(format!("{at}: {region}{}", entry.text));
     }
 }
 
-fn push_region(out: &mut WrappedText, it: &RegionExplanation) {
-    push_summary(out, &it.process);
+fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
+    push_process_summary(out, &it.process);
     let (start, end, state) = (it.start, it.end, &it.state);
     out.push_sentence(format!("Region {start:#x}-{end:#x}: {state}."));
     let sampled = match (&it.sample, it.age_s.map(f64::round)) {
-        (Some(sample), Some(age)) => sample_text(it, sample, age),
+        (Some(sample), Some(age)) => region_sample_text(it, sample, age),
         (None, Some(age)) => format!("The process was last sampled {age} s ago."),
         (_, None) => "The process has not been sampled yet.".to_owned(),
     };
@@ -109,13 +110,16 @@ fn push_region(out: &mut WrappedText, it: &RegionExplanation) {
         out.push_sentence(format!("{turn}: {waiting}."));
     }
     // A region that is huge, or can't be, does not wait for anything.
-    if !matches!(it.state, RegionState::Huge | RegionState::Excluded { .. }) {
+    if !matches!(
+        it.state,
+        RegionPromotionState::Huge | RegionPromotionState::Excluded { .. }
+    ) {
         push_obstacles(out, &it.kept_by);
     }
-    push_history(out, it);
+    push_region_history(out, it);
 }
 
-fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
+fn region_sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
     let (present, accessed) = (sample.present, sample.accessed);
     if sample.is_huge() {
         let not = if accessed > 0 { "" } else { "not " };
@@ -134,7 +138,7 @@ fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> Strin
     found + "."
 }
 
-fn push_history(out: &mut WrappedText, it: &RegionExplanation) {
+fn push_region_history(out: &mut WrappedText, it: &RegionExplanation) {
     let ago = |at_s: f64| format_duration(it.uptime_s - at_s);
     match it.latest.split_last() {
         Some((last, earlier)) => {
@@ -144,7 +148,7 @@ fn push_history(out: &mut WrappedText, it: &RegionExplanation) {
                 out.push_sentence("Before that:");
             }
             for entry in earlier.iter().rev() {
-                out.push_item(format!("{} ago: {}", ago(entry.at_s), entry.text));
+                out.push_list_item(format!("{} ago: {}", ago(entry.at_s), entry.text));
             }
         }
         None => {
@@ -152,7 +156,7 @@ fn push_history(out: &mut WrappedText, it: &RegionExplanation) {
             let mut nothing = format!(
                 "Nothing was done to it in the last {remembered}, as far back as the daemon remembers"
             );
-            if it.state == RegionState::Huge {
+            if it.state == RegionPromotionState::Huge {
                 nothing += ": a page fault, khugepaged or an earlier manager made it huge";
             }
             out.push_sentence(&(nothing + "."));
@@ -160,7 +164,7 @@ fn push_history(out: &mut WrappedText, it: &RegionExplanation) {
     }
 }
 
-fn push_summary(out: &mut WrappedText, process: &ProcessStatus) {
+fn push_process_summary(out: &mut WrappedText, process: &ProcessStatus) {
     let cgroup = process.cgroup.as_ref();
     let cgroup = cgroup.map(|cgroup| format!(", cgroup {cgroup}"));
     let (pid, name, cgroup) = (process.pid, &process.name, cgroup.unwrap_or_default());
@@ -174,7 +178,7 @@ fn push_summary(out: &mut WrappedText, process: &ProcessStatus) {
     if let Some(rule) = rule_text(process) {
         out.push_sentence(&rule);
     }
-    out.push_sentence(process.cost_text() + ".");
+    out.push_sentence(process.translation_cost_text() + ".");
     if let Some(reason) = &process.last_reason {
         out.push_sentence(format!("Reason of the last change: {reason}."));
     }
@@ -200,7 +204,7 @@ fn rule_text(process: &ProcessStatus) -> Option<String> {
     Some(text)
 }
 
-fn region_counts(sample: &SampleStatus) -> String {
+fn region_counts_text(sample: &LastSampleSummary) -> String {
     let kinds = [
         (sample.huge, "huge"),
         (sample.candidates, "to be promoted"),
@@ -233,7 +237,7 @@ fn push_obstacles(out: &mut WrappedText, kept_by: &[String]) {
         _ => "It is not promoted at the moment because:",
     });
     for reason in kept_by {
-        out.push_item(reason);
+        out.push_list_item(reason);
     }
 }
 

@@ -3,8 +3,8 @@
 //! Not by derived deserialization: the user sees all mistakes at once, each with its key and its
 //! position, in our own words.
 
+use super::config_error::{ConfigProblems, line_and_column, line_text_at};
 use super::config_value::ConfigValue;
-use super::error::{ConfigProblems, line_and_column, line_text_at};
 use hawkeye_policy::prezeroing::ZeroingBounds;
 use hawkeye_policy::{ProcessRules, ProcessSelection, SettingError};
 use std::ops::Range;
@@ -77,7 +77,7 @@ pub(super) fn parse_config_text<'t, R>(
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
-    let result = ConfigTable::read_all(&mut log, String::new(), 0, top, read);
+    let result = ConfigTable::read_and_report_unknown_keys(&mut log, String::new(), 0, top, read);
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
@@ -107,7 +107,7 @@ impl ProblemLog<'_> {
 
 impl<'l, 't> ConfigTable<'l, 't> {
     /// Reads a table by `read`, and reports keys that it has not asked for.
-    fn read_all<R>(
+    fn read_and_report_unknown_keys<R>(
         log: &'l mut ProblemLog<'t>,
         path: String,
         at: usize,
@@ -141,18 +141,18 @@ impl<'l, 't> ConfigTable<'l, 't> {
     }
 
     /// Reads a value; `None` where it is missing or wrong.
-    pub(super) fn optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
+    pub(super) fn read_optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
         let value = self.request_value(key)?;
         let value = T::from_toml(value.get_ref());
-        let report = |allowed: String| self.report_invalid(key, &allowed);
+        let report = |allowed: String| self.report_invalid_value(key, &allowed);
         value.map_err(report).ok()
     }
 
-    pub(super) fn or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {
-        self.optional(key).unwrap_or(default)
+    pub(super) fn read_or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {
+        self.read_optional(key).unwrap_or(default)
     }
 
-    pub(super) fn report_invalid(&mut self, key: &'static str, allowed: &str) {
+    pub(super) fn report_invalid_value(&mut self, key: &'static str, allowed: &str) {
         let found = self.log.shortened_value(self.value_span(key));
         self.report_problem(key, format!("must be {allowed}, not {found}"));
     }
@@ -178,23 +178,23 @@ impl<'l, 't> ConfigTable<'l, 't> {
         let named = |(setting, _): &&(&str, &str)| *setting == error.setting;
         let named = SETTING_KEYS.iter().find(named);
         let named = named.map_or("", |(_, key)| *key);
-        if self.is_set(named) {
-            self.report_invalid(named, error.allowed);
+        if self.is_key_set(named) {
+            self.report_invalid_value(named, error.allowed);
         } else {
             // A default contradicts another setting, which was read just before.
             let known = |key: &&str| SETTING_KEYS.iter().any(|(_, known)| known == key);
             let mut read = self.requested_keys.iter().rev().copied().filter(known);
-            let at = read.find(|key| self.is_set(key)).unwrap_or(named);
+            let at = read.find(|key| self.is_key_set(key)).unwrap_or(named);
             self.report_problem(at, format!("contradicts other settings: {error}"));
         }
         None
     }
 
-    pub(super) fn is_set(&self, key: &str) -> bool {
+    pub(super) fn is_key_set(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    pub(super) fn read_table<R>(
+    pub(super) fn read_subtable<R>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
@@ -202,14 +202,14 @@ impl<'l, 't> ConfigTable<'l, 't> {
         let value = self.request_value(key);
         let table = value.and_then(|value| value.get_ref().as_table());
         if value.is_some() && table.is_none() {
-            self.report_invalid(key, "a table");
+            self.report_invalid_value(key, "a table");
         }
         let path = self.full_key(key);
         let at = value.map_or(self.at, |value| value.span().start);
-        ConfigTable::read_all(self.log, path, at, table, read)
+        ConfigTable::read_and_report_unknown_keys(self.log, path, at, table, read)
     }
 
-    pub(super) fn read_table_array<R>(
+    pub(super) fn read_subtable_array<R>(
         &mut self,
         key: &'static str,
         mut read: impl FnMut(&mut ConfigTable<'_, 't>) -> R,
@@ -219,7 +219,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
         };
         let Some(array) = value.get_ref().as_array() else {
             let allowed = format!("one or more tables, each with the header [[{key}]]");
-            self.report_invalid(key, &allowed);
+            self.report_invalid_value(key, &allowed);
             return Vec::new();
         };
         let mut all = Vec::new();
@@ -231,7 +231,9 @@ impl<'l, 't> ConfigTable<'l, 't> {
                 let message = format!("must be a table with the header [[{key}]]");
                 self.log.add_problem(at, &path, &message);
             }
-            all.push(ConfigTable::read_all(self.log, path, at, table, &mut read));
+            all.push(ConfigTable::read_and_report_unknown_keys(
+                self.log, path, at, table, &mut read,
+            ));
         }
         all
     }

@@ -17,7 +17,7 @@ pub(super) trait ConfigValue: Sized {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
 }
 
-fn unsigned_integer(value: &DeValue<'_>) -> Option<u64> {
+fn read_unsigned_integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
@@ -27,7 +27,7 @@ macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
         impl ConfigValue for $kind {
             fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-                let number = unsigned_integer(value).and_then(|number| Self::try_from(number).ok());
+                let number = read_unsigned_integer(value).and_then(|number| Self::try_from(number).ok());
                 number.ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
             }
         }
@@ -40,7 +40,7 @@ impl ConfigValue for f64 {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let number = match value {
             DeValue::Float(float) => float.as_str().parse().ok(),
-            DeValue::Integer(_) => unsigned_integer(value).map(|number| number as Self),
+            DeValue::Integer(_) => read_unsigned_integer(value).map(|number| number as Self),
             _ => None,
         };
         let number = number.filter(|number: &Self| number.is_finite());

@@ -8,22 +8,22 @@ use std::collections::HashSet;
 /// Reads the rules. `usual` holds for a rule without a profile.
 pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
     let mut names = HashSet::new();
-    top.read_table_array("rule", |s| {
+    top.read_subtable_array("rule", |s| {
         let name = read_rule_name(s);
         if !name.is_empty() && !names.insert(name.clone()) {
-            s.report_invalid("name", "a name that no earlier rule has");
+            s.report_invalid_value("name", "a name that no earlier rule has");
         }
         Rule {
             name,
-            conditions: s.read_table("match", read_rule_conditions),
+            conditions: s.read_subtable("match", read_rule_conditions),
             action: read_rule_action(s, usual),
         }
     })
 }
 
 fn read_rule_name(s: &mut ConfigTable<'_, '_>) -> String {
-    let name = s.optional("name");
-    if !s.is_set("name") {
+    let name = s.read_optional("name");
+    if !s.is_key_set("name") {
         let why = "is missing: every rule needs a name (`hawkeye status` shows it)";
         s.report_problem("name", why.into());
     }
@@ -32,26 +32,26 @@ fn read_rule_name(s: &mut ConfigTable<'_, '_>) -> String {
 
 fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     RuleConditions {
-        command: s.optional("command"),
-        user: s.optional("user"),
-        cgroup: s.optional("cgroup"),
-        unit: s.optional("unit"),
-        pod: s.optional("pod"),
-        qos: s.optional("qos"),
+        command: s.read_optional("command"),
+        user: s.read_optional("user"),
+        cgroup: s.read_optional("cgroup"),
+        unit: s.read_optional("unit"),
+        pod: s.read_optional("pod"),
+        qos: s.read_optional("qos"),
     }
 }
 
 fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
     // The words are those for processes without a matching rule.
-    let effect = s.or_default("action", UnmatchedAction::Include);
+    let effect = s.read_or_default("action", UnmatchedAction::Include);
     let terms = ProcessRules {
-        weight: s.or_default("weight", usual.weight),
-        min_gain_percent: s.optional("min_gain_percent"),
-        max_huge_bytes: s.optional("max_huge").map(|MemorySize(bytes)| bytes),
-        warm_bytes: s.optional("warm").map(|MemorySize(bytes)| bytes),
+        weight: s.read_or_default("weight", usual.weight),
+        min_gain_percent: s.read_optional("min_gain_percent"),
+        max_huge_bytes: s.read_optional("max_huge").map(|MemorySize(bytes)| bytes),
+        warm_bytes: s.read_optional("warm").map(|MemorySize(bytes)| bytes),
         ..usual
     };
-    let terms = match s.optional::<Profile>("profile") {
+    let terms = match s.read_optional::<Profile>("profile") {
         Some(profile) => terms.with_profile(profile),
         None => ProcessRules {
             prefaults: terms.prefaults || terms.warm_bytes.is_some(),
@@ -65,7 +65,7 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAct
     let why = "has no effect in a rule with action = \"exclude\"; remove it";
     let terms = ["weight", "min_gain_percent", "max_huge", "warm", "profile"];
     for key in terms {
-        if s.is_set(key) {
+        if s.is_key_set(key) {
             s.report_problem(key, why.into());
         }
     }

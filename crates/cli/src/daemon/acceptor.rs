@@ -25,7 +25,7 @@ impl Peer {
     }
 
     /// Whether it may change things: it is root, or the user that the daemon runs as.
-    pub fn is_root(self) -> bool {
+    pub fn is_root_or_daemon_user(self) -> bool {
         self.uid()
             .is_some_and(|uid| uid == 0 || uid == geteuid().as_raw())
     }

@@ -1,7 +1,7 @@
 //! Sends requests to the daemon.
 
 use super::deadline_stream::DeadlineStream;
-use super::protocol::{self, DaemonRequest, MOST_REPLY_BYTES, Reply};
+use super::protocol::{self, DaemonReply, DaemonRequest, MOST_REPLY_BYTES};
 use anyhow::{Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// No daemon answers, it answers too late or in the wrong form, or it refuses: each as a sentence.
-pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<Reply> {
+pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<DaemonReply> {
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow!(
@@ -26,7 +26,7 @@ pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<Reply> {
     let mut stream = DeadlineStream::new(stream, PATIENCE);
     let mut line = Vec::new();
     // A daemon that refuses at once may already have closed the connection. Its reply still counts.
-    let sent = stream.write_all(&protocol::encode_line(&request)?);
+    let sent = stream.write_all(&protocol::encode_message_line(&request)?);
     let mut reply = BufReader::new(stream).take(MOST_REPLY_BYTES);
     let read = reply.read_until(b'\n', &mut line);
     if line.is_empty() {
@@ -38,8 +38,8 @@ pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<Reply> {
             _ => bail!("the daemon at {at} is busy: too many open connections; try again"),
         }
     }
-    match protocol::decode_line(&line) {
-        Ok(Reply::Refused { why }) => bail!("{why}"),
+    match protocol::decode_message_line(&line) {
+        Ok(DaemonReply::Refused { why }) => bail!("{why}"),
         Ok(reply) => Ok(reply),
         Err(why) => bail!("invalid answer of the daemon at {at}: {why}"),
     }
@@ -52,7 +52,7 @@ mod tests {
     use std::thread;
 
     /// The result of asking a daemon that sends `answer` and closes the connection.
-    fn request_answered_by(answer: &'static [u8]) -> Result<Reply> {
+    fn request_answered_by(answer: &'static [u8]) -> Result<DaemonReply> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("the socket can be bound");
@@ -91,6 +91,6 @@ mod tests {
         assert_eq!(error.to_string(), "only root may");
         let done = b"{\"protocol\":1,\"reply\":\"done\",\"changed\":true}\n";
         let reply = request_answered_by(done).expect("a reply");
-        assert_eq!(reply, Reply::Done { changed: true });
+        assert_eq!(reply, DaemonReply::Done { changed: true });
     }
 }

@@ -20,11 +20,11 @@ impl<S: AsFd> DeadlineStream<S> {
         }
     }
 
-    pub fn restart_limit(&mut self, limit: Duration) {
+    pub fn restart_deadline(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
     }
 
-    fn with_time_left(&mut self) -> io::Result<&mut S> {
+    fn set_timeouts_to_time_left(&mut self) -> io::Result<&mut S> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -39,13 +39,13 @@ impl<S: AsFd> DeadlineStream<S> {
 
 impl<S: AsFd + Read> Read for DeadlineStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.with_time_left()?.read(buffer)
+        self.set_timeouts_to_time_left()?.read(buffer)
     }
 }
 
 impl<S: AsFd + Write> Write for DeadlineStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.with_time_left()?.write(bytes)
+        self.set_timeouts_to_time_left()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

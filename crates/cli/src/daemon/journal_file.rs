@@ -46,7 +46,7 @@ fn push_json_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -
 
 impl JournalLines {
     /// The entries after the first `seen` ever written; `now` is the manager's time.
-    pub fn lines_after(journal: &Journal, seen: u64, now: Duration) -> Self {
+    pub fn from_entries_after(journal: &Journal, seen: u64, now: Duration) -> Self {
         let clock = SystemTime::now();
         let mut lines = Self::default();
         let time = |entry: &JournalEntry| {
@@ -71,13 +71,13 @@ impl JournalLines {
 pub struct JournalFile {
     path: PathBuf,
     most_bytes: u64,
-    open: Option<OpenJournal>,
+    open: Option<OpenJournalFile>,
     /// Entries lost since the last one that was written.
     lost: u64,
 }
 
 #[derive(Debug)]
-struct OpenJournal {
+struct OpenJournalFile {
     file: File,
     /// Device and inode.
     id: (u64, u64),
@@ -108,12 +108,12 @@ impl JournalFile {
             push_json_line(&mut text, SystemTime::now(), LostEntries { entries })?;
         }
         text.extend_from_slice(&lines.text);
-        self.append_or_truncate(&text)?;
+        self.append_or_roll_back(&text)?;
         self.lost = 0;
         Ok(())
     }
 
-    fn append_or_truncate(&mut self, text: &[u8]) -> io::Result<()> {
+    fn append_or_roll_back(&mut self, text: &[u8]) -> io::Result<()> {
         let most_bytes = self.most_bytes;
         let mut open = self.reopen_if_moved()?;
         let full = |bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes;
@@ -134,27 +134,27 @@ impl JournalFile {
     }
 
     /// The open file at the path. It is opened again if another program has moved or removed it.
-    fn reopen_if_moved(&mut self) -> io::Result<&mut OpenJournal> {
+    fn reopen_if_moved(&mut self) -> io::Result<&mut OpenJournalFile> {
         let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        let same = |open: &OpenJournal| there.as_ref().is_ok_and(|id| *id == open.id);
+        let same = |open: &OpenJournalFile| there.as_ref().is_ok_and(|id| *id == open.id);
         let still_open = self.open.take().filter(same);
-        let open_again = || OpenJournal::open_if_trusted(&self.path);
+        let open_again = || OpenJournalFile::open_if_trusted(&self.path);
         Ok(self.open.insert(still_open.map_or_else(open_again, Ok)?))
     }
 }
 
-impl OpenJournal {
+impl OpenJournalFile {
     fn open_if_trusted(path: &Path) -> io::Result<Self> {
         // Through a link that another user owns, root would write into any file.
         if let Ok(link) = fs::symlink_metadata(path) {
-            check_owner(&link)?;
+            require_trusted_owner(&link)?;
         }
         // The journal shows where programs have their memory, so only root may read it. Another
         // user can't open a new file, but could read an existing file that it owns.
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(path)?;
         let found = file.metadata()?;
-        check_owner(&found)?;
+        require_trusted_owner(&found)?;
         Ok(Self {
             id: (found.dev(), found.ino()),
             bytes: found.is_file().then_some(found.len()),
@@ -163,7 +163,7 @@ impl OpenJournal {
     }
 }
 
-fn check_owner(found: &Metadata) -> io::Result<()> {
+fn require_trusted_owner(found: &Metadata) -> io::Result<()> {
     let owner = found.uid();
     if is_trusted(owner) {
         return Ok(());

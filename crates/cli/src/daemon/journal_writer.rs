@@ -1,7 +1,7 @@
 //! Writes the journal's file in a thread.
 
 use super::journal_file::{JournalFile, JournalLines};
-use super::protocol::JournalStatus;
+use super::protocol::JournalFileStatus;
 use crate::background_writer::{BackgroundWriter, SharedWriterState};
 use hawkeye_manager::{Machine, Manager};
 use std::io;
@@ -15,14 +15,14 @@ const MOST_WAITING: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalSettings {
+pub struct JournalFileSettings {
     /// Path of the file; a second one, `FILE.1`, is beside it.
     pub path: PathBuf,
     pub most_bytes: u64,
 }
 
 pub struct JournalWriter {
-    settings: JournalSettings,
+    settings: JournalFileSettings,
     writer: BackgroundWriter<JournalLines, ()>,
     /// Entries taken from the manager's journal so far.
     seen: u64,
@@ -34,7 +34,7 @@ impl JournalWriter {
     /// # Errors
     /// No thread can be started. A file that can't be opened is not an error, because it may appear
     /// later.
-    pub fn start(settings: JournalSettings, seen: u64) -> io::Result<Self> {
+    pub fn start(settings: JournalFileSettings, seen: u64) -> io::Result<Self> {
         let mut file = JournalFile::new(&settings.path, settings.most_bytes);
         let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriterState| {
             for lines in waiting {
@@ -58,7 +58,7 @@ impl JournalWriter {
     pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.settings.path.display();
         self.writer
-            .report_trouble(manager, |state| match &state.trouble {
+            .report_if_trouble_changed(manager, |state| match &state.trouble {
                 Some(why) => format!("the journal can't be written to {path}: {why}"),
                 None => {
                     let lost = state.lost;
@@ -70,15 +70,15 @@ impl JournalWriter {
         if written == self.seen {
             return;
         }
-        let lines = JournalLines::lines_after(journal, self.seen, manager.machine().now());
+        let lines = JournalLines::from_entries_after(journal, self.seen, manager.machine().now());
         self.seen = written;
         let entries = lines.entries + lines.missed;
-        self.writer.send(lines, entries);
+        self.writer.send_batch(lines, entries);
     }
 
-    pub fn status(&self) -> JournalStatus {
+    pub fn status(&self) -> JournalFileStatus {
         let state = self.writer.state.lock();
-        JournalStatus {
+        JournalFileStatus {
             path: self.settings.path.clone(),
             lost_entries: state.lost,
             trouble: state.trouble.clone(),
@@ -88,7 +88,7 @@ impl JournalWriter {
 
 impl Drop for JournalWriter {
     fn drop(&mut self) {
-        if self.writer.end().recv_timeout(PATIENCE).is_err() {
+        if self.writer.close_queue().recv_timeout(PATIENCE).is_err() {
             tracing::warn!(
                 "the last journal entries may be missing from {}: the disk did not answer within {} s",
                 self.settings.path.display(),

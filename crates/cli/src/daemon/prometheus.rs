@@ -2,7 +2,7 @@
 
 use super::protocol::{DaemonStatus, PrefaultStatus, PrezeroingStatus};
 use crate::view::{
-    BudgetWaitStatus, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus, ReserveStatus,
+    BudgetWaitStatus, CgroupMemoryStatus, ManagerStatus, MemoryStatus, ProcessStatus, ReserveStatus,
 };
 use hawkeye_manager::JournalTotals;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -97,9 +97,9 @@ fn encode_manager(out: &mut MetricEncoder<'_>, status: &ManagerStatus, slow: u64
     write_metrics! { out,
         gauge "uptime_seconds" = status.uptime_s,
             "Time since the daemon began to manage processes.";
-        gauge "paused" = bool_value(status.paused),
+        gauge "paused" = bool_as_metric_value(status.paused),
             "1 while the daemon is paused (`hawkeye pause`) and changes no process.";
-        gauge "promotion_held" = bool_value(status.held.is_some()),
+        gauge "promotion_held" = bool_as_metric_value(status.held.is_some()),
             "1 while nothing is promoted because memory is short or tasks wait for memory.";
         gauges "budget_wait_seconds" = waits,
             "Time until work that waits for a budget continues.";
@@ -173,7 +173,7 @@ fn encode_prefault(out: &mut MetricEncoder<'_>, fill: &PrefaultStatus) -> fmt::R
 fn encode_prezeroing(out: &mut MetricEncoder<'_>, zeroing: &PrezeroingStatus) -> fmt::Result {
     let bytes = |pages: u64| pages.saturating_mul(BASE_PAGE_BYTES);
     write_metrics! { out,
-        gauge "prezeroing_active" = bool_value(zeroing.active),
+        gauge "prezeroing_active" = bool_as_metric_value(zeroing.active),
             "1 while the kernel zeroes free memory in advance.";
         gauge "free_zeroed_bytes" = zeroing.free_zeroed_bytes as f64,
             "Free memory that the kernel has zeroed in advance.";
@@ -191,7 +191,7 @@ fn encode_prezeroing(out: &mut MetricEncoder<'_>, zeroing: &PrezeroingStatus) ->
 }
 
 fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Result {
-    let scoped = |machine: u64, of: fn(&GroupStatus) -> u64| {
+    let scoped = |machine: u64, of: fn(&CgroupMemoryStatus) -> u64| {
         let groups = memory.groups.iter().take(MOST_LABELLED);
         let groups = groups.map(move |group| ([("scope", &*group.name)], of(group) as f64));
         std::iter::once(([("scope", "machine")], machine as f64)).chain(groups)
@@ -202,7 +202,7 @@ fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Res
             "Memory in use that is not cheap to reclaim, of the machine and of each cgroup with a limit.";
         gauges "memory_limit_bytes" = scoped(memory.total_bytes, |group| group.total_bytes),
             "Memory of the machine, and the memory limit of each cgroup.";
-        gauge "memory_recovering" = bool_value(memory.recovering),
+        gauge "memory_recovering" = bool_as_metric_value(memory.recovering),
             "1 while recovery takes memory back from bloated huge pages.";
         gauge_if_known "memory_pressure_ratio" = share,
             "Share of the last 10 s in which at least one task waited for memory (PSI, some avg10).";
@@ -236,12 +236,12 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
     }
 }
 
-fn bool_value(so: bool) -> f64 {
+fn bool_as_metric_value(so: bool) -> f64 {
     f64::from(u8::from(so))
 }
 
 /// A name without its unit, and the unit. The encoder appends the unit again.
-fn split_unit(name: &str) -> (&str, Option<Unit>) {
+fn split_unit_suffix(name: &str) -> (&str, Option<Unit>) {
     let units = [Unit::Seconds, Unit::Bytes, Unit::Other("ratio".to_owned())];
     let stem = |unit: &Unit| name.strip_suffix(unit.as_str())?.strip_suffix('_');
     let known = |unit| Some((stem(&unit)?, Some(unit)));
@@ -252,7 +252,7 @@ struct MetricEncoder<'a>(DescriptorEncoder<'a>);
 
 impl MetricEncoder<'_> {
     fn encode_metric(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
-        let ((name, unit), kind) = (split_unit(name), metric.metric_type());
+        let ((name, unit), kind) = (split_unit_suffix(name), metric.metric_type());
         metric.encode(self.0.encode_descriptor(name, help, unit.as_ref(), kind)?)
     }
 
@@ -262,7 +262,7 @@ impl MetricEncoder<'_> {
         help: &str,
         rows: impl Iterator<Item = ([(&'l str, &'l str); N], M)>,
     ) -> fmt::Result {
-        let (name, unit) = split_unit(name);
+        let (name, unit) = split_unit_suffix(name);
         let mut family = self
             .0
             .encode_descriptor(name, help, unit.as_ref(), M::TYPE)?;

@@ -37,7 +37,7 @@ pub enum DaemonRequest {
 
 impl DaemonRequest {
     /// Whether it changes anything; only root may send such a request.
-    pub fn changes_state(self) -> bool {
+    pub fn changes_daemon_state(self) -> bool {
         match self {
             Self::Status | Self::Why { .. } | Self::Strip { .. } => false,
             Self::Pause | Self::Resume => true,
@@ -47,7 +47,7 @@ impl DaemonRequest {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
+pub enum DaemonReply {
     Status(Box<DaemonStatus>),
     Explanation(Explanation),
     Strip(AddressStrip),
@@ -60,12 +60,12 @@ pub enum Reply {
     },
 }
 
-impl Reply {
-    pub fn refused(why: impl Into<String>) -> Self {
+impl DaemonReply {
+    pub fn refused_because(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
 
-    pub fn done(changed: bool) -> Self {
+    pub fn done_with_change(changed: bool) -> Self {
         Self::Done { changed }
     }
 }
@@ -88,7 +88,7 @@ pub struct DaemonStatus {
     #[serde(default)]
     pub slow_calls: u64,
     pub metrics: Option<SocketAddr>,
-    pub journal: Option<JournalStatus>,
+    pub journal: Option<JournalFileStatus>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -125,7 +125,7 @@ pub struct PrezeroingStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JournalStatus {
+pub struct JournalFileStatus {
     pub path: PathBuf,
     pub lost_entries: u64,
     /// The error because of which entries can't be written at the moment.
@@ -145,19 +145,19 @@ struct ProtocolVersion {
 }
 
 /// One line, with its line break.
-pub fn encode_line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode_message_line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
     let protocol = VERSION;
     let mut line = serde_json::to_vec(&VersionedMessage { protocol, body })?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Parses a line from [`encode_line()`].
+/// Parses a line from [`encode_message_line()`].
 ///
 /// # Errors
 /// The reason, as a clause that follows "invalid request: ". The line is not JSON, has another
 /// version, or is not of the expected form.
-pub fn decode_line<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
+pub fn decode_message_line<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
     let ProtocolVersion { protocol } = serde_json::from_slice(line)
         .map_err(|error| format!("not a line of HawkEye's protocol: {error}"))?;
     if protocol != VERSION {
@@ -171,43 +171,48 @@ pub fn decode_line<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{RegionExplanation, RegionState, StripColumn};
+    use crate::view::{AddressStripColumn, RegionExplanation, RegionPromotionState};
 
-    fn round_trip(reply: Reply) {
-        let line = encode_line(&reply).expect("the message serializes");
-        assert_eq!(decode_line::<Reply>(&line), Ok(reply));
+    fn round_trip(reply: DaemonReply) {
+        let line = encode_message_line(&reply).expect("the message serializes");
+        assert_eq!(decode_message_line::<DaemonReply>(&line), Ok(reply));
     }
 
     #[test]
     fn requests_are_plain_json() {
         let why = |address| DaemonRequest::Why { pid: 7, address };
         let long = why(Some(2 << 20));
-        let said = encode_line(&long).expect("the message serializes");
+        let said = encode_message_line(&long).expect("the message serializes");
         let json = "{\"protocol\":1,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
         assert_eq!(String::from_utf8_lossy(&said), json);
-        assert_eq!(decode_line(&said), Ok(long));
+        assert_eq!(decode_message_line(&said), Ok(long));
         let short = br#"{"protocol":1,"request":"why","pid":7}"#;
-        assert_eq!(decode_line(short), Ok(why(None)));
+        assert_eq!(decode_message_line(short), Ok(why(None)));
     }
 
     #[test]
     fn every_reply_is_parsed_as_it_was_sent() {
-        round_trip(Reply::Status(Box::default()));
-        round_trip(Reply::Done { changed: true });
-        round_trip(Reply::Strip(AddressStrip {
-            columns: vec![StripColumn::default()],
+        round_trip(DaemonReply::Status(Box::default()));
+        round_trip(DaemonReply::Done { changed: true });
+        round_trip(DaemonReply::Strip(AddressStrip {
+            columns: vec![AddressStripColumn::default()],
             ..AddressStrip::default()
         }));
-        round_trip(Reply::refused("no"));
+        round_trip(DaemonReply::refused_because("no"));
         let (pid, why) = (1, "gone".into());
-        round_trip(Reply::Explanation(Explanation::NotManaged { pid, why }));
-        round_trip(Reply::Explanation(Explanation::Process(Box::default())));
+        round_trip(DaemonReply::Explanation(Explanation::NotManaged {
+            pid,
+            why,
+        }));
+        round_trip(DaemonReply::Explanation(Explanation::Process(
+            Box::default(),
+        )));
         let region = RegionExplanation {
             uptime_s: 9.0,
             start: 1 << 46,
             end: (1 << 46) + (2 << 20),
             age_s: Some(0.5),
-            state: RegionState::CoolingDown {
+            state: RegionPromotionState::CoolingDown {
                 remaining_s: 3.5,
                 errno: Some("EAGAIN".into()),
             },
@@ -217,7 +222,9 @@ mod tests {
             remembered_since_s: 1.0,
             ..RegionExplanation::default()
         };
-        round_trip(Reply::Explanation(Explanation::Region(Box::new(region))));
+        round_trip(DaemonReply::Explanation(Explanation::Region(Box::new(
+            region,
+        ))));
     }
 
     #[test]
@@ -226,7 +233,7 @@ mod tests {
             "paused":false,"held":null,"memory":null,"manager_cpu_percent":0.1,"longest_call_ms":1.0,
             "totals":{"promoted":1,"split":0,"recovered_bytes":0,"scanned":0,"freed":0,"samples":2,"errors":{}},
             "managed":0,"processes":[],"fill":null,"metrics":null,"journal":null}"#;
-        let Ok(Reply::Status(status)) = decode_line::<Reply>(older) else {
+        let Ok(DaemonReply::Status(status)) = decode_message_line::<DaemonReply>(older) else {
             panic!("the status can't be parsed");
         };
         assert_eq!(status.manager.totals.promoted, 1);
@@ -236,7 +243,8 @@ mod tests {
     #[test]
     fn an_invalid_request_is_refused_with_the_reason() {
         let refuse = |line: &str| {
-            decode_line::<DaemonRequest>(line.as_bytes()).expect_err("the request is refused")
+            decode_message_line::<DaemonRequest>(line.as_bytes())
+                .expect_err("the request is refused")
         };
         assert!(refuse("hello").contains("protocol"));
         assert!(refuse("").contains("protocol"));

@@ -1,6 +1,6 @@
 //! Passes requests from the threads that serve clients to the manager's thread.
 
-use super::protocol::{DaemonRequest, DaemonStatus, Reply};
+use super::protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
 
 struct PendingRequest {
     request: DaemonRequest,
-    answer: SyncSender<Reply>,
+    answer: SyncSender<DaemonReply>,
 }
 
 /// The side of the threads that serve clients.
@@ -59,11 +59,11 @@ pub fn request_channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
 }
 
 impl RequestSender {
-    pub fn send_and_wait(&self, request: DaemonRequest) -> Reply {
+    pub fn send_and_wait_for_reply(&self, request: DaemonRequest) -> DaemonReply {
         let (answer, answered) = sync_channel(1);
         if let Err(error) = self.calls.try_send(PendingRequest { request, answer }) {
             let waiting = "too many requests are waiting for an answer; try again later";
-            return Reply::refused(match error {
+            return DaemonReply::refused_because(match error {
                 TrySendError::Full(_) => waiting,
                 TrySendError::Disconnected(_) => "the daemon is shutting down",
             });
@@ -71,7 +71,7 @@ impl RequestSender {
         (self.wake)();
         if request == DaemonRequest::Status {
             let soon = answered.recv_timeout(STATUS_PATIENCE.min(self.patience));
-            let recent = || self.recent_status().map(Reply::Status);
+            let recent = || self.cached_recent_status().map(DaemonReply::Status);
             if let Some(reply) = soon.ok().or_else(recent) {
                 return reply;
             }
@@ -80,10 +80,10 @@ impl RequestSender {
         let late = format!("the manager did not answer within {s} s");
         let answer = answered.recv_timeout(self.patience);
         let busy = format!("{late}: it is busy or shutting down; try again");
-        answer.unwrap_or_else(|_| Reply::refused(busy))
+        answer.unwrap_or_else(|_| DaemonReply::refused_because(busy))
     }
 
-    fn recent_status(&self) -> Option<Box<DaemonStatus>> {
+    fn cached_recent_status(&self) -> Option<Box<DaemonStatus>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, status) = last.as_ref()?;
         (at.elapsed() < RECENT_STATUS_AGE).then(|| status.clone())
@@ -92,14 +92,14 @@ impl RequestSender {
 
 impl RequestReceiver {
     /// Answers some waiting requests; for more it wakes the manager. Managing has priority.
-    pub fn answer_pending(&self, mut answer: impl FnMut(DaemonRequest) -> Reply) {
+    pub fn answer_pending_requests(&self, mut answer: impl FnMut(DaemonRequest) -> DaemonReply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
             let reply = answer(call.request);
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Reply::Status(status) = &reply {
+            if let DaemonReply::Status(status) = &reply {
                 *last = Some((Instant::now(), status.clone()));
-            } else if call.request.changes_state() {
+            } else if call.request.changes_daemon_state() {
                 // A later request must not get the status from before this change.
                 *last = None;
             }
@@ -125,9 +125,9 @@ mod tests {
         }
     }
 
-    fn why(reply: Reply) -> String {
+    fn why(reply: DaemonReply) -> String {
         match reply {
-            Reply::Refused { why } => why,
+            DaemonReply::Refused { why } => why,
             other => panic!("expected a refusal, got {other:?}"),
         }
     }
@@ -136,31 +136,46 @@ mod tests {
     fn a_request_to_a_manager_that_does_not_answer_times_out() {
         let (requests, calls) = request_channel(Arc::new(|| {}));
         let requests = quick(&requests);
-        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
+        assert!(
+            why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
+        );
         for _ in 1..MOST_WAITING {
-            assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
+            assert!(
+                why(requests.send_and_wait_for_reply(DaemonRequest::Status))
+                    .contains("did not answer")
+            );
         }
-        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("too many"));
+        assert!(why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("too many"));
         // Late answers are dropped and make room for other requests.
-        calls.answer_pending(|_| Reply::Done { changed: false });
-        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
+        calls.answer_pending_requests(|_| DaemonReply::Done { changed: false });
+        assert!(
+            why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
+        );
         drop(calls);
-        assert!(why(requests.send_and_wait(DaemonRequest::Status)).contains("shutting down"));
+        assert!(
+            why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("shutting down")
+        );
     }
 
     #[test]
     fn a_status_request_during_a_long_step_gets_the_last_status() {
         let (requests, calls) = request_channel(Arc::new(|| {}));
         let quick = quick(&requests);
-        assert!(why(quick.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
+        assert!(
+            why(quick.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
+        );
         let sent = DaemonStatus::default();
-        calls.answer_pending(|_| Reply::Status(Box::new(sent.clone())));
+        calls.answer_pending_requests(|_| DaemonReply::Status(Box::new(sent.clone())));
         // The manager does not answer, so the last status does.
-        let reply = requests.send_and_wait(DaemonRequest::Status);
-        assert_eq!(reply, Reply::Status(Box::new(sent)));
-        assert!(why(quick.send_and_wait(DaemonRequest::Pause)).contains("did not answer"));
+        let reply = requests.send_and_wait_for_reply(DaemonRequest::Status);
+        assert_eq!(reply, DaemonReply::Status(Box::new(sent)));
+        assert!(
+            why(quick.send_and_wait_for_reply(DaemonRequest::Pause)).contains("did not answer")
+        );
         // A status from before the pause must not be sent after it.
-        calls.answer_pending(|_| Reply::Done { changed: true });
-        assert!(why(quick.send_and_wait(DaemonRequest::Status)).contains("did not answer"));
+        calls.answer_pending_requests(|_| DaemonReply::Done { changed: true });
+        assert!(
+            why(quick.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
+        );
     }
 }

@@ -77,24 +77,24 @@ impl DemoMachine {
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
     pub fn touch_memory_once(&self, mib: u64) -> Result<()> {
-        let free_mib = free_mib()?;
+        let free_mib = free_memory_mib()?;
         let needed_mib = mib + mib / 8;
         if free_mib < needed_mib {
             let only = format!("only {free_mib} MiB are free");
             bail!("the demo needs {needed_mib} MiB of free memory, but {only}");
         }
-        RunningProgram::start(&format!("bloated --mib {mib} --used-pages 1"))?;
+        RunningDemoProgram::start(&format!("bloated --mib {mib} --used-pages 1"))?;
         Ok(())
     }
 
     /// A size of the reader with which huge pages matter here, and how much faster they make it.
     pub fn choose_reader_size(&self) -> Result<(ReaderSize, f64)> {
-        ReaderSize::smallest_with_speed_up(free_mib()?, |size| {
+        ReaderSize::choose_by_speed_up(free_memory_mib()?, |size| {
             let hot_mib = size.hot_mib;
             self.touch_memory_once(2 * hot_mib)?;
             let words = format!("reader --mib {hot_mib} --hot-mib {hot_mib} --hot-percent 100");
-            let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
-            let mut base = RunningProgram::start(&words)?;
+            let mut huge = RunningDemoProgram::start(&format!("{words} --huge"))?;
+            let mut base = RunningDemoProgram::start(&words)?;
             let ratios = (0..TURNS).map(|_| {
                 let base = base.measure_reads_per_s(TRIAL)?;
                 Ok(huge.measure_reads_per_s(TRIAL)? / base)
@@ -104,12 +104,16 @@ impl DemoMachine {
     }
 
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
-    pub fn measure_speed(&self, policy: Option<&str>, size: ReaderSize) -> Result<ReaderSpeed> {
+    pub fn measure_reader_speed(
+        &self,
+        policy: Option<&str>,
+        size: ReaderSize,
+    ) -> Result<ReaderSpeed> {
         let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
         let hot_percent = ReaderSize::HOT_PERCENT;
         let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");
-        let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
-        let mut program = RunningProgram::start(&words)?;
+        let mut huge = RunningDemoProgram::start(&format!("{words} --huge"))?;
+        let mut program = RunningDemoProgram::start(&words)?;
         let end = program.start + (mib << 20);
         let hot = end - (hot_mib << 20)..end;
         let (mut promoted, mut promoted_hot) = (0, 0);
@@ -123,7 +127,7 @@ impl DemoMachine {
                 window: WINDOW,
                 ..Settings::default()
             };
-            program.send("go")?;
+            program.send_command("go")?;
             let enough = |journal: &Journal| journal.totals().promoted >= budget;
             let (journal, _) = self.manage_program_until(&program, policy, settings, enough)?;
             program.send_and_read_reply("stop")?;
@@ -155,7 +159,7 @@ impl DemoMachine {
 
     pub fn measure_bloat_recovery(&self, mib: u64, used_pages: u64) -> Result<RecoveryEffect> {
         let mut program =
-            RunningProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
+            RunningDemoProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
         // Watermarks below the memory in use, as if memory were short.
         let used = system_memory::machine_memory_use()?.percent();
@@ -187,7 +191,7 @@ impl DemoMachine {
     /// Manages until `enough` returns true. Returns what happened and the manager's CPU time.
     fn manage_program_until(
         &self,
-        program: &RunningProgram,
+        program: &RunningDemoProgram,
         policy: &str,
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
@@ -209,7 +213,7 @@ impl DemoMachine {
     }
 }
 
-fn free_mib() -> Result<u64> {
+fn free_memory_mib() -> Result<u64> {
     let memory = system_memory::machine_memory_use()?;
     Ok(memory.total_bytes.saturating_sub(memory.used_bytes) >> 20)
 }
@@ -233,14 +237,14 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A running program; killed when dropped.
-struct RunningProgram {
+struct RunningDemoProgram {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     start: u64,
 }
 
-impl RunningProgram {
+impl RunningDemoProgram {
     /// Starts a program and waits until its memory is populated.
     fn start(words: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -264,7 +268,7 @@ impl RunningProgram {
         Ok(running)
     }
 
-    fn send(&mut self, word: &str) -> Result<()> {
+    fn send_command(&mut self, word: &str) -> Result<()> {
         writeln!(self.input, "{word}").context("can't write to the demo program: it has ended")
     }
 
@@ -278,13 +282,13 @@ impl RunningProgram {
     }
 
     fn send_and_read_reply(&mut self, word: &str) -> Result<String> {
-        self.send(word)?;
+        self.send_command(word)?;
         self.read_line()
     }
 
     /// Reads per second of the reader, measured over one turn.
     fn measure_reads_per_s(&mut self, turn: Duration) -> Result<f64> {
-        self.send("go")?;
+        self.send_command("go")?;
         std::thread::sleep(turn);
         let said = self.send_and_read_reply("stop")?;
         let number = |text: &str| text.parse::<f64>().ok();
@@ -298,7 +302,7 @@ impl RunningProgram {
     }
 }
 
-impl Drop for RunningProgram {
+impl Drop for RunningDemoProgram {
     fn drop(&mut self) {
         // Fails if it has already ended, which does no harm.
         let _ = self.child.kill();

@@ -62,7 +62,7 @@ impl DemoProgram {
 }
 
 fn run_reader_program(memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
-    memory.write_to_pages(|_| true)?;
+    memory.write_pages_and_print_address(|_| true)?;
     let memory = memory.words();
     let hot = ((hot_mib << 20) / 8).min(memory.len());
     let cold = memory.len() - hot;
@@ -102,7 +102,7 @@ fn run_reader_program(memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> R
 
 fn run_bloated_program(memory: DemoMemory, used_pages: usize) -> Result<()> {
     let is_used = |page: usize| page % (REGION / PAGE) < used_pages;
-    memory.write_to_pages(is_used)?;
+    memory.write_pages_and_print_address(is_used)?;
     let told = read_commands_in_thread();
     while let Ok(word) = told.recv() {
         if word != "verify" {
@@ -194,7 +194,7 @@ impl DemoMemory {
     }
 
     /// Writes its number, from 1, to each page that `is_used` selects. Then prints the address.
-    fn write_to_pages(&self, is_used: impl Fn(usize) -> bool) -> Result<()> {
+    fn write_pages_and_print_address(&self, is_used: impl Fn(usize) -> bool) -> Result<()> {
         let first_words = self.words().iter().step_by(PAGE_WORDS).enumerate();
         for (page, word) in first_words.filter(|(page, _)| is_used(*page)) {
             word.store(page as u64 + 1, Ordering::Relaxed);

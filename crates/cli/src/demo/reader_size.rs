@@ -31,7 +31,7 @@ impl ReaderSize {
 
     /// The smallest size with which huge pages bring enough, or the one with which they bring most;
     /// and the speed with all of its hot memory huge over that under base pages, from `measure`.
-    pub fn smallest_with_speed_up(
+    pub fn choose_by_speed_up(
         free_mib: u64,
         mut measure: impl FnMut(Self) -> Result<f64>,
     ) -> Result<(Self, f64)> {
@@ -64,7 +64,7 @@ mod tests {
             let mut known = known.filter(|(hot_mib, _)| **hot_mib == size.hot_mib);
             Ok(known.next().map_or(f64::NAN, |(_, speed_up)| speed_up))
         };
-        let found = ReaderSize::smallest_with_speed_up(free_mib, measure);
+        let found = ReaderSize::choose_by_speed_up(free_mib, measure);
         let (size, speed_up) = found.expect("nothing fails");
         (size.hot_mib, speed_up)
     }

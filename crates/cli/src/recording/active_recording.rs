@@ -4,7 +4,9 @@ use super::bloat_estimates::BloatEstimates;
 use crate::background_writer::{BackgroundWriter, SharedWriterState};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Machine, Manager};
-use hawkeye_recording::{Recorder, RecordingError, RecordingOrigin, RecordingRow, RowExtractor};
+use hawkeye_recording::{
+    ManagerRowExtractor, Recorder, RecordingError, RecordingOrigin, RecordingRow,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +40,7 @@ impl RecordingTarget {
 /// If it is dropped before anything was seen, an older file at its place stays.
 pub struct ActiveRecording {
     place: RecordingTarget,
-    tap: RowExtractor,
+    tap: ManagerRowExtractor,
     bloat: BloatEstimates,
     writer: BackgroundWriter<Vec<RecordingRow>, Result<(), RecordingError>>,
     /// Whether to write the recording even if nothing was seen.
@@ -49,7 +51,7 @@ impl ActiveRecording {
     pub fn begin(place: RecordingTarget, policy: &str) -> Result<Self> {
         let about = recording_origin_now(policy);
         let (recorder, tries_again) = match &place {
-            RecordingTarget::File(path) => (Recorder::begin(path, about), false),
+            RecordingTarget::File(path) => (Recorder::begin_file_recording(path, about), false),
             RecordingTarget::Folder { folder, most_bytes } => (
                 Recorder::continue_in_folder(folder, *most_bytes, about),
                 true,
@@ -60,7 +62,7 @@ impl ActiveRecording {
         let writer = BackgroundWriter::start("hawkeye-record", MOST_WAITING, {
             let wanted = Arc::clone(&wanted);
             move |rows: Receiver<Vec<RecordingRow>>, state: &SharedWriterState| {
-                write_until_closed(&mut recorder, rows, tries_again, state)?;
+                write_batches_until_closed(&mut recorder, rows, tries_again, state)?;
                 if recorder.is_empty() && !wanted.load(Ordering::Acquire) {
                     return Ok(());
                 }
@@ -69,7 +71,7 @@ impl ActiveRecording {
         });
         Ok(Self {
             place,
-            tap: RowExtractor::default(),
+            tap: ManagerRowExtractor::default(),
             bloat: BloatEstimates::default(),
             writer: writer.context("can't start the recording's thread")?,
             wanted,
@@ -80,22 +82,22 @@ impl ActiveRecording {
     pub fn write_new_rows<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.place.path().display();
         self.writer
-            .report_trouble(manager, |state| match &state.trouble {
+            .report_if_trouble_changed(manager, |state| match &state.trouble {
                 Some(why) => format!("the recording {path} has a gap: {why}"),
                 None => format!("the recording {path} continues"),
             });
-        self.bloat.sample_huge_pages(manager);
-        let bloat = |process| self.bloat.estimated_bytes(process);
-        let rows = self.tap.new_rows(manager, bloat);
+        self.bloat.scan_huge_pages_of_new_samples(manager);
+        let bloat = |process| self.bloat.estimated_zero_bytes(process);
+        let rows = self.tap.take_new_rows(manager, bloat);
         if !rows.is_empty() {
             let lost_rows = rows.len() as u64;
-            self.writer.send(rows, lost_rows);
+            self.writer.send_batch(rows, lost_rows);
         }
     }
 
     pub fn finish(mut self) -> Result<()> {
         self.wanted.store(true, Ordering::Release);
-        let ended = self.writer.end().recv();
+        let ended = self.writer.close_queue().recv();
         let ended = ended.map_err(|_| anyhow!("the recording's thread panicked"))?;
         let path = self.place.path().display();
         ended.with_context(|| format!("the recording {path} is incomplete"))?;
@@ -109,7 +111,7 @@ impl ActiveRecording {
 
 impl Drop for ActiveRecording {
     fn drop(&mut self) {
-        if let Ok(Err(error)) = self.writer.end().recv() {
+        if let Ok(Err(error)) = self.writer.close_queue().recv() {
             let path = self.place.path().display();
             tracing::warn!("the recording {path} is incomplete: {error}");
         }
@@ -130,7 +132,7 @@ fn recording_origin_now(policy: &str) -> RecordingOrigin {
 }
 
 /// Writes until the end or an error. If `tries_again`, goes on a minute after an error.
-fn write_until_closed(
+fn write_batches_until_closed(
     recorder: &mut Recorder,
     waiting: Receiver<Vec<RecordingRow>>,
     tries_again: bool,
@@ -139,14 +141,14 @@ fn write_until_closed(
     let mut not_before = Duration::ZERO;
     for rows in waiting {
         for row in rows {
-            let at = row.at();
+            let at = row.time_since_start();
             if at < not_before {
                 shared.lock().lost += 1;
                 continue;
             }
             not_before = Duration::ZERO;
-            if let Err(error) = recorder.write(row) {
-                let lost_rows = 1 + recorder.abandon_part();
+            if let Err(error) = recorder.write_row(row) {
+                let lost_rows = 1 + recorder.abandon_open_part();
                 let mut state = shared.lock();
                 state.lost += lost_rows;
                 state.trouble = Some(error.to_string());

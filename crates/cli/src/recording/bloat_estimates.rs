@@ -32,7 +32,7 @@ struct ProcessBloat {
 
 impl ProcessBloat {
     /// The huge pages to read now, evenly spaced, and different from the last ones.
-    fn choose_pages_to_read(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
+    fn choose_huge_pages_to_read(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
@@ -40,14 +40,14 @@ impl ProcessBloat {
         chosen.copied().collect()
     }
 
-    fn add_zero_pages(&mut self, zeros: u16) {
+    fn add_zero_page_count(&mut self, zeros: u16) {
         if self.zeros.len() == KEPT {
             self.zeros.pop_front();
         }
         self.zeros.push_back(zeros);
     }
 
-    fn estimated_bytes(&self) -> Option<u64> {
+    fn estimated_zero_bytes(&self) -> Option<u64> {
         if self.huge == 0 {
             return Some(0);
         }
@@ -59,7 +59,7 @@ impl ProcessBloat {
 
 impl BloatEstimates {
     /// Reads huge pages of processes sampled since the last call; not in a sampling window.
-    pub fn sample_huge_pages<M: Machine>(&mut self, manager: &mut Manager<M>) {
+    pub fn scan_huge_pages_of_new_samples<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_samples().samples_after(self.shown);
         let Some(last) = new.last().map(|(at, _)| *at) else {
             return;
@@ -69,7 +69,7 @@ impl BloatEstimates {
             let huge = sample.regions.iter().filter(|region| region.is_huge());
             let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
             let estimate = self.processes.entry(sample.process).or_default();
-            let regions = estimate.choose_pages_to_read(&huge);
+            let regions = estimate.choose_huge_pages_to_read(&huge);
             chosen.push((estimate.looked, sample.process, regions));
         }
         self.shown = last;
@@ -89,7 +89,7 @@ impl BloatEstimates {
                 let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
                     continue;
                 };
-                estimate.add_zero_pages(scan.zero_pages);
+                estimate.add_zero_page_count(scan.zero_pages);
                 if machine.now() >= begun + TIME {
                     break;
                 }
@@ -102,8 +102,8 @@ impl BloatEstimates {
     }
 
     /// Estimate for a process, in bytes; `None` until one of its huge pages was read.
-    pub fn estimated_bytes(&self, process: ProcessId) -> Option<u64> {
-        self.processes.get(&process)?.estimated_bytes()
+    pub fn estimated_zero_bytes(&self, process: ProcessId) -> Option<u64> {
+        self.processes.get(&process)?.estimated_zero_bytes()
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         let mut estimate = ProcessBloat::default();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..7 {
-            let chosen = estimate.choose_pages_to_read(&huge);
+            let chosen = estimate.choose_huge_pages_to_read(&huge);
             assert!((10..=LOOKED_AT).contains(&chosen.len()));
             seen.extend(chosen);
         }
@@ -128,16 +128,16 @@ mod tests {
     fn the_share_found_in_the_sample_is_taken_for_all_huge_pages() {
         let huge: Vec<_> = (0..1000).map(|n| RegionAddr::containing(n << 21)).collect();
         let mut estimate = ProcessBloat::default();
-        estimate.choose_pages_to_read(&huge);
-        assert_eq!(estimate.estimated_bytes(), None);
+        estimate.choose_huge_pages_to_read(&huge);
+        assert_eq!(estimate.estimated_zero_bytes(), None);
         for _ in 0..KEPT {
-            estimate.add_zero_pages(512);
+            estimate.add_zero_page_count(512);
         }
         for n in 0..KEPT {
-            estimate.add_zero_pages(if n % 2 == 0 { 128 } else { 0 });
+            estimate.add_zero_page_count(if n % 2 == 0 { 128 } else { 0 });
         }
-        assert_eq!(estimate.estimated_bytes(), Some(64 * 1000 * 4096));
-        estimate.choose_pages_to_read(&[]);
-        assert_eq!(estimate.estimated_bytes(), Some(0));
+        assert_eq!(estimate.estimated_zero_bytes(), Some(64 * 1000 * 4096));
+        estimate.choose_huge_pages_to_read(&[]);
+        assert_eq!(estimate.estimated_zero_bytes(), Some(0));
     }
 }

@@ -57,7 +57,7 @@ pub struct DecisionCollector {
     total: u64,
 }
 
-fn without_numbers(reason: &str) -> String {
+fn mask_numbers(reason: &str) -> String {
     let mut shape = String::new();
     for c in reason.chars() {
         let digit = c.is_ascii_digit() || c == '.' && shape.ends_with('#');
@@ -71,7 +71,7 @@ fn without_numbers(reason: &str) -> String {
 }
 
 impl DecisionCollector {
-    pub fn for_length(length_s: f64) -> Self {
+    pub fn for_recording_length(length_s: f64) -> Self {
         Self {
             length_s: length_s.max(f64::MIN_POSITIVE),
             ..Self::default()
@@ -79,9 +79,9 @@ impl DecisionCollector {
     }
 
     /// Adds a decision. `place` is its row in the map of its process, if it has one.
-    pub fn add(&mut self, row: &DecisionRow, place: Option<usize>) {
+    pub fn add_decision(&mut self, row: &DecisionRow, place: Option<usize>) {
         self.total += 1;
-        let key = (row.event.clone(), without_numbers(&row.reason));
+        let key = (row.event.clone(), mask_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
             let event = row.event.to_string();
             let kind = self.kinds.entry(key).or_insert(DecisionKind {
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn reasons_differ_by_their_words() {
-        let shaped = without_numbers("promoted in 0.4 ms: coverage 500.5 of 512");
+        let shaped = mask_numbers("promoted in 0.4 ms: coverage 500.5 of 512");
         assert_eq!(shaped, "promoted in # ms: coverage # of #");
-        assert_eq!(without_numbers("paused."), "paused.");
+        assert_eq!(mask_numbers("paused."), "paused.");
     }
 }

@@ -86,7 +86,7 @@ impl HeatMapBuilder {
         held.then(|| block * self.rows / self.blocks.len())
     }
 
-    pub fn add(&mut self, row: &CoverageRow) {
+    pub fn add_coverage_row(&mut self, row: &CoverageRow) {
         if self.last != Some(row.at) {
             let began = self.last.unwrap_or(row.at.saturating_sub(row.window));
             self.last = Some(row.at);

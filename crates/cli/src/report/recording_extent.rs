@@ -40,7 +40,7 @@ pub struct AddressBlocks {
 }
 
 impl AddressBlocks {
-    fn add(&mut self, address: u64) {
+    fn add_address(&mut self, address: u64) {
         self.blocks
             .insert((address / HUGE_PAGE_BYTES) >> self.shift);
         while self.blocks.len() > MOST_BLOCKS {
@@ -59,8 +59,8 @@ impl AddressBlocks {
 
 impl RecordingExtent {
     /// Adds a row; rows must come in order of time.
-    pub fn add(&mut self, row: &RecordingRow) {
-        self.length = self.length.max(row.at());
+    pub fn add_row(&mut self, row: &RecordingRow) {
+        self.length = self.length.max(row.time_since_start());
         let RecordingRow::Region(row) = row else {
             return;
         };
@@ -70,13 +70,13 @@ impl RecordingExtent {
             reach.windows += 1;
         }
         reach.weight += u64::from(row.region.present);
-        reach.addresses.add(row.region.region.start());
+        reach.addresses.add_address(row.region.region.start());
         if self.processes.len() > MOST_CANDIDATES {
-            self.keep_largest(MOST_CANDIDATES / 2);
+            self.keep_largest_processes(MOST_CANDIDATES / 2);
         }
     }
 
-    fn keep_largest(&mut self, most: usize) {
+    fn keep_largest_processes(&mut self, most: usize) {
         let reaches = self.processes.iter();
         let mut weights: Vec<_> = reaches.map(|(id, reach)| (reach.weight, *id)).collect();
         weights.sort_unstable();
@@ -86,8 +86,8 @@ impl RecordingExtent {
         }
     }
 
-    pub fn processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
-        self.keep_largest(MOST_MAPS);
+    pub fn into_processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
+        self.keep_largest_processes(MOST_MAPS);
         let parts = |(id, reach): (_, ProcessExtent)| (id, (reach.windows, reach.addresses));
         self.processes.into_iter().map(parts).collect()
     }
@@ -102,7 +102,7 @@ mod tests {
         let mut addresses = AddressBlocks::default();
         let all: Vec<u64> = (0..(MOST_BLOCKS as u64 * 3)).map(|n| n << 21).collect();
         for address in &all {
-            addresses.add(*address);
+            addresses.add_address(*address);
         }
         let (blocks, bytes) = addresses.block_starts_and_bytes();
         assert!(blocks.len() <= MOST_BLOCKS);

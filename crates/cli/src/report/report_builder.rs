@@ -43,7 +43,7 @@ impl ProcessFiguresBuilder {
             self.overhead = (self.overhead.0 + percent, self.overhead.1 + 1);
             let most = figures.overhead_max_percent.unwrap_or(0.0).max(percent);
             figures.overhead_max_percent = Some(most);
-            figures.overhead_percent.add(row.at, percent);
+            figures.overhead_percent.add_value(row.at, percent);
         }
     }
 
@@ -53,11 +53,11 @@ impl ProcessFiguresBuilder {
         figures.rss_end_bytes = row.rss_bytes;
         figures.rss_peak_bytes = figures.rss_peak_bytes.max(row.rss_bytes);
         figures.huge_end_bytes = row.huge_bytes;
-        figures.rss_bytes.add(row.at, row.rss_bytes as f64);
-        figures.huge_bytes.add(row.at, row.huge_bytes as f64);
+        figures.rss_bytes.add_value(row.at, row.rss_bytes as f64);
+        figures.huge_bytes.add_value(row.at, row.huge_bytes as f64);
         figures.bloat_end_bytes = row.bloat_bytes.or(figures.bloat_end_bytes);
         let bloat_bytes = row.bloat_bytes.map(|bytes| bytes as f64);
-        figures.bloat_bytes.add(row.at, bloat_bytes);
+        figures.bloat_bytes.add_value(row.at, bloat_bytes);
     }
 
     fn finish(self, map: Option<HeatMapBuilder>) -> ProcessFigures {
@@ -76,9 +76,9 @@ impl ProcessFiguresBuilder {
 impl ReportBuilder {
     pub fn for_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
-        let series = || TimeSeries::for_length(length);
+        let series = || TimeSeries::for_recording_length(length);
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
-        let maps = extent.processes_with_map().into_iter().map(filling);
+        let maps = extent.into_processes_with_map().into_iter().map(filling);
         Self {
             length,
             maps: maps.collect(),
@@ -90,24 +90,24 @@ impl ReportBuilder {
                 fmfi: series(),
                 manager_cpu_percent: series(),
             },
-            decisions: DecisionCollector::for_length(length.as_secs_f64()),
+            decisions: DecisionCollector::for_recording_length(length.as_secs_f64()),
         }
     }
 
     /// Adds a row; rows must come in order of time.
-    pub fn add(&mut self, row: &RecordingRow) {
+    pub fn add_row(&mut self, row: &RecordingRow) {
         match row {
-            RecordingRow::Region(row) => self.add_region(row),
+            RecordingRow::Region(row) => self.add_coverage_row(row),
             RecordingRow::Process(row) => {
-                let process = self.process_builder(row.process, &row.command, row.at);
+                let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
                 process.add_footprint(row);
             }
-            RecordingRow::Memory(row) => self.add_memory(row),
+            RecordingRow::Memory(row) => self.add_machine_memory(row),
             RecordingRow::Decision(row) => self.add_decision(row),
         }
     }
 
-    fn process_builder(
+    fn get_or_create_process_builder(
         &mut self,
         id: ProcessId,
         command: &str,
@@ -117,7 +117,7 @@ impl ReportBuilder {
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
         let series = match shown {
-            true => TimeSeries::for_length(self.length),
+            true => TimeSeries::for_recording_length(self.length),
             false => TimeSeries::default(),
         };
         let new = || ProcessFiguresBuilder {
@@ -136,11 +136,11 @@ impl ReportBuilder {
         self.processes.entry(id).or_insert_with(new)
     }
 
-    fn add_region(&mut self, row: &CoverageRow) {
+    fn add_coverage_row(&mut self, row: &CoverageRow) {
         if let Some(map) = self.maps.get_mut(&row.process) {
-            map.add(row);
+            map.add_coverage_row(row);
         }
-        let process = self.process_builder(row.process, &row.command, row.at);
+        let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
         if process.last_window != Some(row.at) {
             process.add_window(row);
         }
@@ -149,20 +149,24 @@ impl ReportBuilder {
         process.figures.to_s = row.at.as_secs_f64();
     }
 
-    fn add_memory(&mut self, row: &MemoryRow) {
+    fn add_machine_memory(&mut self, row: &MemoryRow) {
         let machine = &mut self.machine;
         machine.total_bytes = row.total_bytes;
-        machine.used_bytes.add(row.at, row.used_bytes as f64);
-        machine.pressure_percent.add(row.at, row.pressure_percent);
-        machine.fmfi.add(row.at, row.fmfi);
+        machine.used_bytes.add_value(row.at, row.used_bytes as f64);
+        machine
+            .pressure_percent
+            .add_value(row.at, row.pressure_percent);
+        machine.fmfi.add_value(row.at, row.fmfi);
         let manager_cpu = &mut machine.manager_cpu_percent;
-        manager_cpu.add(row.at, row.manager_cpu_percent);
+        manager_cpu.add_value(row.at, row.manager_cpu_percent);
     }
 
     fn add_decision(&mut self, row: &DecisionRow) {
         let mut place = None;
         if let Some((id, command)) = &row.process {
-            let process = &mut self.process_builder(*id, command, row.at).figures;
+            let process = &mut self
+                .get_or_create_process_builder(*id, command, row.at)
+                .figures;
             match &*row.event {
                 "promoted" => process.promoted += 1,
                 "recovered" => process.recovered += 1,
@@ -172,7 +176,7 @@ impl ReportBuilder {
             let map = self.maps.get(id).zip(row.region);
             place = map.and_then(|(map, region)| map.row_of_address(region.start()));
         }
-        self.decisions.add(row, place);
+        self.decisions.add_decision(row, place);
     }
 
     pub fn finish(

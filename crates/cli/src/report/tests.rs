@@ -104,9 +104,9 @@ fn rename(rows: &mut [RecordingRow], name: &Arc<str>) {
 
 fn summed(rows: &[RecordingRow]) -> RecordingReport {
     let mut extent = RecordingExtent::default();
-    rows.iter().for_each(|row| extent.add(row));
+    rows.iter().for_each(|row| extent.add_row(row));
     let mut summing = ReportBuilder::for_extent(extent);
-    rows.iter().for_each(|row| summing.add(row));
+    rows.iter().for_each(|row| summing.add_row(row));
     let about = RecordingOrigin {
         host: "web-7".into(),
         kernel: "6.18.44".into(),
@@ -134,7 +134,7 @@ fn as_text_where_regions_were_probed_for_walks() {
 
 #[test]
 fn as_figures() {
-    let figures = svg_figures(&summed(&rows(4)));
+    let figures = report_figures(&summed(&rows(4)));
     let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["process-7", "machine"]);
     let svg = figures[0].1.to_svg();
@@ -145,7 +145,7 @@ fn as_figures() {
 fn an_empty_recording_has_a_report() {
     let report = summed(&[]);
     assert!(report_text(&report).starts_with("0 s of web-7"));
-    assert!(!svg_figures(&report)[0].1.to_svg().is_empty());
+    assert!(!report_figures(&report)[0].1.to_svg().is_empty());
     assert!(html_page(&report).is_ok());
 }
 
@@ -194,7 +194,7 @@ fn a_reused_process_id_gives_two_processes() {
             RecordingRow::Decision(row) => row.process = Some((later, "redis-server".into())),
             RecordingRow::Memory(_) => {}
         }
-        row.set_at(row.at() + Duration::from_secs(300));
+        row.set_time_since_start(row.time_since_start() + Duration::from_secs(300));
     }
     rows.extend(reused);
     let report = summed(&rows);
@@ -206,7 +206,7 @@ fn a_reused_process_id_gives_two_processes() {
         let first = usize::from(mark.first.at_s < 300.0);
         assert_eq!(mark.process, Some(first), "{mark:?}");
     }
-    let names: Vec<_> = svg_figures(&report)
+    let names: Vec<_> = report_figures(&report)
         .into_iter()
         .map(|(name, _)| name)
         .collect();
@@ -222,7 +222,7 @@ fn hostile_names_do_no_harm_to_terminals_and_figures() {
         *name = "\x1b]0;x\x07\n".to_owned();
     }
     let text = report_text(&report);
-    let svgs = svg_figures(&report);
+    let svgs = report_figures(&report);
     let svgs = svgs.iter().map(|(_, figure)| figure.to_svg());
     for shown in svgs.chain([text]) {
         let control = |c: char| c.is_control() && c != '\n';
@@ -249,7 +249,7 @@ fn the_size_of_a_report_is_bounded() {
     assert_eq!(windows, 5_000);
     let mut pairs = map.columns.windows(2);
     assert!(pairs.all(|pair| pair[0].to_s <= pair[1].from_s));
-    assert!(report.processes[0].rss_bytes.points().count() <= time_series::MOST_POINTS);
+    assert!(report.processes[0].rss_bytes.mean_points().count() <= time_series::MOST_POINTS);
     assert_eq!(report.decisions.total, 50_004);
     assert!(report.decisions.marks.len() < 1_000);
     assert_eq!(report.decisions.kinds[0].count, 50_000);

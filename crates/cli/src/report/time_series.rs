@@ -14,7 +14,7 @@ pub struct TimeSeries {
 }
 
 impl TimeSeries {
-    pub fn for_length(length: Duration) -> Self {
+    pub fn for_recording_length(length: Duration) -> Self {
         Self {
             span_s: (length.as_secs_f64() / MOST_POINTS as f64).max(f64::MIN_POSITIVE),
             sums: vec![(0.0, 0.0, 0); MOST_POINTS],
@@ -22,7 +22,7 @@ impl TimeSeries {
     }
 
     /// Adds a value, if it is known.
-    pub fn add(&mut self, at: Duration, value: impl Into<Option<f64>>) {
+    pub fn add_value(&mut self, at: Duration, value: impl Into<Option<f64>>) {
         let Some(value) = value.into() else { return };
         let at = at.as_secs_f64();
         let span = ((at / self.span_s) as usize).min(MOST_POINTS - 1);
@@ -35,7 +35,7 @@ impl TimeSeries {
 
     /// Means of time and value in each span that has a value, rounded to a thousandth: more digits
     /// only make files longer.
-    pub fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+    pub fn mean_points(&self) -> impl Iterator<Item = (f64, f64)> {
         let known = self.sums.iter().filter(|(_, _, count)| *count > 0);
         known.map(|(times, sum, count)| {
             let mean = |sum: f64| (sum / f64::from(*count) * 1000.0).round() / 1000.0;
@@ -46,7 +46,7 @@ impl TimeSeries {
 
 impl Serialize for TimeSeries {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (at_s, value): (Vec<f64>, Vec<f64>) = self.points().unzip();
+        let (at_s, value): (Vec<f64>, Vec<f64>) = self.mean_points().unzip();
         let mut fields = serializer.serialize_struct("TimeSeries", 2)?;
         fields.serialize_field("at_s", &at_s)?;
         fields.serialize_field("value", &value)?;

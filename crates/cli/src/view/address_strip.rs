@@ -1,7 +1,7 @@
 //! A process's address space as a strip.
 
-use super::RegionState;
-use super::explanation::region_state;
+use super::RegionPromotionState;
+use super::explanation::region_promotion_state;
 use hawkeye_manager::{LastSample, Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,12 @@ pub struct AddressStrip {
     /// Age of the sample; `None`: not yet sampled.
     pub age_s: Option<f64>,
     pub source: Option<CoverageSource>,
-    pub columns: Vec<StripColumn>,
+    pub columns: Vec<AddressStripColumn>,
 }
 
 /// Neighbouring regions of a process, without empty ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StripColumn {
+pub struct AddressStripColumn {
     /// First byte of the first region; `None`: this client may not know it.
     pub start: Option<u64>,
     pub end: Option<u64>,
@@ -50,15 +50,20 @@ impl AddressStrip {
 }
 
 /// The address space of a process in at most this many columns; `None` if it is not managed.
-pub fn address_strip(manager: &Manager<impl Machine>, pid: u32, most: u16) -> Option<AddressStrip> {
+pub fn address_strip_of_process(
+    manager: &Manager<impl Machine>,
+    pid: u32,
+    most: u16,
+) -> Option<AddressStrip> {
     let process = *manager.processes().iter().find(|p| p.pid == pid)?;
     let seen = manager.last_samples().sample(process);
     let now = manager.machine().now();
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
-        let state =
-            |region: &RegionSample| region_state(manager.promotion_limits(), seen, region, now);
-        strip_columns(&seen.sample.regions, most.into(), state)
+        let state = |region: &RegionSample| {
+            region_promotion_state(manager.promotion_limits(), seen, region, now)
+        };
+        divide_into_strip_columns(&seen.sample.regions, most.into(), state)
     };
     Some(AddressStrip {
         pid,
@@ -70,28 +75,28 @@ pub fn address_strip(manager: &Manager<impl Machine>, pid: u32, most: u16) -> Op
 }
 
 /// Divides regions in address order into `most` columns of about equal size.
-fn strip_columns(
+fn divide_into_strip_columns(
     regions: &[RegionSample],
     most: usize,
-    state: impl Fn(&RegionSample) -> RegionState,
-) -> Vec<StripColumn> {
+    state: impl Fn(&RegionSample) -> RegionPromotionState,
+) -> Vec<AddressStripColumn> {
     let count = most.min(regions.len());
     let mut before = None;
     let column = |n: usize| {
         let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
         let start = part.first().map(|region| region.region.start());
-        let mut column = StripColumn {
+        let mut column = AddressStripColumn {
             start,
             end: part.last().map(|region| region.region.end()),
             after_gap: before.is_some() && before != start,
-            ..StripColumn::default()
+            ..AddressStripColumn::default()
         };
         before = column.end;
         for region in part {
             let state = state(region);
             column.regions += 1;
-            column.huge += u64::from(state == RegionState::Huge);
-            column.candidates += u64::from(state == RegionState::Candidate);
+            column.huge += u64::from(state == RegionPromotionState::Huge);
+            column.candidates += u64::from(state == RegionPromotionState::Candidate);
             column.present_pages += u64::from(region.present);
             column.accessed_pages += u64::from(region.accessed);
             column.walks_per_s += u64::from(region.walks_per_s);
@@ -118,11 +123,11 @@ mod tests {
         indices.iter().map(region).collect()
     }
 
-    fn state(region: &RegionSample) -> RegionState {
+    fn state(region: &RegionSample) -> RegionPromotionState {
         if region.is_huge() {
-            RegionState::Huge
+            RegionPromotionState::Huge
         } else {
-            RegionState::Candidate
+            RegionPromotionState::Candidate
         }
     }
 
@@ -130,9 +135,9 @@ mod tests {
     fn every_region_is_in_one_column() {
         let all = regions(&[1, 2, 3, 4, 10, 11, 12]);
         for most in [1, 2, 3, 7, 80] {
-            let strip = strip_columns(&all, most, state);
+            let strip = divide_into_strip_columns(&all, most, state);
             assert_eq!(strip.len(), most.min(7));
-            let sum = |part: fn(&StripColumn) -> u64| strip.iter().map(part).sum::<u64>();
+            let sum = |part: fn(&AddressStripColumn) -> u64| strip.iter().map(part).sum::<u64>();
             assert_eq!(sum(|c| c.regions), 7);
             assert_eq!((sum(|c| c.huge), sum(|c| c.candidates)), (4, 3));
             assert_eq!(sum(|c| c.present_pages), 3500);
@@ -140,13 +145,13 @@ mod tests {
             assert_eq!(strip[0].start, Some(1 << 21));
             assert_eq!(strip[strip.len() - 1].end, Some(13 << 21));
         }
-        assert!(strip_columns(&[], 80, state).is_empty());
+        assert!(divide_into_strip_columns(&[], 80, state).is_empty());
     }
 
     #[test]
     fn gaps_are_marked() {
         let gaps = |most| -> Vec<bool> {
-            let strip = strip_columns(&regions(&[1, 2, 10, 11]), most, state);
+            let strip = divide_into_strip_columns(&regions(&[1, 2, 10, 11]), most, state);
             strip.iter().map(|c| c.after_gap).collect()
         };
         assert_eq!(gaps(4), [false, false, true, false]);

@@ -1,8 +1,8 @@
 //! Explains the treatment of a process or of a region of it.
 
 use super::{
-    BudgetWaitStatus, Explanation, JournalEntryView, ManagerView, ProcessExplanation,
-    ProcessStatus, RegionExplanation, RegionState, SampleStatus, WaitingWork,
+    BudgetWaitStatus, Explanation, JournalEntryView, LastSampleSummary, ManagerView,
+    ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWork,
 };
 use hawkeye_manager::{Event, Journal, JournalEntry, LastSample, Machine, Manager, RecentRates};
 use hawkeye_policy::access_map::bucket_of;
@@ -14,7 +14,7 @@ const LATEST: usize = 10;
 
 impl ManagerView {
     /// Explains the treatment of a process, or of the region at an address of it.
-    pub fn explain<M: Machine>(
+    pub fn explain_process_or_region<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         pid: u32,
@@ -40,8 +40,9 @@ impl ManagerView {
         manager: &Manager<M>,
         process: ProcessId,
     ) -> ProcessExplanation {
-        let status = self.process_status(manager, process, recent_rates_of(manager, process));
-        let sample = sample_status(manager, process);
+        let status =
+            self.process_status(manager, process, recent_rates_of_process(manager, process));
+        let sample = last_sample_summary(manager, process);
         let mut kept_by = promotion_obstacles(manager, process, &status);
         let none = "it has no accessed region under base pages that may be promoted now";
         // The samples are shown above.
@@ -60,7 +61,7 @@ impl ManagerView {
             process: status,
             sample,
             kept_by,
-            latest: latest_entries(manager.journal(), LATEST, decided, entry_view),
+            latest: latest_entries(manager.journal(), LATEST, decided, journal_entry_view),
         }
     }
 
@@ -77,24 +78,25 @@ impl ManagerView {
         let seen = manager.last_samples().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
-        let of_region = |event: &Event| concerns_region(event, process, region);
-        let latest = latest_entries(journal, LATEST, of_region, entry_view);
+        let of_region = |event: &Event| is_event_of_region(event, process, region);
+        let latest = latest_entries(journal, LATEST, of_region, journal_entry_view);
         let mut state = match (excluded, found) {
-            (Some(why), _) => RegionState::Excluded { why },
+            (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
-                region_state(manager.promotion_limits(), seen, &sample, now)
+                region_promotion_state(manager.promotion_limits(), seen, &sample, now)
             }
-            (None, None) => RegionState::NotSampled,
+            (None, None) => RegionPromotionState::NotSampled,
         };
-        if let RegionState::CoolingDown { errno, .. } = &mut state {
+        if let RegionPromotionState::CoolingDown { errno, .. } = &mut state {
             *errno = last_refusal_errno(journal, process, region);
         }
         // Without access figures `accessed` only repeats the present pages.
         let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
-        let bucket =
-            sample.filter(|sample| accesses && state != RegionState::Huge && !sample.is_huge());
+        let bucket = sample
+            .filter(|sample| accesses && state != RegionPromotionState::Huge && !sample.is_huge());
         let waiting = manager.policy().explain_region(process, region);
-        let status = self.process_status(manager, process, recent_rates_of(manager, process));
+        let status =
+            self.process_status(manager, process, recent_rates_of_process(manager, process));
         let mut kept_by = promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         RegionExplanation {
@@ -174,39 +176,42 @@ fn promotion_obstacles(
 }
 
 /// State of a region, from the last sample of its process and the actions since.
-pub(super) fn region_state(
+pub(super) fn region_promotion_state(
     limits: &RegionPromotionLimits,
     seen: &LastSample,
     sample: &RegionSample,
     now: Duration,
-) -> RegionState {
+) -> RegionPromotionState {
     let (process, region) = (seen.sample.process, sample.region);
     if seen.is_huge(sample) {
-        RegionState::Huge
+        RegionPromotionState::Huge
     } else if !limits.recovered.may_promote(process, region) {
-        RegionState::Recovered
+        RegionPromotionState::Recovered
     } else if let Some(until) = limits.cooldown.cooling_until(process, region, now) {
-        RegionState::CoolingDown {
+        RegionPromotionState::CoolingDown {
             remaining_s: (until - now).as_secs_f64(),
             errno: None,
         }
     } else if let Some((pages, until)) = limits.shared.excluded_until(process, region, now) {
-        RegionState::Shared {
+        RegionPromotionState::Shared {
             pages,
             remaining_s: (until - now).as_secs_f64(),
         }
     } else if sample.accessed > 0 {
-        RegionState::Candidate
+        RegionPromotionState::Candidate
     } else {
-        RegionState::NotAccessed
+        RegionPromotionState::NotAccessed
     }
 }
 
-fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option<SampleStatus> {
+fn last_sample_summary<M: Machine>(
+    manager: &Manager<M>,
+    process: ProcessId,
+) -> Option<LastSampleSummary> {
     let now = manager.machine().now();
     let seen = manager.last_samples().sample(process)?;
     let LastSample { at, sample, .. } = seen;
-    let mut status = SampleStatus {
+    let mut status = LastSampleSummary {
         age_s: now.saturating_sub(*at).as_secs_f64(),
         source: sample.source,
         accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
@@ -219,12 +224,12 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match region_state(manager.promotion_limits(), seen, region, now) {
-            RegionState::Huge => &mut status.huge,
-            RegionState::Candidate => &mut status.candidates,
-            RegionState::CoolingDown { .. } => &mut status.cooling_down,
-            RegionState::Shared { .. } => &mut status.shared,
-            RegionState::Recovered => &mut status.recovered,
+        let count = match region_promotion_state(manager.promotion_limits(), seen, region, now) {
+            RegionPromotionState::Huge => &mut status.huge,
+            RegionPromotionState::Candidate => &mut status.candidates,
+            RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
+            RegionPromotionState::Shared { .. } => &mut status.shared,
+            RegionPromotionState::Recovered => &mut status.recovered,
             _ => &mut status.not_accessed,
         };
         *count += 1;
@@ -245,7 +250,7 @@ pub(super) fn latest_entries<T>(
     latest
 }
 
-fn entry_view(entry: &JournalEntry) -> JournalEntryView {
+fn journal_entry_view(entry: &JournalEntry) -> JournalEntryView {
     JournalEntryView {
         at_s: entry.at.as_secs_f64(),
         region: entry.event.region().map(RegionAddr::start),
@@ -253,13 +258,13 @@ fn entry_view(entry: &JournalEntry) -> JournalEntryView {
     }
 }
 
-fn concerns_region(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
+fn is_event_of_region(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
     event.process() == Some(process) && event.region() == Some(region)
 }
 
 fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
     let newest_first = journal.entries().rev().map(|entry| &entry.event);
-    let mut of_region = newest_first.filter(|event| concerns_region(event, process, region));
+    let mut of_region = newest_first.filter(|event| is_event_of_region(event, process, region));
     of_region.find_map(|event| match event {
         Event::Refused { errno, .. } => Some(errno.to_string()),
         _ => None,
@@ -274,7 +279,7 @@ fn journal_start_s(journal: &Journal) -> f64 {
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 
-fn recent_rates_of<M: Machine>(manager: &Manager<M>, process: ProcessId) -> RecentRates {
+fn recent_rates_of_process<M: Machine>(manager: &Manager<M>, process: ProcessId) -> RecentRates {
     let (_, mut each) = manager.journal().recent_rates(manager.machine().now());
     each.remove(&process).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 //! The state of management.
 
-use super::explanation::{latest_entries, region_state};
+use super::explanation::{latest_entries, region_promotion_state};
 use super::{
-    BudgetWaitStatus, DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus,
-    RegionState, ReserveStatus,
+    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, ManagerStatus, MemoryStatus, ProcessStatus,
+    RegionPromotionState, ReserveStatus,
 };
 use hawkeye_manager::{Event, JournalEntry, Machine, Manager, RecentRates};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, expected_gain_percent};
@@ -123,7 +123,8 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            region_state(manager.promotion_limits(), seen, region, now) == RegionState::Candidate
+            region_promotion_state(manager.promotion_limits(), seen, region, now)
+                == RegionPromotionState::Candidate
         };
         let percent = expected_gain_percent(&seen.sample, promotable);
         let (reckoned_at, sampled_at) = (now, seen.at);
@@ -171,7 +172,7 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
     let memory = manager.memory_state()?;
-    let groups = memory.groups.iter().map(|group| GroupStatus {
+    let groups = memory.groups.iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,
         total_bytes: group.usage.total_bytes,

@@ -2,42 +2,47 @@ use super::*;
 use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::{CpuBudget, Watermarks};
 use hawkeye_test_support::builders::{
-    GIB, MIB, base, bloated, frequent_sampling, machine, manager_of, program, run, s,
-    with_max_promotions, with_promotion_rate,
+    GIB, MIB, base_page_part, bloated_part, frequent_sampling_settings, machine_with_bytes,
+    manager_of, program_of_parts, run_manager_until, seconds, settings_with_max_promotions,
+    settings_with_promotion_rate,
 };
-use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
+use hawkeye_test_support::scripted_machine::{ScriptedMachine, SharedPageCounts};
 
 fn status(manager: &Manager<ScriptedMachine>) -> ManagerStatus {
     ManagerView::default().manager_status(manager)
 }
 
 fn process(manager: &mut Manager<ScriptedMachine>, pid: u32) -> ProcessExplanation {
-    match ManagerView::default().explain(manager, pid, None) {
+    match ManagerView::default().explain_process_or_region(manager, pid, None) {
         Explanation::Process(why) => *why,
         other => panic!("about a process, not {other:?}"),
     }
 }
 
-fn region(manager: &mut Manager<ScriptedMachine>, pid: u32, address: u64) -> RegionExplanation {
-    match ManagerView::default().explain(manager, pid, Some(address)) {
+fn region_at_index(
+    manager: &mut Manager<ScriptedMachine>,
+    pid: u32,
+    address: u64,
+) -> RegionExplanation {
+    match ManagerView::default().explain_process_or_region(manager, pid, Some(address)) {
         Explanation::Region(why) => *why,
         other => panic!("about a region, not {other:?}"),
     }
 }
 
 fn start(index: u32) -> u64 {
-    hawkeye_test_support::builders::region(index).start()
+    hawkeye_test_support::builders::region_at_index(index).start()
 }
 
 #[test]
 fn a_status_adds_up() {
-    let mut machine = machine(4 * GIB);
-    let large = machine.start(program(&[base(0, 40, 1.0)]));
-    let small = machine.start(program(&[base(0, 10, 0.0)]));
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
+    let mut machine = machine_with_bytes(4 * GIB);
+    let large = machine.add_program(program_of_parts(&[base_page_part(0, 40, 1.0)]));
+    let small = machine.add_program(program_of_parts(&[base_page_part(0, 10, 0.0)]));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     let before = status(&manager);
     assert_eq!((before.managed, before.memory), (0, None));
-    run(&mut manager, s(20.0));
+    run_manager_until(&mut manager, seconds(20.0));
     let status = status(&manager);
     assert_eq!(status.policy, "hawkeye-g");
     assert!(!status.paused && status.held.is_none());
@@ -55,12 +60,15 @@ fn a_status_adds_up() {
 
 #[test]
 fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
-    let mut machine = machine(4 * GIB);
-    let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
-    let mut manager = manager_of(machine, "hawkeye-g", with_promotion_rate(2.0));
-    let early = address_strip(&manager, it.pid, 80);
+    let mut machine = machine_with_bytes(4 * GIB);
+    let it = machine.add_program(program_of_parts(&[
+        base_page_part(0, 40, 1.0),
+        base_page_part(100, 10, 0.0),
+    ]));
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_promotion_rate(2.0));
+    let early = address_strip_of_process(&manager, it.pid, 80);
     assert_eq!(early, None, "no process has been looked for yet");
-    run(&mut manager, s(15.0));
+    run_manager_until(&mut manager, seconds(15.0));
     let status = status(&manager);
     let promoted = status.totals.promoted;
     assert!(promoted > 2 && promoted < 40, "{promoted}");
@@ -70,22 +78,25 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     assert!(latest.is_some_and(|text| text.starts_with("promoted in")));
     assert!(status.latest.len() <= ManagerStatus::MOST_DECISIONS);
 
-    let fine = address_strip(&manager, it.pid, 80).unwrap_or_default();
+    let fine = address_strip_of_process(&manager, it.pid, 80).unwrap_or_default();
     assert_eq!(fine.columns.len(), 50, "one region a column");
-    let sum = |part: fn(&StripColumn) -> u64| fine.columns.iter().map(part).sum::<u64>();
+    let sum = |part: fn(&AddressStripColumn) -> u64| fine.columns.iter().map(part).sum::<u64>();
     assert_eq!(sum(|c| c.huge), promoted, "those since the sample included");
     assert_eq!(sum(|c| c.candidates), 40 - promoted);
     assert!(fine.columns[40].after_gap && !fine.columns[39].after_gap);
-    let coarse = address_strip(&manager, it.pid, 7).unwrap_or_default();
+    let coarse = address_strip_of_process(&manager, it.pid, 7).unwrap_or_default();
     assert_eq!(coarse.columns.len(), 7);
 }
 
 #[test]
 fn the_state_of_a_region_follows_from_its_sample_and_history() {
-    let mut machine = machine(4 * GIB);
-    let it = machine.start(program(&[base(0, 4, 1.0), base(8, 4, 0.0)]));
-    let mut manager = manager_of(machine, "hawkeye-g", with_max_promotions(2));
-    run(&mut manager, s(2.0));
+    let mut machine = machine_with_bytes(4 * GIB);
+    let it = machine.add_program(program_of_parts(&[
+        base_page_part(0, 4, 1.0),
+        base_page_part(8, 4, 0.0),
+    ]));
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_max_promotions(2));
+    run_manager_until(&mut manager, seconds(2.0));
     let young = process(&mut manager, it.pid);
     assert_eq!(young.sample, None);
     assert!(
@@ -95,7 +106,7 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
             .any(|why| why.contains("not been sampled"))
     );
 
-    run(&mut manager, s(20.0));
+    run_manager_until(&mut manager, seconds(20.0));
     let why = process(&mut manager, it.pid);
     let sample = why.sample.expect("it was sampled");
     assert_eq!((sample.regions, sample.huge), (8, 2));
@@ -108,32 +119,42 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
         "samples are not among the latest actions"
     );
 
-    let huge = region(&mut manager, it.pid, start(0) + 12_345);
-    assert_eq!((huge.start, huge.state), (start(0), RegionState::Huge));
+    let huge = region_at_index(&mut manager, it.pid, start(0) + 12_345);
+    assert_eq!(
+        (huge.start, huge.state),
+        (start(0), RegionPromotionState::Huge)
+    );
     assert_eq!(huge.latest.len(), 1);
-    let waiting = region(&mut manager, it.pid, start(3));
-    assert_eq!(waiting.state, RegionState::Candidate);
+    let waiting = region_at_index(&mut manager, it.pid, start(3));
+    assert_eq!(waiting.state, RegionPromotionState::Candidate);
     assert!(waiting.waiting.is_some_and(|why| why.contains("bucket")));
-    let idle = region(&mut manager, it.pid, start(9));
-    assert_eq!((idle.state, idle.waiting), (RegionState::NotAccessed, None));
-    let nothing = region(&mut manager, it.pid, 0);
-    let not_sampled = (RegionState::NotSampled, None);
+    let idle = region_at_index(&mut manager, it.pid, start(9));
+    assert_eq!(
+        (idle.state, idle.waiting),
+        (RegionPromotionState::NotAccessed, None)
+    );
+    let nothing = region_at_index(&mut manager, it.pid, 0);
+    let not_sampled = (RegionPromotionState::NotSampled, None);
     assert_eq!((nothing.state, nothing.sample), not_sampled);
-    let stranger = ManagerView::default().explain(&mut manager, it.pid + 77, None);
+    let stranger =
+        ManagerView::default().explain_process_or_region(&mut manager, it.pid + 77, None);
     assert!(matches!(stranger, Explanation::NotManaged { .. }));
 }
 
 #[test]
 fn recovery_and_the_reason_for_held_promotion_are_shown() {
-    let mut machine = machine(100 * MIB);
-    let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
-    let mut settings = frequent_sampling();
+    let mut machine = machine_with_bytes(100 * MIB);
+    let it = machine.add_program(program_of_parts(&[
+        bloated_part(0, 20, 1.0),
+        base_page_part(30, 2, 1.0),
+    ]));
+    let mut settings = frequent_sampling_settings();
     settings.watermarks = Watermarks::new(30.0, 11.0).expect("the watermarks are in order");
     let mut manager = manager_of(machine, "none", settings);
-    run(&mut manager, s(0.005));
+    run_manager_until(&mut manager, seconds(0.005));
     let held = status(&manager).held.unwrap_or_default();
     assert!(held.contains("recovery goes on until"), "{held}");
-    run(&mut manager, s(20.0));
+    run_manager_until(&mut manager, seconds(20.0));
     let status = status(&manager);
     assert!(status.totals.split > 0);
     let (process_s, totals) = (&status.processes[0], &status.totals);
@@ -143,21 +164,21 @@ fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let mut latest = why.latest.iter();
     assert!(latest.all(|entry| entry.text.starts_with("split")));
     let split = why.latest.last().and_then(|entry| entry.region);
-    let split = region(&mut manager, it.pid, split.unwrap_or_default());
+    let split = region_at_index(&mut manager, it.pid, split.unwrap_or_default());
     assert_eq!(split.latest.len(), 1);
 }
 
 /// Promotions stop at two thirds of the budget; the last third is kept for recovery.
 #[test]
 fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
-    let mut machine = machine(8 * GIB);
-    let it = machine.start(program(&[base(0, 2000, 1.0)]));
+    let mut machine = machine_with_bytes(8 * GIB);
+    let it = machine.add_program(program_of_parts(&[base_page_part(0, 2000, 1.0)]));
     let settings = Settings {
         cpu: CpuBudget::new(1.0).expect("the percentage is in its range"),
-        ..frequent_sampling()
+        ..frequent_sampling_settings()
     };
     let mut manager = manager_of(machine, "hawkeye-g", settings);
-    run(&mut manager, s(55.0));
+    run_manager_until(&mut manager, seconds(55.0));
     let why = process(&mut manager, it.pid);
     let used = status(&manager).manager_cpu_percent;
     assert!((0.6..1.0).contains(&used), "{used}");
@@ -174,14 +195,14 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
 
 #[test]
 fn while_paused_processes_are_observed_and_not_changed() {
-    let mut machine = machine(4 * GIB);
-    let it = machine.start(program(&[base(0, 400, 1.0)]));
-    let mut manager = manager_of(machine, "hawkeye-g", with_promotion_rate(10.0));
-    run(&mut manager, s(8.0));
+    let mut machine = machine_with_bytes(4 * GIB);
+    let it = machine.add_program(program_of_parts(&[base_page_part(0, 400, 1.0)]));
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_promotion_rate(10.0));
+    run_manager_until(&mut manager, seconds(8.0));
     assert!(manager.pause() && !manager.pause());
     let before = status(&manager);
     assert!(before.paused && before.totals.promoted > 0);
-    run(&mut manager, s(60.0));
+    run_manager_until(&mut manager, seconds(60.0));
     let after = status(&manager);
     assert_eq!(after.totals, before.totals);
     assert!(
@@ -192,7 +213,7 @@ fn while_paused_processes_are_observed_and_not_changed() {
     assert!(why.kept_by.iter().any(|why| why.contains("paused")));
 
     assert!(manager.resume() && !manager.resume());
-    run(&mut manager, s(70.0));
+    run_manager_until(&mut manager, seconds(70.0));
     assert!(status(&manager).totals.promoted > before.totals.promoted);
     let events = manager.journal().entries().map(|entry| &entry.event);
     let pauses = events.filter(|event| matches!(event, Event::Paused | Event::Resumed));
@@ -201,37 +222,41 @@ fn while_paused_processes_are_observed_and_not_changed() {
 
 #[test]
 fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
-    let mut machine = machine(4 * GIB);
-    machine.start(program(&[base(0, 4, 1.0)]));
+    let mut machine = machine_with_bytes(4 * GIB);
+    machine.add_program(program_of_parts(&[base_page_part(0, 4, 1.0)]));
     let settings = Settings {
-        period: s(5.0),
-        window: s(3.0),
+        period: seconds(5.0),
+        window: seconds(3.0),
         ..Settings::default()
     };
     let mut manager = manager_of(machine, "hawkeye-g", settings);
-    run(&mut manager, s(6.0));
+    run_manager_until(&mut manager, seconds(6.0));
     manager.pause();
-    run(&mut manager, s(60.0));
+    run_manager_until(&mut manager, seconds(60.0));
     assert_eq!(status(&manager).totals.samples, 1);
     assert_eq!(status(&manager).totals.promoted, 0);
 }
 
 #[test]
 fn a_region_shared_with_other_processes_is_explained() {
-    let mut machine = machine(16 * GIB);
-    let it = machine.start(program(&[base(0, 8, 1.0)]));
+    let mut machine = machine_with_bytes(16 * GIB);
+    let it = machine.add_program(program_of_parts(&[base_page_part(0, 8, 1.0)]));
     let (maybe_shared, shared) = (512, 300);
-    let pages = SharedPages {
+    let pages = SharedPageCounts {
         maybe_shared,
         shared,
     };
-    machine.share_pages(it, hawkeye_test_support::builders::region(3), pages);
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
-    run(&mut manager, s(8.0));
-    let why = region(&mut manager, it.pid, start(3));
+    machine.share_pages(
+        it,
+        hawkeye_test_support::builders::region_at_index(3),
+        pages,
+    );
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(8.0));
+    let why = region_at_index(&mut manager, it.pid, start(3));
     let state = &why.state;
     assert!(
-        matches!(state, RegionState::Shared { pages: 300, remaining_s } if *remaining_s <= 10.0),
+        matches!(state, RegionPromotionState::Shared { pages: 300, remaining_s } if *remaining_s <= 10.0),
         "{state:?}"
     );
     assert!(state.to_string().contains("share 300 of its base pages"));

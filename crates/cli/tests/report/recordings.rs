@@ -33,7 +33,7 @@ pub fn record(path: &Path) {
     let mut writer = RecordingWriter::new(file, &about).expect("the recording begins");
     for window in 0..100 {
         for row in rows(window) {
-            writer.write(&row).expect("the row can be written");
+            writer.write_row(&row).expect("the row can be written");
         }
     }
     writer.finish().expect("the recording can be finished");

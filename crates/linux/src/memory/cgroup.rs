@@ -225,7 +225,7 @@ fn cgroup_pressure_percent(folder: &Path) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::event_constructors::process_with_pid;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
         Some(MemoryUse {
@@ -311,14 +311,14 @@ mod tests {
         };
         for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
             let home = (PathBuf::from(home), Duration::from_secs(10));
-            groups.homes.insert(process(pid), home);
+            groups.homes.insert(process_with_pid(pid), home);
         }
-        let all = [1, 2, 3, 4].map(process);
+        let all = [1, 2, 3, 4].map(process_with_pid);
         let found = groups.read_limited_cgroups(Duration::from_secs(1), &all);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].name, "/a");
         assert_eq!(Some(found[0].usage), use_of(1500, 5000));
-        assert_eq!(found[0].members, [process(1), process(2)]);
+        assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
         assert_eq!(groups.usage_of_cgroup(Path::new("/a")), use_of(1500, 5000));
         assert_eq!(groups.usage_of_cgroup(Path::new("/a/b")), None);
         let _ = fs::remove_dir_all(tree.0.join("a"));
@@ -343,16 +343,22 @@ mod tests {
         let mut groups = CgroupLimits::default();
         let at = Duration::from_secs;
         let old = |_| at(60);
-        let path = |groups: &CgroupLimits, pid| Some(groups.homes.get(&process(pid))?.0.clone());
-        groups.find_cgroups(at(0), &[process(1)], old, |_| Some("/a".into()));
+        let path =
+            |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
+        groups.find_cgroups(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
         let moved = |_| Some("/b".into());
-        groups.find_cgroups(at(4), &[process(1), process(2)], old, moved);
+        groups.find_cgroups(
+            at(4),
+            &[process_with_pid(1), process_with_pid(2)],
+            old,
+            moved,
+        );
         assert_eq!(path(&groups, 1), Some("/a".into()));
         assert_eq!(path(&groups, 2), Some("/b".into()));
-        groups.find_cgroups(at(5), &[process(1)], old, moved);
+        groups.find_cgroups(at(5), &[process_with_pid(1)], old, moved);
         assert_eq!(path(&groups, 1), Some("/b".into()));
         assert_eq!(path(&groups, 2), None);
-        groups.find_cgroups(at(20), &[process(1)], old, |_| None);
+        groups.find_cgroups(at(20), &[process_with_pid(1)], old, |_| None);
         assert_eq!(path(&groups, 1), None);
     }
 
@@ -361,8 +367,13 @@ mod tests {
         let mut groups = CgroupLimits::default();
         let ms = Duration::from_millis;
         for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
-            groups.find_cgroups(ms(now), &[process(1)], |_| ms(age), |_| Some(seen.into()));
-            assert_eq!(groups.homes[&process(1)].0, PathBuf::from(home));
+            groups.find_cgroups(
+                ms(now),
+                &[process_with_pid(1)],
+                |_| ms(age),
+                |_| Some(seen.into()),
+            );
+            assert_eq!(groups.homes[&process_with_pid(1)].0, PathBuf::from(home));
         }
     }
 }

@@ -167,7 +167,7 @@ impl MappedSizeSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::event_constructors::process_with_pid;
     use std::sync::mpsc::channel;
 
     #[test]
@@ -185,17 +185,17 @@ mod tests {
             let observed = looks.observed_sizes(Duration::ZERO);
             observed.sizes.first().map(|s| s.pages)
         };
-        looks.read_all_now(&[process(1)], Duration::ZERO);
+        looks.read_all_now(&[process_with_pid(1)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         // The call returns, although the thread does not.
-        looks.read_all_now(&[process(2)], Duration::ZERO);
-        looks.read_if_due(process(1), Duration::ZERO);
+        looks.read_all_now(&[process_with_pid(2)], Duration::ZERO);
+        looks.read_if_due(process_with_pid(1), Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         drop(free);
-        looks.read_all_now(&[process(2)], Duration::ZERO);
+        looks.read_all_now(&[process_with_pid(2)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(3));
         // The next look is due when this one's CPU time is half a per cent of the time.
-        let next = looks.processes[&process(2)].next;
+        let next = looks.processes[&process_with_pid(2)].next;
         assert!(next >= Duration::from_secs(2), "{next:?}");
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
     use crate::machine_lease::thp_settings::{KernelSettingsGuard, read_setting};
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::event_constructors::process_with_pid;
 
     const SIZES: [u64; 3] = [16, 64, 128];
 
@@ -153,14 +153,14 @@ mod tests {
     fn a_size_is_on_while_any_process_wants_it() -> Result<()> {
         let machine = FakeSwitches::new("union", "madvise", ["never"; 3]);
         let mut switches = machine.switches(ThpMode::Always);
-        switches.request_fault_sizes(process(1), orders(&[64]))?;
-        switches.request_fault_sizes(process(2), orders(&[64, 128]))?;
+        switches.request_fault_sizes(process_with_pid(1), orders(&[64]))?;
+        switches.request_fault_sizes(process_with_pid(2), orders(&[64, 128]))?;
         assert_eq!(machine.set(), ["never", "always", "always"]);
-        switches.request_fault_sizes(process(2), PageOrders::NONE)?;
+        switches.request_fault_sizes(process_with_pid(2), PageOrders::NONE)?;
         assert_eq!(machine.set(), ["never", "always", "never"]);
-        switches.retain_processes(|there| there == process(2))?;
+        switches.retain_processes(|there| there == process_with_pid(2))?;
         assert_eq!(machine.set(), ["never"; 3]);
-        switches.request_fault_sizes(process(3), orders(&[16]))?;
+        switches.request_fault_sizes(process_with_pid(3), orders(&[16]))?;
         drop(machine.guard);
         let left = read_setting(&machine.folder.0.join("hugepages-16kB/enabled"))?;
         assert_eq!(left, "never", "a dropped switch is off");
@@ -179,9 +179,9 @@ mod tests {
         ] {
             let machine = FakeSwitches::new("stays", "madvise", found);
             let mut switches = machine.switches(given_to);
-            switches.request_fault_sizes(process(1), orders(&SIZES))?;
+            switches.request_fault_sizes(process_with_pid(1), orders(&SIZES))?;
             assert_eq!(machine.set(), set);
-            switches.request_fault_sizes(process(1), PageOrders::NONE)?;
+            switches.request_fault_sizes(process_with_pid(1), PageOrders::NONE)?;
             assert_eq!(machine.set(), found);
         }
         Ok(())
@@ -192,7 +192,7 @@ mod tests {
         let machine = FakeSwitches::new("off", "madvise", ["never"; 3]);
         let mut switches = machine.switches(ThpMode::Never);
         assert!(switches.available_sizes().is_empty());
-        switches.request_fault_sizes(process(1), orders(&SIZES))?;
+        switches.request_fault_sizes(process_with_pid(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())
     }

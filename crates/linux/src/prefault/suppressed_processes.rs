@@ -56,11 +56,11 @@ impl SuppressedProcesses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::event_constructors::process_with_pid;
 
     #[test]
     fn each_suppression_lasts_twice_as_long() {
-        let process = process(1);
+        let process = process_with_pid(1);
         let (s, there) = (Duration::from_secs, |_| true);
         let mut muted = SuppressedProcesses::default();
         muted.suppress(s(10), process);

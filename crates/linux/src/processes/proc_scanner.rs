@@ -350,7 +350,7 @@ mod tests {
             start_brk: 1,
         };
         let entry = ProcEntry {
-            process: hawkeye_test_support::events::process(pid),
+            process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: bytes,
             own_bytes: bytes,
             family: 1,

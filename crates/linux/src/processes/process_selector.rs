@@ -421,7 +421,7 @@ mod tests {
 
     fn test_entry(pid: u32, mib: u64) -> ProcEntry {
         ProcEntry {
-            process: hawkeye_test_support::events::process(pid),
+            process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: mib * MIB,
             own_bytes: mib * MIB,
             family: 1,

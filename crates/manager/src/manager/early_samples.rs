@@ -143,7 +143,7 @@ impl EarlySamples {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::event_constructors::process_with_pid;
 
     const MIB: u64 = 1 << 20;
 
@@ -158,9 +158,9 @@ mod tests {
         let mut sampled = Vec::new();
         for (n, size) in (0..).zip(sizes_mib) {
             let now = ms(n * 200);
-            looks.record(now, process(1), size * MIB);
-            if looks.due_programs(now) == [process(1)] {
-                looks.on_sampled(now, process(1), false);
+            looks.record(now, process_with_pid(1), size * MIB);
+            if looks.due_programs(now) == [process_with_pid(1)] {
+                looks.on_sampled(now, process_with_pid(1), false);
                 sampled.push(n * 200);
             }
         }
@@ -201,10 +201,10 @@ mod tests {
             (2200, true, false),
             (9000, false, false),
         ] {
-            looks.record(ms(at), process(1), 1000 * MIB);
+            looks.record(ms(at), process_with_pid(1), 1000 * MIB);
             assert_eq!(!looks.due_programs(ms(at)).is_empty(), wanted, "{at}");
             if wanted {
-                looks.on_sampled(ms(at), process(1), partly);
+                looks.on_sampled(ms(at), process_with_pid(1), partly);
             }
         }
     }
@@ -213,12 +213,12 @@ mod tests {
     fn looks_are_frequent_only_after_growth_and_within_their_cost() {
         let mut looks = EarlySamples::default();
         assert_eq!(looks.next_size_check(ms(0), ms(0)), None);
-        looks.record(ms(0), process(1), MIB);
+        looks.record(ms(0), process_with_pid(1), MIB);
         assert_eq!(looks.next_size_check(ms(0), ms(1)), Some(ms(200)));
         assert_eq!(looks.next_size_check(ms(0), ms(5)), Some(ms(500)));
-        looks.record(ms(4000), process(1), 100 * MIB);
+        looks.record(ms(4000), process_with_pid(1), 100 * MIB);
         assert_eq!(looks.next_size_check(ms(4000), ms(0)), Some(ms(4100)));
-        looks.record(ms(8900), process(1), 100 * MIB);
+        looks.record(ms(8900), process_with_pid(1), 100 * MIB);
         assert_eq!(looks.next_size_check(ms(8900), ms(0)), Some(ms(9100)));
         assert_eq!(looks.next_size_check(ms(9000), ms(0)), None);
         looks.retain_processes(|_| false);

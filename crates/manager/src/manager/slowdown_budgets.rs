@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn each_process_waits_for_its_own_touches_and_ended_ones_are_dropped() {
-        let [small, large] = [1, 2].map(hawkeye_test_support::events::process);
+        let [small, large] = [1, 2].map(hawkeye_test_support::event_constructors::process_with_pid);
         let mut slowdowns = SlowdownBudgets::new(SamplingPace::default());
         let now = Duration::from_secs(1);
         let touched = |process, first_touches| ProcessSample {

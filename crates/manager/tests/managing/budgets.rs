@@ -8,10 +8,15 @@ use std::time::Duration;
 #[test]
 fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() {
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
-        let mut machine = running(16 * GIB, &[base(0, 64, 1.0)]);
+        let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 64, 1.0)]);
         machine.fail_next_promotions(5, Errno::EAGAIN);
-        let manager = managed(machine, policy, with_max_promotions(13), s(120.0));
-        assert_eq!(promoted(&manager).len(), 13, "{policy}");
+        let manager = run_manager_of(
+            machine,
+            policy,
+            settings_with_max_promotions(13),
+            seconds(120.0),
+        );
+        assert_eq!(promotions(&manager).len(), 13, "{policy}");
         let totals = manager.journal().totals();
         let refused = totals.errors.get(&Errno::EAGAIN);
         assert_eq!((totals.promoted, refused), (13, Some(&5)));
@@ -22,11 +27,16 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() {
 fn the_rate_holds_over_any_ten_seconds() {
     const RATE: f64 = 2.0;
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
-        let machine = running(16 * GIB, &[base(0, 200, 1.0)]);
-        let manager = managed(machine, policy, with_promotion_rate(RATE), s(60.0));
-        let times: Vec<Duration> = promoted(&manager).iter().map(|(at, ..)| *at).collect();
+        let machine = machine_running_parts(16 * GIB, &[base_page_part(0, 200, 1.0)]);
+        let manager = run_manager_of(
+            machine,
+            policy,
+            settings_with_promotion_rate(RATE),
+            seconds(60.0),
+        );
+        let times: Vec<Duration> = promotions(&manager).iter().map(|(at, ..)| *at).collect();
         for from in &times {
-            let within = *from..*from + s(10.0);
+            let within = *from..*from + seconds(10.0);
             let count = times.iter().filter(|at| within.contains(at)).count();
             // One second's worth may come at once.
             assert!(count as f64 <= 10.0 * RATE + RATE, "{policy} from {from:?}");
@@ -39,18 +49,18 @@ fn the_rate_holds_over_any_ten_seconds() {
 #[test]
 fn the_cpu_budget_holds_at_all_times() {
     const PERCENT: f64 = 0.05;
-    let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
-    let mut manager = manager_of(machine, "hawkeye-g", with_cpu_percent(PERCENT));
+    let machine = machine_running_parts(16 * GIB, &[base_page_part(0, 400, 1.0)]);
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_cpu_percent(PERCENT));
     let mut by_the_minute = Vec::new();
     for minute in 1..=5u32 {
-        run_watching(&mut manager, s(60.0) * minute, |manager| {
+        run_manager_watching(&mut manager, seconds(60.0) * minute, |manager| {
             let now = manager.machine().now();
             // One minute's worth may come at once; one window may exceed the rest once.
             let allowed = PERCENT / 100.0 * (60.0 + now.as_secs_f64()) + 0.006;
             let used = manager.machine().own_costs().cpu.as_secs_f64();
             assert!(used <= allowed, "{used} s of {allowed} s by {now:?}");
         });
-        by_the_minute.push(promoted(&manager).len());
+        by_the_minute.push(promotions(&manager).len());
     }
     let grows = by_the_minute.is_sorted_by(|a, b| a < b);
     assert!(grows, "{by_the_minute:?}");
@@ -58,9 +68,15 @@ fn the_cpu_budget_holds_at_all_times() {
 
 #[test]
 fn windows_move_apart_where_first_touches_would_cost_too_much() {
-    let (machine, process) = with_program(16 * GIB, program(&[base(0, 512, 1.0)]));
-    let alone = access_rate(&machine, process);
-    let manager = managed(machine, "hawkeye-g", with_max_promotions(0), s(200.0));
+    let (machine, process) =
+        machine_with_program(16 * GIB, program_of_parts(&[base_page_part(0, 512, 1.0)]));
+    let alone = accesses_per_s_of(&machine, process);
+    let manager = run_manager_of(
+        machine,
+        "hawkeye-g",
+        settings_with_max_promotions(0),
+        seconds(200.0),
+    );
     let done = manager.machine().accesses_done(process) / 200.0;
     assert!(manager.journal().totals().samples > 3);
     let most = done < alone && done > 0.98 * alone;
@@ -71,17 +87,17 @@ fn windows_move_apart_where_first_touches_would_cost_too_much() {
 /// 0.46 cores, so they pay for themselves within seconds.
 #[test]
 fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
-    let huge_after = |share: f64, seconds| {
-        let mut settings = frequent_sampling();
+    let huge_after = |share: f64, run_s| {
+        let mut settings = frequent_sampling_settings();
         settings.promotion_return = SavingsShare::new(share).expect("in range");
-        let (machine, _) = with_program(16 * GIB, walking_program(4000, 1.0));
-        let manager = managed(machine, "hawkeye", settings, s(seconds));
-        (promoted(&manager).len(), manager)
+        let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(4000, 1.0));
+        let manager = run_manager_of(machine, "hawkeye", settings, seconds(run_s));
+        (promotions(&manager).len(), manager)
     };
     // A window shows 1,000 regions or more, and the next comes soon.
     let (with, manager) = huge_after(25.0, 30.0);
     assert!(with >= 3900, "{with}");
-    let first = first_promotion(&manager);
+    let first = first_promotion_time(&manager);
     let own = manager.machine().own_costs().cpu;
     let seconds = manager.machine().now().saturating_sub(first).as_secs_f64();
     let most_s = 1.2 + 0.25 * 0.46 * seconds.max(300.0);
@@ -97,13 +113,13 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
 /// Promotions that savings pay for must not use up what recovery and sampling may use.
 #[test]
 fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
-    let (machine, _) = with_program(16 * GIB, walking_program(4000, 1.0));
-    let mut manager = manager_of(machine, "hawkeye", frequent_sampling());
-    run_watching(&mut manager, s(60.0), |manager| {
+    let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(4000, 1.0));
+    let mut manager = manager_of(machine, "hawkeye", frequent_sampling_settings());
+    run_manager_watching(&mut manager, seconds(60.0), |manager| {
         assert!(!manager.cpu_budget().is_exhausted(manager.machine().now()));
     });
     let paid = manager.promotion_pacing().savings.cpu_time_spent();
-    assert!(paid > s(1.2), "{paid:?}");
+    assert!(paid > seconds(1.2), "{paid:?}");
     assert!(manager.journal().totals().samples > 3);
 }
 
@@ -111,10 +127,10 @@ fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
 #[test]
 fn promotions_without_a_known_saving_are_not_paid_from_savings() {
     for policy in ["hawkeye-g", "ingens", "linux"] {
-        let machine = running(16 * GIB, &[base(0, 4000, 1.0)]);
-        let manager = managed(machine, policy, frequent_sampling(), s(60.0));
+        let machine = machine_running_parts(16 * GIB, &[base_page_part(0, 4000, 1.0)]);
+        let manager = run_manager_of(machine, policy, frequent_sampling_settings(), seconds(60.0));
         let paid = manager.promotion_pacing().savings.cpu_time_spent();
         assert_eq!(paid, Duration::ZERO, "{policy}");
-        assert!(!promoted(&manager).is_empty());
+        assert!(!promotions(&manager).is_empty());
     }
 }

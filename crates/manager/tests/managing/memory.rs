@@ -3,7 +3,7 @@
 use hawkeye_manager::Machine;
 use hawkeye_policy::{Errno, RegionAddr, policies};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::machine::ScriptedChange;
+use hawkeye_test_support::scripted_machine::ScriptedChange;
 use std::collections::HashSet;
 
 #[test]
@@ -11,21 +11,24 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
     for policy in policies::names() {
         // 712 of 809 MiB are in use: 88 %.
         let total = 809 * MIB;
-        let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
-        let mut manager = manager_of(machine, policy, frequent_sampling());
+        let machine = machine_running_parts(
+            total,
+            &[bloated_part(0, 256, 10.0), base_page_part(300, 100, 90.0)],
+        );
+        let mut manager = manager_of(machine, policy, frequent_sampling_settings());
         let mut below_low_at = None;
-        run_watching(&mut manager, s(60.0), |manager| {
+        run_manager_watching(&mut manager, seconds(60.0), |manager| {
             let machine = manager.machine();
             if machine.used_bytes() * 100 < total * 70 {
                 below_low_at = below_low_at.or(Some(machine.now()));
             }
         });
-        let recovered = recovered(&manager);
+        let recovered = recoveries(&manager);
         // 412 pages of each are free. 91 huge pages bring 88 % to 70 %; the batch may finish what
         // it began.
         let count = recovered.len();
         assert!((90..100).contains(&count), "{policy}: {count}");
-        let promoted = promoted(&manager);
+        let promoted = promotions(&manager);
         let later = |at| below_low_at.is_some_and(|low| at >= low);
         assert!(promoted.iter().all(|(at, ..)| later(*at)));
         let split: HashSet<RegionAddr> = recovered.iter().map(|(.., r)| *r).collect();
@@ -41,10 +44,13 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
 fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
     // 88 % are in use, as above, or only a few per cent.
     for total in [809 * MIB, 8 * GIB] {
-        let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
-        let mut settings = frequent_sampling();
+        let machine = machine_running_parts(
+            total,
+            &[bloated_part(0, 256, 10.0), base_page_part(300, 100, 90.0)],
+        );
+        let mut settings = frequent_sampling_settings();
         settings.measure_only = true;
-        let manager = managed(machine, "hawkeye-g", settings, s(60.0));
+        let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(60.0));
         let totals = manager.journal().totals();
         assert!(totals.samples >= 8, "{totals:?}");
         assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
@@ -59,52 +65,67 @@ fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
 fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
     for hold_full in [true, false] {
         // 400 of 440 MiB are in use.
-        let machine = running(440 * MIB, &[base(0, 100, 90.0), base(300, 100, 90.0)]);
-        let mut settings = frequent_sampling();
+        let machine = machine_running_parts(
+            440 * MIB,
+            &[base_page_part(0, 100, 90.0), base_page_part(300, 100, 90.0)],
+        );
+        let mut settings = frequent_sampling_settings();
         settings.hold_full = hold_full;
-        let manager = managed(machine, "hawkeye-g", settings, s(30.0));
-        let count = promoted(&manager).len();
+        let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(30.0));
+        let count = promotions(&manager).len();
         assert_eq!(count, if hold_full { 0 } else { 200 });
     }
 }
 
 #[test]
 fn recovered_regions_are_promoted_again_once_populated_and_used() {
-    let (mut machine, process) = with_program(4 * GIB, program(&[bloated(0, 64, 1.0)]));
-    machine.schedule(s(12.0), ScriptedChange::OtherMemory(7 * GIB / 2));
-    machine.schedule(s(40.0), ScriptedChange::OtherMemory(0));
-    machine.schedule(s(140.0), ScriptedChange::Use(process, 0, 480));
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
-    run(&mut manager, s(40.0));
-    assert_eq!(recovered(&manager).len(), 64);
-    assert_eq!(rss(&manager, process), 64 * 100 * 4096);
-    run(&mut manager, s(140.0));
-    assert_eq!(promoted(&manager), []);
-    run(&mut manager, s(200.0));
-    assert_eq!(promoted(&manager).len(), 64);
-    assert_eq!(rss(&manager, process), 128 * MIB);
+    let (mut machine, process) =
+        machine_with_program(4 * GIB, program_of_parts(&[bloated_part(0, 64, 1.0)]));
+    machine.schedule_change(seconds(12.0), ScriptedChange::OtherMemory(7 * GIB / 2));
+    machine.schedule_change(seconds(40.0), ScriptedChange::OtherMemory(0));
+    machine.schedule_change(seconds(140.0), ScriptedChange::Use(process, 0, 480));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(40.0));
+    assert_eq!(recoveries(&manager).len(), 64);
+    assert_eq!(rss_bytes_of(&manager, process), 64 * 100 * 4096);
+    run_manager_until(&mut manager, seconds(140.0));
+    assert_eq!(promotions(&manager), []);
+    run_manager_until(&mut manager, seconds(200.0));
+    assert_eq!(promotions(&manager).len(), 64);
+    assert_eq!(rss_bytes_of(&manager, process), 128 * MIB);
 }
 
 #[test]
 fn well_used_huge_pages_are_not_split() {
-    let mut machine = machine(100 * MIB);
-    let mut full = bloated(0, 45, 1.0);
+    let mut machine = machine_with_bytes(100 * MIB);
+    let mut full = bloated_part(0, 45, 1.0);
     full.used_pages = 449;
-    let process = machine.start(program(&[full]));
-    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(90.0));
-    assert_eq!(recovered(&manager), []);
-    assert_eq!(huge(&manager, process), 90 * MIB);
+    let process = machine.add_program(program_of_parts(&[full]));
+    let manager = run_manager_of(
+        machine,
+        "hawkeye-g",
+        frequent_sampling_settings(),
+        seconds(90.0),
+    );
+    assert_eq!(recoveries(&manager), []);
+    assert_eq!(huge_bytes_of(&manager, process), 90 * MIB);
     assert!(manager.journal().totals().scanned >= 45);
 }
 
 #[test]
 fn what_somebody_held_on_to_is_recovered_soon_after() {
     // Even all of it is not enough to get below the low watermark.
-    let mut machine = running(240 * MIB, &[bloated(0, 10, 10.0), base(300, 100, 90.0)]);
-    machine.schedule(s(0.0), ScriptedChange::FailRecoveries(3, Errno::EBUSY));
-    let mut manager = manager_of(machine, "none", frequent_sampling());
+    let mut machine = machine_running_parts(
+        240 * MIB,
+        &[bloated_part(0, 10, 10.0), base_page_part(300, 100, 90.0)],
+    );
+    machine.schedule_change(
+        seconds(0.0),
+        ScriptedChange::FailRecoveries(3, Errno::EBUSY),
+    );
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
     // A huge page that is not worth a split rests for a minute.
-    run(&mut manager, s(20.0));
+    run_manager_until(&mut manager, seconds(20.0));
     let totals = manager.journal().totals();
     assert_eq!((totals.split, totals.scanned), (10, 13));
     assert_eq!(totals.errors.get(&Errno::EBUSY), Some(&3));
@@ -112,67 +133,79 @@ fn what_somebody_held_on_to_is_recovered_soon_after() {
 
 #[test]
 fn pressure_holds_promotion() {
-    let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
-    machine.schedule(s(0.0), ScriptedChange::Pressure(10.5));
-    machine.schedule(s(40.0), ScriptedChange::Pressure(9.5));
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
-    run(&mut manager, s(40.0));
-    assert_eq!(promoted(&manager), []);
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 32, 1.0)]);
+    machine.schedule_change(seconds(0.0), ScriptedChange::Pressure(10.5));
+    machine.schedule_change(seconds(40.0), ScriptedChange::Pressure(9.5));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(40.0));
+    assert_eq!(promotions(&manager), []);
     assert!(manager.promotion_held_by().is_some());
     assert!(manager.journal().totals().samples > 0);
-    run(&mut manager, s(60.0));
-    assert_eq!(promoted(&manager).len(), 32);
+    run_manager_until(&mut manager, seconds(60.0));
+    assert_eq!(promotions(&manager).len(), 32);
     assert_eq!(manager.promotion_held_by(), None);
 }
 
 #[test]
 fn a_full_group_gives_back_only_its_own_members_memory() {
-    let mut machine = machine(16 * GIB);
-    machine.limit_group("/full", 290 * MIB);
-    machine.limit_group("/roomy", 2 * GIB);
-    let alike = &[bloated(0, 64, 1.0)];
+    let mut machine = machine_with_bytes(16 * GIB);
+    machine.set_group_limit("/full", 290 * MIB);
+    machine.set_group_limit("/roomy", 2 * GIB);
+    let alike = &[bloated_part(0, 64, 1.0)];
     // 256 of 290 MiB: 88 %.
-    let members = [0, 1].map(|_| machine.start(in_group("/full", alike)));
-    let others = [in_group("/roomy", alike), program(alike)].map(|it| machine.start(it));
-    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(60.0));
-    assert!(!recovered(&manager).is_empty());
+    let members = [0, 1].map(|_| machine.add_program(program_in_group("/full", alike)));
+    let others = [program_in_group("/roomy", alike), program_of_parts(alike)]
+        .map(|it| machine.add_program(it));
+    let manager = run_manager_of(
+        machine,
+        "hawkeye-g",
+        frequent_sampling_settings(),
+        seconds(60.0),
+    );
+    assert!(!recoveries(&manager).is_empty());
     let of_members = |(_, process, _): &(_, _, _)| members.contains(process);
-    assert!(recovered(&manager).iter().all(of_members));
+    assert!(recoveries(&manager).iter().all(of_members));
     let used = manager.machine().group_used_bytes("/full");
     assert!(used < 290 * MIB * 70 / 100, "{used}");
     for process in others {
-        assert_eq!(huge(&manager, process), 128 * MIB);
+        assert_eq!(huge_bytes_of(&manager, process), 128 * MIB);
     }
 }
 
 #[test]
 fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
-    let (mut machine, process) = with_program(GIB, program(&[bloated(0, 256, 1.0)]));
+    let (mut machine, process) =
+        machine_with_program(GIB, program_of_parts(&[bloated_part(0, 256, 1.0)]));
     // 50 % of the machine at first, then 90 %. Looks come at full seconds.
-    machine.schedule(s(30.3), ScriptedChange::OtherMemory(410 * MIB));
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
-    run(&mut manager, s(30.0));
-    assert_eq!(rss(&manager, process), 512 * MIB);
-    run(&mut manager, s(60.0));
-    let first = recovered(&manager).first().map(|(at, ..)| *at);
-    let soon = first.is_some_and(|at| at > s(30.3) && at < s(30.5));
+    machine.schedule_change(seconds(30.3), ScriptedChange::OtherMemory(410 * MIB));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(30.0));
+    assert_eq!(rss_bytes_of(&manager, process), 512 * MIB);
+    run_manager_until(&mut manager, seconds(60.0));
+    let first = recoveries(&manager).first().map(|(at, ..)| *at);
+    let soon = first.is_some_and(|at| at > seconds(30.3) && at < seconds(30.5));
     assert!(soon, "{first:?}");
     assert!(manager.machine().used_bytes() * 100 < GIB * 70);
 }
 
 #[test]
 fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
-    let mut machine = machine(16 * GIB);
-    machine.limit_group("/used", 130 * MIB);
-    machine.limit_group("/bloated", 140 * MIB);
+    let mut machine = machine_with_bytes(16 * GIB);
+    machine.set_group_limit("/used", 130 * MIB);
+    machine.set_group_limit("/bloated", 140 * MIB);
     // Nothing can be recovered from one of them, and it stays over its watermark.
-    let mut full = bloated(0, 64, 1.0);
+    let mut full = bloated_part(0, 64, 1.0);
     full.used_pages = 512;
-    let used = machine.start(in_group("/used", &[full]));
-    let bloated = machine.start(in_group("/bloated", &[bloated(0, 64, 1.0)]));
-    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(20.0));
-    assert!(recovered(&manager).iter().all(|(_, p, _)| *p == bloated));
-    assert_eq!(huge(&manager, used), 128 * MIB);
+    let used = machine.add_program(program_in_group("/used", &[full]));
+    let bloated = machine.add_program(program_in_group("/bloated", &[bloated_part(0, 64, 1.0)]));
+    let manager = run_manager_of(
+        machine,
+        "hawkeye-g",
+        frequent_sampling_settings(),
+        seconds(20.0),
+    );
+    assert!(recoveries(&manager).iter().all(|(_, p, _)| *p == bloated));
+    assert_eq!(huge_bytes_of(&manager, used), 128 * MIB);
     let left = manager.machine().group_used_bytes("/bloated");
     assert!(left < 140 * MIB * 70 / 100, "{left}");
 }
@@ -180,16 +213,25 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
 #[test]
 fn promotion_leaves_cpu_time_for_recovery() {
     // 60 ms a minute: about 130 promotions, and there are 600 regions to promote.
-    let (mut machine, bloat) = with_program(1776 * MIB, program(&[bloated(0, 128, 1.0)]));
-    machine.start(program(&[base(1000, 600, 1.0)]));
+    let (mut machine, bloat) =
+        machine_with_program(1776 * MIB, program_of_parts(&[bloated_part(0, 128, 1.0)]));
+    machine.add_program(program_of_parts(&[base_page_part(1000, 600, 1.0)]));
     // From 82 % to 88 %, slowly, so that memory is in no danger.
     for second in 1..=12u32 {
         let bytes = u64::from(second) * 6 * MIB;
-        machine.schedule(s(f64::from(8 + second)), ScriptedChange::OtherMemory(bytes));
+        machine.schedule_change(
+            seconds(f64::from(8 + second)),
+            ScriptedChange::OtherMemory(bytes),
+        );
     }
-    let manager = managed(machine, "hawkeye-g", with_cpu_percent(0.1), s(25.0));
-    assert!(!promoted(&manager).is_empty());
-    let recovered = recovered(&manager);
+    let manager = run_manager_of(
+        machine,
+        "hawkeye-g",
+        settings_with_cpu_percent(0.1),
+        seconds(25.0),
+    );
+    assert!(!promotions(&manager).is_empty());
+    let recovered = recoveries(&manager);
     assert!(recovered.len() >= 20, "{}", recovered.len());
     assert!(recovered.iter().all(|(_, p, _)| *p == bloat));
 }

@@ -3,34 +3,37 @@
 use hawkeye_manager::{JournalEntry, LoopWakeReason, Machine};
 use hawkeye_policy::{ProcessId, policies};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::machine::{ProgramSpec, ScriptedChange, ScriptedMachine};
+use hawkeye_test_support::scripted_machine::{ProgramSpec, ScriptedChange, ScriptedMachine};
 
 fn busy() -> (ScriptedMachine, ProcessId) {
-    let mut machine = machine(GIB);
+    let mut machine = machine_with_bytes(GIB);
     let parts = [
-        bloated(0, 100, 20.0),
-        base(200, 100, 5.0),
-        base(400, 50, 75.0),
+        bloated_part(0, 100, 20.0),
+        base_page_part(200, 100, 5.0),
+        base_page_part(400, 50, 75.0),
     ];
-    let first = machine.start(ProgramSpec {
+    let first = machine.add_program(ProgramSpec {
         ends_after: Some(300_000_000),
-        ..program(&parts)
+        ..program_of_parts(&parts)
     });
-    let process = machine.start(ProgramSpec {
-        arrives: s(17.0),
-        ends_at: Some(s(70.0)),
-        ..program(&[base(0, 40, 1.0), base(100, 40, 0.2)])
+    let process = machine.add_program(ProgramSpec {
+        arrives: seconds(17.0),
+        ends_at: Some(seconds(70.0)),
+        ..program_of_parts(&[base_page_part(0, 40, 1.0), base_page_part(100, 40, 0.2)])
     });
-    machine.schedule(s(25.0), ScriptedChange::OtherMemory(250 * MIB));
-    machine.schedule(s(45.0), ScriptedChange::OtherMemory(0));
-    machine.schedule(s(33.3), ScriptedChange::Use(process, 1, 300));
+    machine.schedule_change(seconds(25.0), ScriptedChange::OtherMemory(250 * MIB));
+    machine.schedule_change(seconds(45.0), ScriptedChange::OtherMemory(0));
+    machine.schedule_change(seconds(33.3), ScriptedChange::Use(process, 1, 300));
     (machine, first)
 }
 
 fn entries(policy: &str) -> Vec<JournalEntry> {
     let (machine, first) = busy();
-    let mut manager = manager_of(machine, policy, frequent_sampling());
-    assert_eq!(run(&mut manager, s(1000.0)), LoopWakeReason::Stop);
+    let mut manager = manager_of(machine, policy, frequent_sampling_settings());
+    assert_eq!(
+        run_manager_until(&mut manager, seconds(1000.0)),
+        LoopWakeReason::Stop
+    );
     let done = manager.machine().accesses_done(first);
     assert_eq!(done.round(), 300_000_000.0);
     manager.journal().entries().cloned().collect()
@@ -46,24 +49,34 @@ fn the_same_machine_gives_the_same_journal() {
 #[test]
 fn with_nobody_to_manage_the_loop_ends() {
     for policy in policies::names() {
-        let mut manager = manager_of(machine(GIB), policy, frequent_sampling());
-        assert_eq!(run(&mut manager, s(10.0)), LoopWakeReason::Stop);
-        assert_eq!(manager.machine().now(), s(0.0));
+        let mut manager = manager_of(
+            machine_with_bytes(GIB),
+            policy,
+            frequent_sampling_settings(),
+        );
+        assert_eq!(
+            run_manager_until(&mut manager, seconds(10.0)),
+            LoopWakeReason::Stop
+        );
+        assert_eq!(manager.machine().now(), seconds(0.0));
     }
 }
 
 #[test]
 fn promotions_let_a_program_finish_its_work_earlier() {
     let time = |policy| {
-        let (machine, _) = with_program(
+        let (machine, _) = machine_with_program(
             16 * GIB,
             ProgramSpec {
                 ends_after: Some(500_000_000),
-                ..program(&[base(0, 256, 1.0)])
+                ..program_of_parts(&[base_page_part(0, 256, 1.0)])
             },
         );
-        let mut manager = manager_of(machine, policy, frequent_sampling());
-        assert_eq!(run(&mut manager, s(1000.0)), LoopWakeReason::Stop);
+        let mut manager = manager_of(machine, policy, frequent_sampling_settings());
+        assert_eq!(
+            run_manager_until(&mut manager, seconds(1000.0)),
+            LoopWakeReason::Stop
+        );
         manager.machine().now().as_secs_f64()
     };
     // 500 million accesses of 302 ns each.

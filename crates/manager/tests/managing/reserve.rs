@@ -3,7 +3,7 @@
 use hawkeye_manager::{Event, HugePageReserve, Machine, Settings};
 use hawkeye_policy::{ReserveLimit, ReservePlanner, ReserveState};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::machine::{ScriptedChange, ScriptedMachine};
+use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
 
 /// What a huge page costs on a host that must back its memory first (`kernel-facts.md`).
@@ -11,8 +11,8 @@ const EXPENSIVE: Duration = Duration::from_micros(4600);
 const CHEAP: Duration = Duration::from_micros(90);
 
 fn machine_with_fill_cost(cost: Duration) -> ScriptedMachine {
-    let mut machine = running(64 * GIB, &[base(0, 400, 1.0)]);
-    machine.set_fill_cost(cost);
+    let mut machine = machine_running_parts(64 * GIB, &[base_page_part(0, 400, 1.0)]);
+    machine.set_huge_page_fill_cost(cost);
     machine
 }
 
@@ -33,9 +33,9 @@ fn durations(manager: &ScriptedManager) -> Vec<Duration> {
 #[test]
 fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
     let machine = machine_with_fill_cost(EXPENSIVE);
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     let mut most = 0;
-    run_watching(&mut manager, s(120.0), |manager| {
+    run_manager_watching(&mut manager, seconds(120.0), |manager| {
         most = most.max(reserve_of(manager).held);
     });
     assert_eq!(manager.is_reserve_worthwhile(), Some(true));
@@ -52,17 +52,22 @@ fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
 #[test]
 fn without_use_it_is_emptied() {
     let machine = machine_with_fill_cost(EXPENSIVE);
-    let mut manager = manager_of(machine, "none", frequent_sampling());
-    run(&mut manager, ReservePlanner::UNUSED_AFTER - s(1.0));
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    run_manager_until(&mut manager, ReservePlanner::UNUSED_AFTER - seconds(1.0));
     assert_eq!(reserve_of(&manager).held, 128);
-    run(&mut manager, ReservePlanner::UNUSED_AFTER + s(2.0));
+    run_manager_until(&mut manager, ReservePlanner::UNUSED_AFTER + seconds(2.0));
     assert_eq!(reserve_of(&manager).held, 0);
 }
 
 #[test]
 fn where_huge_pages_cost_little_it_stays_empty() {
     let machine = machine_with_fill_cost(CHEAP);
-    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(30.0));
+    let manager = run_manager_of(
+        machine,
+        "hawkeye-g",
+        frequent_sampling_settings(),
+        seconds(30.0),
+    );
     assert_eq!(manager.is_reserve_worthwhile(), Some(false));
     let state = reserve_of(&manager);
     assert_eq!(state.held, 0);
@@ -76,11 +81,11 @@ fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
     let pressure = [50.0, 0.0].map(ScriptedChange::Pressure);
     for [shortage, end] in [memory, pressure] {
         let mut machine = machine_with_fill_cost(EXPENSIVE);
-        machine.schedule(s(3.0), shortage);
-        machine.schedule(s(5.0), end);
-        let mut manager = manager_of(machine, "none", frequent_sampling());
+        machine.schedule_change(seconds(3.0), shortage);
+        machine.schedule_change(seconds(5.0), end);
+        let mut manager = manager_of(machine, "none", frequent_sampling_settings());
         let (mut was_filled, mut was_held) = (false, false);
-        run_watching(&mut manager, s(8.0), |manager| {
+        run_manager_watching(&mut manager, seconds(8.0), |manager| {
             let held = reserve_of(manager).held;
             was_filled |= held == 128;
             if manager.promotion_held_by().is_some() {
@@ -91,8 +96,8 @@ fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
         assert!(was_filled && was_held);
     }
     let machine = machine_with_fill_cost(EXPENSIVE);
-    let mut manager = manager_of(machine, "none", frequent_sampling());
-    run(&mut manager, s(4.0));
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(4.0));
     assert_eq!(reserve_of(&manager).held, 128);
     manager.pause();
     assert_eq!(reserve_of(&manager).held, 0);
@@ -102,9 +107,9 @@ fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
 fn switched_off_it_is_never_filled() {
     let settings = Settings {
         reserve: ReserveLimit::from_bytes(0).expect("it is a valid limit"),
-        ..frequent_sampling()
+        ..frequent_sampling_settings()
     };
     let machine = machine_with_fill_cost(EXPENSIVE);
-    let manager = managed(machine, "hawkeye-g", settings, s(30.0));
+    let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(30.0));
     assert_eq!(reserve_of(&manager), ReserveState::default());
 }

@@ -2,7 +2,7 @@
 
 use hawkeye_policy::ProcessRules;
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::machine::{ProgramSpec, ScriptedChange};
+use hawkeye_test_support::scripted_machine::{ProgramSpec, ScriptedChange};
 
 fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
     ProgramSpec {
@@ -11,34 +11,37 @@ fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
             rule: Some(rule),
             ..ProcessRules::default()
         },
-        ..program(&[base(0, regions, 1.0)])
+        ..program_of_parts(&[base_page_part(0, regions, 1.0)])
     }
 }
 
 #[test]
 fn processes_of_one_rule_share_a_limit_of_huge_memory() {
-    let (mut machine, first) = with_program(16 * GIB, limited(32, 0, 40));
-    let second = machine.start(limited(32, 0, 40));
-    let other = machine.start(limited(32, 1, 64));
-    let free = machine.start(program(&[base(0, 32, 1.0)]));
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
+    let (mut machine, first) = machine_with_program(16 * GIB, limited(32, 0, 40));
+    let second = machine.add_program(limited(32, 0, 40));
+    let other = machine.add_program(limited(32, 1, 64));
+    let free = machine.add_program(program_of_parts(&[base_page_part(0, 32, 1.0)]));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     let mut most = 0;
-    run_watching(&mut manager, s(60.0), |manager| {
-        most = most.max(huge(manager, first) + huge(manager, second));
+    run_manager_watching(&mut manager, seconds(60.0), |manager| {
+        most = most.max(huge_bytes_of(manager, first) + huge_bytes_of(manager, second));
     });
     assert_eq!(most, 40 * MIB);
-    assert_eq!(huge(&manager, other), 64 * MIB);
-    assert_eq!(huge(&manager, free), 64 * MIB);
+    assert_eq!(huge_bytes_of(&manager, other), 64 * MIB);
+    assert_eq!(huge_bytes_of(&manager, free), 64 * MIB);
 }
 
 #[test]
 fn who_ends_leaves_room_for_the_others_of_its_rule() {
-    let (mut machine, first) = with_program(16 * GIB, limited(20, 0, 40));
-    let second = machine.start(limited(20, 0, 40));
-    machine.schedule(s(30.0), ScriptedChange::Exit(first));
-    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling());
-    run(&mut manager, s(29.0));
-    assert_eq!(huge(&manager, first) + huge(&manager, second), 40 * MIB);
-    run(&mut manager, s(60.0));
-    assert_eq!(huge(&manager, second), 40 * MIB);
+    let (mut machine, first) = machine_with_program(16 * GIB, limited(20, 0, 40));
+    let second = machine.add_program(limited(20, 0, 40));
+    machine.schedule_change(seconds(30.0), ScriptedChange::Exit(first));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(29.0));
+    assert_eq!(
+        huge_bytes_of(&manager, first) + huge_bytes_of(&manager, second),
+        40 * MIB
+    );
+    run_manager_until(&mut manager, seconds(60.0));
+    assert_eq!(huge_bytes_of(&manager, second), 40 * MIB);
 }

@@ -2,7 +2,7 @@
 
 use hawkeye_manager::{Event, Settings};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::machine::ScriptedChange;
+use hawkeye_test_support::scripted_machine::ScriptedChange;
 use std::time::Duration;
 
 fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
@@ -13,31 +13,35 @@ fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
 
 /// Manages a program in which only this share of accesses to base pages needs a walk.
 fn looking(walk_share: f64, end: Duration) -> ScriptedManager {
-    let (machine, _) = with_program(16 * GIB, walking_program(64, walk_share));
+    let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(64, walk_share));
     let settings = Settings {
-        period: s(30.0),
-        window: s(0.5),
+        period: seconds(30.0),
+        window: seconds(0.5),
         ..Settings::default()
     };
-    managed(machine, "hawkeye", settings, end)
+    run_manager_of(machine, "hawkeye", settings, end)
 }
 
 #[test]
 fn a_program_that_was_there_before_is_looked_at_at_once() {
-    let looked = sampling_times(&looking(1.0, s(5.0)));
-    assert!(looked[0] <= s(0.7), "{looked:?}");
+    let looked = sampling_times(&looking(1.0, seconds(5.0)));
+    assert!(looked[0] <= seconds(0.7), "{looked:?}");
 }
 
 /// What is promoted pays for another look at once. Where that look finds nothing, the next one is a
 /// period later.
 #[test]
 fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
-    let manager = looking(1.0, s(60.0));
-    let (looked, promoted) = (sampling_times(&manager), promoted(&manager));
+    let manager = looking(1.0, seconds(60.0));
+    let (looked, promoted) = (sampling_times(&manager), promotions(&manager));
     let soon = looked.windows(2).map(|pair| {
         let between = pair[0]..pair[1];
         let found = promoted.iter().any(|(at, ..)| between.contains(at));
-        assert_eq!(pair[1] - pair[0] < s(4.0), found, "{looked:?} {promoted:?}");
+        assert_eq!(
+            pair[1] - pair[0] < seconds(4.0),
+            found,
+            "{looked:?} {promoted:?}"
+        );
         found
     });
     let soon: Vec<bool> = soon.collect();
@@ -47,56 +51,63 @@ fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
 /// No page walk is spared, so nothing is promoted.
 #[test]
 fn where_nothing_is_found_the_period_stands() {
-    let looked = sampling_times(&looking(0.0, s(25.0)));
+    let looked = sampling_times(&looking(0.0, seconds(25.0)));
     assert_eq!(looked.len(), 1, "{looked:?}");
 }
 
 /// A program that fills 1 GiB in half a second, and reads it from then on.
 #[test]
 fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
-    let mut machine = machine(16 * GIB);
-    let mut spec = walking_program(512, 1.0);
-    spec.arrives = s(10.0);
-    machine.start(spec);
-    let manager = managed(machine, "hawkeye", Settings::default(), s(20.0));
-    let first = first_promotion(&manager);
-    assert!((s(10.0)..s(11.0)).contains(&first), "{first:?}");
+    let mut machine = machine_with_bytes(16 * GIB);
+    let mut spec = program_with_walk_share(512, 1.0);
+    spec.arrives = seconds(10.0);
+    machine.add_program(spec);
+    let manager = run_manager_of(machine, "hawkeye", Settings::default(), seconds(20.0));
+    let first = first_promotion_time(&manager);
+    assert!((seconds(10.0)..seconds(11.0)).contains(&first), "{first:?}");
 }
 
 /// A program that grows by 16 MiB a second, for a minute.
 #[test]
 fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
     let manager_of_growing = |early_samples| {
-        let (mut machine, process) = with_program(16 * GIB, walking_program(512, 1.0));
-        machine.schedule(s(0.0), ScriptedChange::Use(process, 0, 2));
+        let (mut machine, process) =
+            machine_with_program(16 * GIB, program_with_walk_share(512, 1.0));
+        machine.schedule_change(seconds(0.0), ScriptedChange::Use(process, 0, 2));
         for second in 1..=60u16 {
             let change = ScriptedChange::Use(process, 0, 2 + second * 8);
-            machine.schedule(s(second.into()), change);
+            machine.schedule_change(seconds(second.into()), change);
         }
         let settings = Settings {
             early_samples,
             ..Settings::default()
         };
-        managed(machine, "hawkeye", settings, s(60.0))
+        run_manager_of(machine, "hawkeye", settings, seconds(60.0))
     };
     let (early, late) = (manager_of_growing(true), manager_of_growing(false));
     let sampled = sampling_times(&early);
-    let soon = sampled.iter().filter(|at| **at < s(30.0)).count();
+    let soon = sampled.iter().filter(|at| **at < seconds(30.0)).count();
     assert!(soon >= 3, "{sampled:?}");
-    let [early, late] = [early, late].map(|manager| first_promotion(&manager));
-    assert!(early < s(8.0), "{early:?}");
-    assert!(late > s(25.0), "{late:?}");
+    let [early, late] = [early, late].map(|manager| first_promotion_time(&manager));
+    assert!(early < seconds(8.0), "{early:?}");
+    assert!(late > seconds(25.0), "{late:?}");
 }
 
 #[test]
 fn a_program_that_does_not_grow_is_sampled_no_more_often() {
     let count = |early_samples| {
-        let (machine, _) = with_program(16 * GIB, walking_program(64, 0.0));
+        let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(64, 0.0));
         let settings = Settings {
             early_samples,
             ..Settings::default()
         };
-        sampling_times(&managed(machine, "hawkeye", settings, s(300.0))).len()
+        sampling_times(&run_manager_of(
+            machine,
+            "hawkeye",
+            settings,
+            seconds(300.0),
+        ))
+        .len()
     };
     assert_eq!(count(true), count(false));
 }
@@ -105,13 +116,13 @@ fn a_program_that_does_not_grow_is_sampled_no_more_often() {
 #[test]
 fn an_early_window_does_not_put_off_the_regular_one() {
     let regular = |with_new: bool| {
-        let (mut machine, old) = with_program(16 * GIB, walking_program(64, 0.0));
+        let (mut machine, old) = machine_with_program(16 * GIB, program_with_walk_share(64, 0.0));
         if with_new {
-            let mut spec = walking_program(64, 0.0);
-            spec.arrives = s(20.0);
-            machine.start(spec);
+            let mut spec = program_with_walk_share(64, 0.0);
+            spec.arrives = seconds(20.0);
+            machine.add_program(spec);
         }
-        let manager = managed(machine, "hawkeye", Settings::default(), s(40.0));
+        let manager = run_manager_of(machine, "hawkeye", Settings::default(), seconds(40.0));
         let entries = manager.journal().entries();
         let of_old = entries.filter(|entry| {
             let sampled = matches!(entry.event, Event::Sampled { .. });

@@ -3,12 +3,12 @@
 use hawkeye_manager::{Event, Manager};
 use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, RegionAddr, Watermarks, policies};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
+use hawkeye_test_support::scripted_machine::{ScriptedMachine, SharedPageCounts};
 use std::collections::{HashMap, HashSet};
 
 /// All pages are write-protected, and this many are shared.
-fn protected(shared: u16) -> SharedPages {
-    SharedPages {
+fn protected(shared: u16) -> SharedPageCounts {
+    SharedPageCounts {
         maybe_shared: 512,
         shared,
     }
@@ -27,18 +27,19 @@ fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize>
 #[test]
 fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
     for policy in policies::names().filter(|policy| *policy != "none") {
-        let (mut machine, it) = with_program(16 * GIB, program(&[base(0, 100, 1.0)]));
-        let shared: Vec<RegionAddr> = (10..20).map(region).collect();
+        let (mut machine, it) =
+            machine_with_program(16 * GIB, program_of_parts(&[base_page_part(0, 100, 1.0)]));
+        let shared: Vec<RegionAddr> = (10..20).map(region_at_index).collect();
         for region in &shared {
             machine.share_pages(it, *region, protected(512));
         }
         // One page too many; the most allowed; all write-protected, but none shared.
-        machine.share_pages(it, region(20), protected(MAX_SHARED_PAGES + 1));
-        machine.share_pages(it, region(21), protected(MAX_SHARED_PAGES));
-        machine.share_pages(it, region(22), protected(0));
-        let mut manager = manager_of(machine, policy, frequent_sampling());
-        run(&mut manager, s(150.0));
-        let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region).collect();
+        machine.share_pages(it, region_at_index(20), protected(MAX_SHARED_PAGES + 1));
+        machine.share_pages(it, region_at_index(21), protected(MAX_SHARED_PAGES));
+        machine.share_pages(it, region_at_index(22), protected(0));
+        let mut manager = manager_of(machine, policy, frequent_sampling_settings());
+        run_manager_until(&mut manager, seconds(150.0));
+        let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region_at_index).collect();
         let promoted: HashSet<RegionAddr> = promoted_regions(&manager).into_iter().collect();
         assert_eq!(promoted, private, "{policy}");
         let times = passed_over(&manager);
@@ -51,9 +52,9 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
         for private in shared {
             manager.machine_mut().share_pages(it, private, protected(0));
         }
-        run(&mut manager, s(400.0));
+        run_manager_until(&mut manager, seconds(400.0));
         let promoted = promoted_regions(&manager);
-        assert!(!promoted.contains(&region(20)), "{policy}");
+        assert!(!promoted.contains(&region_at_index(20)), "{policy}");
         // By its saving, the last region may not be worth a promotion.
         let least = if policy == "hawkeye" { 98 } else { 99 };
         assert!(promoted.len() >= least, "{policy}: {}", promoted.len());
@@ -65,22 +66,23 @@ fn copies_of_shared_pages_are_memory() {
     // Two full regions, one with a few shared pages: only that one takes memory.
     let mut few = protected(MAX_SHARED_PAGES);
     few.maybe_shared = MAX_SHARED_PAGES;
-    let mut settings = frequent_sampling();
+    let mut settings = frequent_sampling_settings();
     settings.hold_full = false;
     let setup = |total: u64| {
-        let (mut machine, it) = with_program(total, program(&[base(0, 2, 1.0)]));
-        machine.share_pages(it, region(1), few);
+        let (mut machine, it) =
+            machine_with_program(total, program_of_parts(&[base_page_part(0, 2, 1.0)]));
+        machine.share_pages(it, region_at_index(1), few);
         machine
     };
     let mut above = settings;
     above.watermarks = Watermarks::new(30.0, 20.0).expect("the watermarks are in order");
     let mut manager = manager_of(setup(10 * MIB), "hawkeye-g", above);
-    run(&mut manager, s(30.0));
-    assert_eq!(promoted_regions(&manager), [region(0)]);
+    run_manager_until(&mut manager, seconds(30.0));
+    assert_eq!(promoted_regions(&manager), [region_at_index(0)]);
     // Where there is room, the memory it takes counts until memory is read again.
     let mut manager = manager_of(setup(16 * GIB), "hawkeye-g", settings);
     let mut most = 0;
-    run_watching(&mut manager, s(30.0), |manager| {
+    run_manager_watching(&mut manager, seconds(30.0), |manager| {
         let memory = manager.memory_state();
         let reckoned = memory.map_or(0, |memory| memory.machine.used_bytes);
         most = most.max(reckoned.saturating_sub(manager.machine().used_bytes()));

@@ -1,6 +1,6 @@
 //! What was measured about a process: plain values, from which `findings` derives the advice.
 
-use crate::first_touch::FirstTouchPlan;
+use crate::allocator_env_plan::AllocatorEnvPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
 use serde::{Serialize, Serializer};
@@ -14,7 +14,7 @@ pub struct AdviceFacts {
     pub cost: Result<TranslationCost, TranslationNotMeasured>,
     /// Its regions under base pages, in order of importance.
     #[serde(rename = "base_regions", serialize_with = "serialize_length")]
-    pub regions: Vec<RegionFacts>,
+    pub regions: Vec<BaseRegionFacts>,
     pub huge_regions: u64,
     #[serde(skip)]
     pub zeros: ZeroPageFacts,
@@ -24,7 +24,7 @@ pub struct AdviceFacts {
     pub recovery_possible: bool,
     pub surroundings: HugePageContext,
     /// What would let its allocator request huge pages from its next start on.
-    pub first_touch: FirstTouchPlan,
+    pub first_touch: AllocatorEnvPlan,
     pub memory: MemoryUse,
     #[serde(skip)]
     pub manager: Option<OtherManager>,
@@ -32,7 +32,7 @@ pub struct AdviceFacts {
     pub cgroup: Option<CgroupFacts>,
 }
 
-fn serialize_length<S: Serializer>(regions: &[RegionFacts], to: S) -> Result<S::Ok, S::Error> {
+fn serialize_length<S: Serializer>(regions: &[BaseRegionFacts], to: S) -> Result<S::Ok, S::Error> {
     regions.len().serialize(to)
 }
 
@@ -40,14 +40,14 @@ impl AdviceFacts {
     pub fn regions_in_mapping_group<'a>(
         &'a self,
         place: &'a MappingGroup,
-    ) -> impl Iterator<Item = &'a RegionFacts> {
-        let inside = |region: &&RegionFacts| (place.start..place.end).contains(&region.start);
+    ) -> impl Iterator<Item = &'a BaseRegionFacts> {
+        let inside = |region: &&BaseRegionFacts| (place.start..place.end).contains(&region.start);
         self.regions.iter().filter(inside)
     }
 
     /// Whether most page walks are in memory that the program excludes from huge pages
     /// (`MADV_NOHUGEPAGE`). Huge pages elsewhere then bring little.
-    pub fn walks_mostly_excluded(&self) -> bool {
+    pub fn are_walks_mostly_in_excluded_memory(&self) -> bool {
         let places = self.surroundings.places.iter();
         let refused = places.filter(|place| place.advice == HugePageAdvice::NoHuge);
         let regions = refused.flat_map(|place| self.regions_in_mapping_group(place));
@@ -81,7 +81,7 @@ pub struct TranslationCost {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RegionFacts {
+pub struct BaseRegionFacts {
     pub start: u64,
     pub present: u16,
     pub swapped: u16,
@@ -91,9 +91,9 @@ pub struct RegionFacts {
     pub ranked: bool,
 }
 
-impl RegionFacts {
+impl BaseRegionFacts {
     /// Memory that the process would additionally hold if the region were huge, in bytes.
-    pub fn added_bytes(&self) -> u64 {
+    pub fn added_bytes_if_huge(&self) -> u64 {
         let there = self.present.saturating_add(self.swapped);
         u64::from(PAGES_PER_REGION.saturating_sub(there)) * BASE_PAGE_BYTES
     }

@@ -111,7 +111,7 @@ pub enum Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RemedyTakesEffect {
+pub enum RemedyEffectTime {
     /// In the running process.
     AtOnce,
     AtNextStart,
@@ -121,7 +121,7 @@ pub enum RemedyTakesEffect {
 pub struct Remedy {
     /// What it does and what it affects, as a clause.
     pub does: String,
-    pub takes: RemedyTakesEffect,
+    pub takes: RemedyEffectTime,
     /// The command, or the text and the file to put it in.
     pub command: String,
 }

@@ -1,25 +1,25 @@
 //! Derives findings and remedies from facts. Pure.
 
-use super::facts::{AdviceFacts, RegionFacts, TranslationNotMeasured};
+use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
-use super::remedies::remedies;
+use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
-pub fn recommend(facts: &AdviceFacts) -> Recommendation {
+pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
     let mut findings = Vec::new();
     let verdict = judge_gain(facts, &mut findings);
     findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
-    add_memory_waste(facts, verdict, &mut findings);
+    add_added_and_wasted_memory(facts, verdict, &mut findings);
     if facts.regions.iter().any(|region| region.present > 0) {
         add_setting_conflicts(facts, &mut findings);
     }
     add_shared_memory(facts, &mut findings);
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
-        add_memory_limits(facts, &mut findings);
+        add_memory_shortage(facts, &mut findings);
     }
     Recommendation {
-        remedies: remedies(facts, verdict, &findings),
+        remedies: remedies_for_findings(facts, verdict, &findings),
         verdict,
         findings,
     }
@@ -72,7 +72,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
     };
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
         add_hottest_regions(&facts.regions, findings);
-        add_mapping_groups(facts, findings);
+        add_mapping_group_shares(facts, findings);
     }
     verdict
 }
@@ -80,8 +80,8 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
 /// Share of the gain in the hottest regions: how many regions make up half of it, and nine tenths.
 ///
 /// Ranked regions stand for all. In a large process too few are ranked, and nothing is reported.
-fn add_hottest_regions(all: &[RegionFacts], findings: &mut Vec<Finding>) {
-    let regions: Vec<&RegionFacts> = all.iter().filter(|region| region.ranked).collect();
+fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
+    let regions: Vec<&BaseRegionFacts> = all.iter().filter(|region| region.ranked).collect();
     let total: f64 = regions.iter().map(|region| region.share).sum();
     if regions.len() * 2 < all.len() || total <= 0.0 {
         return;
@@ -102,14 +102,19 @@ fn add_hottest_regions(all: &[RegionFacts], findings: &mut Vec<Finding>) {
         findings.push(Finding::FirstRegions {
             regions: for_all(told as u64),
             share_percent: share * 100.0,
-            added_bytes: for_all(first.iter().map(|region| region.added_bytes()).sum()),
+            added_bytes: for_all(
+                first
+                    .iter()
+                    .map(|region| region.added_bytes_if_huge())
+                    .sum(),
+            ),
         });
     }
 }
 
 const MOST_MAPPINGS_LISTED: usize = 5;
 
-fn add_mapping_groups(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
+fn add_mapping_group_shares(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let percent = |place| {
         let regions = facts.regions_in_mapping_group(place);
         regions.map(|region| region.share * 100.0).sum()
@@ -133,8 +138,16 @@ fn bytes_under_base_pages(place: &MappingGroup) -> u64 {
     place.resident_bytes.saturating_sub(place.huge_bytes)
 }
 
-fn add_memory_waste(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &mut Vec<Finding>) {
-    let bytes = facts.regions.iter().map(RegionFacts::added_bytes).sum();
+fn add_added_and_wasted_memory(
+    facts: &AdviceFacts,
+    verdict: AdviceVerdict,
+    findings: &mut Vec<Finding>,
+) {
+    let bytes = facts
+        .regions
+        .iter()
+        .map(BaseRegionFacts::added_bytes_if_huge)
+        .sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
     use AdviceVerdict::{GainsNothing, HasThem};
     let no_gain = matches!(verdict, GainsNothing | HasThem);
@@ -223,9 +236,13 @@ fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     }
 }
 
-fn add_memory_limits(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
+fn add_memory_shortage(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let high_percent = Watermarks::default().high_percent();
-    let added: u64 = facts.regions.iter().map(RegionFacts::added_bytes).sum();
+    let added: u64 = facts
+        .regions
+        .iter()
+        .map(BaseRegionFacts::added_bytes_if_huge)
+        .sum();
     let group = facts.cgroup.as_ref();
     let group = group.map(|group| (Some(group.name.clone()), group.usage));
     for (cgroup, usage) in [Some((None, facts.memory)), group].into_iter().flatten() {

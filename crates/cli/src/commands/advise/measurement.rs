@@ -1,12 +1,12 @@
 //! Measures the facts about a process.
 
 use super::facts::{
-    AdviceFacts, CgroupFacts, OtherManager, RegionFacts, TranslationCost, TranslationNotMeasured,
-    ZeroPageFacts,
+    AdviceFacts, BaseRegionFacts, CgroupFacts, OtherManager, TranslationCost,
+    TranslationNotMeasured, ZeroPageFacts,
 };
-use crate::daemon::protocol::{DaemonRequest, Reply};
+use crate::allocator_env_plan::{self, HugePageSources};
+use crate::daemon::protocol::{DaemonReply, DaemonRequest};
 use crate::daemon::{client, default_socket_path};
-use crate::first_touch::{self, HugePageSources};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup::CgroupLimits;
@@ -42,7 +42,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
-    let manager = running_manager(&state, pid);
+    let manager = find_other_manager(&state, pid);
     let costs = walk_costs::load_or_measure(&state)?;
     means.prepare_overhead(costs.into(), CounterEventCodes::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
@@ -51,7 +51,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
             let regions = measuring.read_regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
-            let zeros = count_zero_pages(&mut measuring, &huge)?;
+            let zeros = count_zero_pages_in_sample(&mut measuring, &huge)?;
             let cost = match huge.is_empty() && base.is_empty() {
                 true => Err(TranslationNotMeasured::TooSmall),
                 false => median_cost(&windows),
@@ -86,7 +86,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         zeros,
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
-        first_touch: first_touch::plan_for_process(pid, sources),
+        first_touch: allocator_env_plan::env_plan_for_process(pid, sources),
         surroundings,
         memory: system_memory::machine_memory_use()
             .context("can't read the memory use of the machine")?,
@@ -95,11 +95,11 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
 }
 
 /// The machine's manager. One that this user can't see counts as none.
-fn running_manager(state: &Path, pid: u32) -> Option<OtherManager> {
+fn find_other_manager(state: &Path, pid: u32) -> Option<OtherManager> {
     let holder = ManagerLock::holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
     let manages = match client::send_request(&default_socket_path(state), why) {
-        Ok(Reply::Explanation(why)) => Some(why.is_managed()),
+        Ok(DaemonReply::Explanation(why)) => Some(why.is_managed()),
         // A manager that is not a daemon answers no requests.
         _ => None,
     };
@@ -156,8 +156,8 @@ fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, Translatio
 /// A window samples each region for some milliseconds, so the region that seems hottest is so
 /// partly by chance. Every second window therefore gives the order, and the others give the shares:
 /// the two are independent.
-fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<RegionFacts> {
-    let turns = |odd: usize| mean_walks(windows.iter().skip(odd).step_by(2));
+fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<BaseRegionFacts> {
+    let turns = |odd: usize| mean_walks_per_region(windows.iter().skip(odd).step_by(2));
     let several = windows.len() > 1;
     let (by, of) = (turns(0), turns(usize::from(several)));
     let walks = |known: &HashMap<RegionAddr, f64>, r: &RegionSample| {
@@ -169,7 +169,7 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<Region
         let most_first = walks(&by, b).total_cmp(&walks(&by, a));
         most_first.then(a.region.cmp(&b.region))
     });
-    let known = |r: &RegionSample| RegionFacts {
+    let known = |r: &RegionSample| BaseRegionFacts {
         start: r.region.start(),
         present: r.present,
         swapped: r.swapped,
@@ -181,7 +181,9 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<Region
 
 /// Page walks of each region: the mean over the windows that sampled it. Takes the raw counts,
 /// because a window's estimate is drawn towards the other windows.
-fn mean_walks<'a>(windows: impl Iterator<Item = &'a MeasuredWindow>) -> HashMap<RegionAddr, f64> {
+fn mean_walks_per_region<'a>(
+    windows: impl Iterator<Item = &'a MeasuredWindow>,
+) -> HashMap<RegionAddr, f64> {
     let mut sums: HashMap<RegionAddr, (f64, f64)> = HashMap::new();
     for walks in windows.flat_map(|window| &window.estimate.walks) {
         let (sum, count) = sums.entry(walks.region).or_default();
@@ -192,7 +194,10 @@ fn mean_walks<'a>(windows: impl Iterator<Item = &'a MeasuredWindow>) -> HashMap<
     sums.into_iter().map(mean).collect()
 }
 
-fn count_zero_pages(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<ZeroPageFacts> {
+fn count_zero_pages_in_sample(
+    measuring: &mut ProcessMeter,
+    huge: &[RegionSample],
+) -> Result<ZeroPageFacts> {
     let threshold = BloatThreshold::default().zero_pages();
     let mut zeros = ZeroPageFacts::default();
     for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {

@@ -1,28 +1,32 @@
 //! Commands that would change what was found. Nothing here runs them.
 
 use super::facts::AdviceFacts;
-use super::finding::{AdviceVerdict, Finding, Remedy, RemedyTakesEffect};
-use crate::first_touch::HugePageEnvVariable;
+use super::finding::{AdviceVerdict, Finding, Remedy, RemedyEffectTime};
+use crate::allocator_env_plan::HugePageEnvVariable;
 use hawkeye_policy::ProcessIdentity;
 
-fn at_once(does: &str, command: String) -> Remedy {
+fn remedy_at_once(does: &str, command: String) -> Remedy {
     Remedy {
         does: does.to_owned(),
-        takes: RemedyTakesEffect::AtOnce,
+        takes: RemedyEffectTime::AtOnce,
         command,
     }
 }
 
-fn at_next_start(does: impl Into<String>, command: impl Into<String>) -> Remedy {
+fn remedy_at_next_start(does: impl Into<String>, command: impl Into<String>) -> Remedy {
     Remedy {
         does: does.into(),
-        takes: RemedyTakesEffect::AtNextStart,
+        takes: RemedyEffectTime::AtNextStart,
         command: command.into(),
     }
 }
 
 /// The remedies, the most direct one first.
-pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding]) -> Vec<Remedy> {
+pub fn remedies_for_findings(
+    facts: &AdviceFacts,
+    verdict: AdviceVerdict,
+    findings: &[Finding],
+) -> Vec<Remedy> {
     let recoverable = findings.iter().any(|finding| {
         matches!(finding, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes >= 64 << 20)
     });
@@ -35,7 +39,7 @@ pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding
         let does = "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing";
         let pid = facts.pid;
         let command = format!("hawkeye attach --policy none --watermarks 85,70 {pid}");
-        remedies.push(at_once(does, command));
+        remedies.push(remedy_at_once(does, command));
     }
     remedies
 }
@@ -45,31 +49,31 @@ fn add_remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &m
     let manager = facts.manager.as_ref();
     if manager.is_some_and(|manager| manager.manages.is_some()) {
         let does = "show why the daemon gives it huge pages, or does not";
-        remedies.push(at_once(does, format!("hawkeye why {pid}")));
+        remedies.push(remedy_at_once(does, format!("hawkeye why {pid}")));
     }
     let found = |kind: fn(&Finding) -> bool| findings.iter().any(kind);
     let short = found(|f| matches!(f, Finding::MemoryShort { .. }));
     let not_given = found(|f| matches!(f, Finding::KernelSaysNever))
         || found(|f| matches!(f, Finding::KernelSaysMadvise { .. }));
     // Neither a manager nor the kernel overrides the program's own setting.
-    let refused = facts.walks_mostly_excluded();
+    let refused = facts.are_walks_mostly_in_excluded_memory();
     if around.thp_disabled {
         remedies.push(remedy_for_disabled_thp(facts));
     } else if !short && !refused {
         if manager.is_none() {
             let does = "give it huge pages where they save most, until interrupted";
-            remedies.push(at_once(does, format!("hawkeye attach {pid}")));
+            remedies.push(remedy_at_once(does, format!("hawkeye attach {pid}")));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
             let does = "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml";
-            remedies.push(at_once(does, config_rule_text(facts)));
+            remedies.push(remedy_at_once(does, config_rule_text(facts)));
         }
     }
     remedies.extend(allocator_remedies(facts));
     if not_given && !around.thp_disabled && !refused {
         let does = "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented";
         let command = format!("echo always > {}", around.settings.enabled_file);
-        remedies.push(at_next_start(does, command));
+        remedies.push(remedy_at_next_start(does, command));
     }
 }
 
@@ -77,14 +81,14 @@ fn remedy_for_disabled_thp(facts: &AdviceFacts) -> Remedy {
     let identity = &facts.surroundings.identity;
     if identity.command.starts_with("redis-server") {
         let does = "keep Redis from disabling huge pages for itself; in redis.conf";
-        return at_next_start(does, "disable-thp no");
+        return remedy_at_next_start(does, "disable-thp no");
     }
     let find = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
-    let Some(service) = systemd_service(identity) else {
-        return at_next_start(find, format!("ps -o pid,ppid,args -p {}", facts.pid));
+    let Some(service) = systemd_service_of(identity) else {
+        return remedy_at_next_start(find, format!("ps -o pid,ppid,args -p {}", facts.pid));
     };
     let unit = "or MemoryTHP= of its unit, where systemd supports that";
-    at_next_start(format!("{find}; {unit}"), service.systemctl_command("cat"))
+    remedy_at_next_start(format!("{find}; {unit}"), service.systemctl_command("cat"))
 }
 
 /// A systemd unit that starts a program, unlike a session's unit (a scope).
@@ -100,7 +104,7 @@ impl SystemdService<'_> {
     }
 }
 
-fn systemd_service(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
+fn systemd_service_of(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
     let unit = identity.unit.as_deref()?;
     let above = identity.cgroup.split_once(unit)?.0;
     let of_user = above.split('/').any(|part| part.starts_with("user@"));
@@ -127,22 +131,22 @@ fn config_rule_text(facts: &AdviceFacts) -> String {
 
 /// The switch of the program's own allocator, for a shell, a systemd unit and a container.
 fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
-    if facts.surroundings.thp_disabled || facts.walks_mostly_excluded() {
+    if facts.surroundings.thp_disabled || facts.are_walks_mostly_in_excluded_memory() {
         return Vec::new();
     }
     let set = facts.first_touch.set.iter();
     let plain = set.filter(|variable| is_plain(&variable.value));
-    let each = plain.flat_map(|variable| allocator_remedy(facts, variable));
+    let each = plain.flat_map(|variable| remedies_with_variable(facts, variable));
     each.collect()
 }
 
-fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
+fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
     let identity = &facts.surroundings.identity;
     let (name, value, requests) = (&variable.name, &variable.value, variable.requests);
     let does = format!("let {requests} request huge pages for all that it allocates, used or not");
     let quote = if value.contains(' ') { "'" } else { "" };
     let command = format!("{name}={quote}{value}{quote} {} ...", identity.command);
-    let edit = systemd_service(identity).map(|service| service.systemctl_command("edit"));
+    let edit = systemd_service_of(identity).map(|service| service.systemctl_command("edit"));
     let edit = edit.unwrap_or("systemctl edit UNIT".to_owned());
     let drop_in = format!("{edit}\n[Service]\nEnvironment=\"{name}={value}\"");
     let patch = format!(
@@ -153,7 +157,7 @@ fn allocator_remedy(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Rem
         ("the same in a drop-in of its systemd unit".into(), drop_in),
         ("the same for its container in Kubernetes".into(), patch),
     ]
-    .map(|(does, command)| at_next_start(does, command))
+    .map(|(does, command)| remedy_at_next_start(does, command))
 }
 
 /// Whether a value can be copied safely into a shell, a unit and YAML.
@@ -196,7 +200,7 @@ mod tests {
                 unit: Some(unit.into()),
                 ..ProcessIdentity::default()
             };
-            systemd_service(&identity)
+            systemd_service_of(&identity)
                 .map_or_else(String::new, |service| service.systemctl_command("cat"))
         };
         let of_system = cat("/system.slice/redis.service", "redis.service");

@@ -1,8 +1,8 @@
 //! Draws the model.
 
-use super::model::{OpenProcess, TopModel};
 use super::theme::{HEADING, SELECTED};
-use super::{overview, process, table};
+use super::top_model::{OpenedProcess, TopModel};
+use super::{overview, process_screen, process_table};
 use crate::text_format::{clip_printable, wrap_printable};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -35,7 +35,7 @@ r                reverse the order
 Esc              back                       ?  this help
 q, Ctrl-C        quit";
 
-pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
+pub fn draw_top_screen(frame: &mut Frame<'_>, model: &TopModel) {
     let area = frame.area();
     if area.height < LEAST_ROWS || area.width < LEAST_COLUMNS {
         let text = format!(
@@ -55,21 +55,21 @@ pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     if model.help {
         frame.render_widget(Paragraph::new(HELP), body);
     } else if let Some(open) = &model.open {
-        draw_process(frame, body, model, open);
+        draw_process_details(frame, body, model, open);
     } else {
         draw_overview(frame, body, model);
     }
 }
 
-fn stale_notice(model: &TopModel) -> Option<Line<'static>> {
+fn stale_figures_notice(model: &TopModel) -> Option<Line<'static>> {
     let why = model.trouble.as_ref()?;
     let text = clip_printable(&format!("NO NEW FIGURES: {why}"), 200);
-    Some(Line::styled(text, model.theme.warning()))
+    Some(Line::styled(text, model.theme.warning_style()))
 }
 
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let line = |text: &String| Line::from(model.theme.displayable(text));
-    let mut head: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
+    let line = |text: &String| Line::from(model.theme.to_displayable(text));
+    let mut head: Vec<Line<'_>> = stale_figures_notice(model).into_iter().collect();
     head.extend(overview::overview_lines(&model.status).iter().map(line));
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
@@ -78,7 +78,7 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     ]);
     let [top, middle, bottom] = parts.areas(area);
     frame.render_widget(Paragraph::new(head), top);
-    draw_table(frame, middle, model);
+    draw_process_table(frame, middle, model);
     let mut lines = vec![Line::styled("Latest decisions", HEADING)];
     let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
     let decisions = overview::decision_lines(&model.status.manager, room, width);
@@ -86,19 +86,21 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let rows = model.sorted_rows();
-    let header = table::header_line(model.order);
+fn draw_process_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
+    let rows = model.sorted_processes();
+    let header = process_table::header_line(model.order);
     let mut lines = vec![Line::styled(header, HEADING)];
     if rows.is_empty() {
         lines.push(Line::from(" No process is managed."));
     }
-    let unlisted = table::unlisted_note(&model.status.manager);
+    let unlisted = process_table::unlisted_processes_note(&model.status.manager);
     let room = usize::from(area.height).saturating_sub(2 + usize::from(unlisted.is_some()));
-    let selected = model.selected_row();
+    let selected = model.selected_row_index();
     let first = (selected + 1).saturating_sub(room);
     for (n, row) in rows.iter().enumerate().skip(first).take(room) {
-        let mut text = model.theme.displayable(&table::process_line(row));
+        let mut text = model
+            .theme
+            .to_displayable(&process_table::process_row_line(row));
         let mut style = Style::new();
         if n == selected {
             // A terminal without reversed text needs a mark.
@@ -111,20 +113,20 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &OpenProcess) {
-    let mut lines: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
+fn draw_process_details(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &OpenedProcess) {
+    let mut lines: Vec<Line<'_>> = stale_figures_notice(model).into_iter().collect();
     if let Some(seen) = &open.details {
         let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
-        let text = process::process_lines(&seen.why, strip, chosen, &model.theme);
+        let text = process_screen::process_screen_lines(&seen.why, strip, chosen, &model.theme);
         // Colour helps with one line: the one that marks huge pages.
         let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
         lines.extend(text.iter().enumerate().map(|(n, line)| {
             let style = match n {
                 0 => HEADING,
-                _ if huge(line) => model.theme.huge_pages(),
+                _ if huge(line) => model.theme.huge_pages_style(),
                 _ => Style::new(),
             };
-            Line::styled(model.theme.displayable(line), style)
+            Line::styled(model.theme.to_displayable(line), style)
         }));
     } else {
         let pid = open.pid;

@@ -1,9 +1,9 @@
 //! Takes the terminal over, reads its keys, and restores it in every case.
 
-use super::draw::draw;
-use super::model::{KeyEffect, TopModel};
-use super::poller::DaemonPoller;
-use crate::commands::client::ClientOptions;
+use super::daemon_poller::DaemonPoller;
+use super::draw::draw_top_screen;
+use super::top_model::{KeyEffect, TopModel};
+use crate::commands::client_options::ClientOptions;
 use anyhow::{Context, Result};
 use hawkeye_linux::stop::{StopSignals, WaitResult};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -14,7 +14,7 @@ const REQUEST_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest delay of a key, an answer or a signal.
 const TICK: Duration = Duration::from_millis(100);
 
-pub fn unsupported_reason() -> Option<&'static str> {
+pub fn terminal_unsupported_reason() -> Option<&'static str> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Some("standard input or output is not a terminal");
     }
@@ -35,7 +35,7 @@ impl Drop for TerminalGuard {
     }
 }
 
-pub fn run_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
+pub fn run_top_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
     // Before the first thread starts, because threads inherit the mask of blocked signals.
     let signals = StopSignals::take_over_with_reload()?;
     let mut poller = DaemonPoller::new(options);
@@ -43,7 +43,7 @@ pub fn run_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
     let _taken = TerminalGuard;
     let mut due = Instant::now() + REQUEST_INTERVAL;
     loop {
-        terminal.draw(|frame| draw(frame, &model))?;
+        terminal.draw(|frame| draw_top_screen(frame, &model))?;
         let mut ask = Instant::now() >= due;
         if event::poll(TICK)? {
             match event::read()? {
@@ -65,8 +65,8 @@ pub fn run_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
             poller.ask_unless_waiting(pid, terminal.size()?.width)?;
             due = Instant::now() + REQUEST_INTERVAL;
         }
-        if let Some(answer) = poller.take_answer() {
-            model.apply_answer(answer);
+        if let Some(answer) = poller.take_arrived_answer() {
+            model.apply_daemon_answer(answer);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Compares what is drawn with snapshots (`cargo insta review` shows changes).
 
-use super::model::{KeyEffect, TopModel};
-use super::poller::{ProcessDetails, TopData};
-use super::sort_order::SortBy;
+use super::daemon_poller::{ProcessDetails, TopData};
+use super::sort_order::SortColumn;
 use super::theme::Theme;
-use super::{draw, overview_text, table};
+use super::top_model::{KeyEffect, TopModel};
+use super::{draw, overview_text, process_table};
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{
-    AddressStrip, DecisionView, Explanation, JournalEntryView, ManagerStatus, MemoryStatus,
-    ProcessExplanation, ProcessStatus, StripColumn,
+    AddressStrip, AddressStripColumn, DecisionView, Explanation, JournalEntryView, ManagerStatus,
+    MemoryStatus, ProcessExplanation, ProcessStatus,
 };
 use hawkeye_manager::{JournalTotals, RecentRates};
 use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
@@ -105,8 +105,8 @@ fn status() -> DaemonStatus {
     }
 }
 
-fn column(n: u64) -> StripColumn {
-    StripColumn {
+fn column(n: u64) -> AddressStripColumn {
+    AddressStripColumn {
         start: Some((n + 100) << 22),
         end: Some((n + 101) << 22),
         after_gap: n == 40,
@@ -149,7 +149,7 @@ fn answer(opened: Option<ProcessDetails>) -> anyhow::Result<TopData> {
 
 fn model() -> TopModel {
     let mut model = TopModel::new(PLAIN);
-    model.apply_answer(answer(None));
+    model.apply_daemon_answer(answer(None));
     model
 }
 
@@ -160,7 +160,7 @@ fn press(model: &mut TopModel, code: KeyCode) -> KeyEffect {
 fn screen(model: &TopModel, columns: u16, rows: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
     terminal
-        .draw(|frame| draw::draw(frame, model))
+        .draw(|frame| draw::draw_top_screen(frame, model))
         .expect("the screen can be drawn");
     terminal
 }
@@ -174,7 +174,7 @@ fn processes_in_80_by_24() {
 fn a_process_in_80_by_24() {
     let mut model = model();
     assert_eq!(press(&mut model, KeyCode::Enter), KeyEffect::Ask);
-    model.apply_answer(answer(Some(opened())));
+    model.apply_daemon_answer(answer(Some(opened())));
     for _ in 0..41 {
         press(&mut model, KeyCode::Right);
     }
@@ -196,11 +196,11 @@ fn as_text() {
 #[test]
 fn a_missing_daemon_is_reported_above_the_old_figures() {
     let mut model = model();
-    model.apply_answer(Err(anyhow::anyhow!("no daemon runs")));
+    model.apply_daemon_answer(Err(anyhow::anyhow!("no daemon runs")));
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(text.contains("NO NEW FIGURES: no daemon runs"), "{text}");
     assert!(text.contains("redis-server"), "{text}");
-    model.apply_answer(answer(None));
+    model.apply_daemon_answer(answer(None));
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(!text.contains("NO NEW"), "{text}");
 }
@@ -227,29 +227,33 @@ fn no_screen_size_panics_and_the_selected_row_stays_visible() {
 #[test]
 fn keys_select_sort_open_and_quit() {
     let mut model = model();
-    let pids =
-        |model: &TopModel| -> Vec<u32> { model.sorted_rows().iter().map(|row| row.pid).collect() };
+    let pids = |model: &TopModel| -> Vec<u32> {
+        model.sorted_processes().iter().map(|row| row.pid).collect()
+    };
     // Unknown overhead is last.
     assert_eq!(pids(&model), [4711, 1234, 99]);
     press(&mut model, KeyCode::Char('r'));
     assert_eq!(pids(&model), [99, 1234, 4711]);
     press(&mut model, KeyCode::Char('<'));
-    assert_eq!(model.order.by, SortBy::Name);
+    assert_eq!(model.order.by, SortColumn::Name);
     for _ in 0..20 {
         press(&mut model, KeyCode::Char('>'));
     }
-    assert_eq!(model.order.by, SortBy::Split);
+    assert_eq!(model.order.by, SortColumn::Split);
     // The choice follows the process when the order changes.
     press(&mut model, KeyCode::Down);
     let chosen = model.selected;
     press(&mut model, KeyCode::Char('r'));
     assert_eq!(model.selected, chosen);
-    assert_eq!(pids(&model)[model.selected_row()], chosen.unwrap_or(0));
+    assert_eq!(
+        pids(&model)[model.selected_row_index()],
+        chosen.unwrap_or(0)
+    );
     press(&mut model, KeyCode::Enter);
     assert_eq!(model.open.as_ref().map(|open| open.pid), chosen);
     // A late answer about another process is ignored.
     model.open_process(1);
-    model.apply_answer(answer(Some(opened())));
+    model.apply_daemon_answer(answer(Some(opened())));
     assert!(
         model
             .open
@@ -269,17 +273,17 @@ fn without_colour_the_text_is_the_same() {
         let mut model = model();
         model.theme = look;
         press(&mut model, KeyCode::Enter);
-        model.apply_answer(answer(Some(opened())));
+        model.apply_daemon_answer(answer(Some(opened())));
         let terminal = screen(&model, 80, 24);
         let cells = terminal.backend().buffer().content();
-        let coloured = |cell: &Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
-        let coloured = cells.iter().any(coloured);
-        (coloured, terminal.backend().to_string())
+        let coloured_style = |cell: &Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+        let coloured_style = cells.iter().any(coloured_style);
+        (coloured_style, terminal.backend().to_string())
     };
     let look = |colour, unicode| Theme { colour, unicode };
-    let (coloured, text) = colours(look(true, true));
+    let (coloured_style, text) = colours(look(true, true));
     let (plain, same) = colours(PLAIN);
-    assert!(coloured && !plain);
+    assert!(coloured_style && !plain);
     assert_eq!(text, same);
     assert!(colours(look(false, false)).1.is_ascii());
 }
@@ -303,7 +307,7 @@ fn rows_are_as_wide_as_the_screen() {
         },
         ..status().manager.processes[0].clone()
     };
-    for row in [&widest, &redis(), &ProcessStatus::default()].map(table::process_line) {
+    for row in [&widest, &redis(), &ProcessStatus::default()].map(process_table::process_row_line) {
         assert_eq!(row.chars().count(), 80, "{row}");
     }
 }

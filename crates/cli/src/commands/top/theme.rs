@@ -26,16 +26,16 @@ impl Theme {
         }
     }
 
-    pub fn warning(self) -> Style {
-        self.coloured(Color::Red)
+    pub fn warning_style(self) -> Style {
+        self.coloured_style(Color::Red)
     }
 
-    pub fn huge_pages(self) -> Style {
-        self.coloured(Color::Green)
+    pub fn huge_pages_style(self) -> Style {
+        self.coloured_style(Color::Green)
     }
 
     /// The text, with ASCII replacements where the terminal can't display Unicode.
-    pub fn displayable(self, text: &str) -> String {
+    pub fn to_displayable(self, text: &str) -> String {
         if self.unicode || text.is_ascii() {
             return text.to_owned();
         }
@@ -47,7 +47,7 @@ impl Theme {
         text.chars().map(plain).collect()
     }
 
-    fn coloured(self, colour: Color) -> Style {
+    fn coloured_style(self, colour: Color) -> Style {
         let colour = self.colour.then_some(colour);
         colour.map_or_else(Style::new, |colour| Style::new().fg(colour))
     }

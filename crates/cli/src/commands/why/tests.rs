@@ -28,7 +28,7 @@ fn redis() -> ProcessStatus {
 fn a_process_is_explained_in_sentences() {
     let why = Explanation::Process(Box::new(ProcessExplanation {
         process: redis(),
-        sample: Some(SampleStatus {
+        sample: Some(LastSampleSummary {
             age_s: 12.3,
             source: CoverageSource::AccessBits,
             accessed_pages: 100,
@@ -66,7 +66,7 @@ Latest actions (times since the daemon started):
     assert_eq!(explanation_text(&why), expected);
 }
 
-fn region(state: RegionState) -> RegionExplanation {
+fn region(state: RegionPromotionState) -> RegionExplanation {
     RegionExplanation {
         process: redis(),
         uptime_s: 100.0,
@@ -94,7 +94,7 @@ fn entry(at_s: f64, text: &str) -> JournalEntryView {
 
 #[test]
 fn the_reason_why_a_region_is_not_eligible_is_shown() {
-    let mut excluded = region(RegionState::Excluded {
+    let mut excluded = region(RegionPromotionState::Excluded {
         why: "its owner said MADV_NOHUGEPAGE".into(),
     });
     excluded.kept_by = vec!["management is paused".into()];
@@ -127,7 +127,7 @@ fn a_waiting_region_shows_its_place_in_the_queue_and_its_history() {
             entry(10.0, "promoted in 0.4 ms: bucket 9"),
             entry(95.0, split),
         ],
-        ..region(RegionState::Candidate)
+        ..region(RegionPromotionState::Candidate)
     };
     let expected = "\
 Region 0x7f2a40000000-0x7f2a40200000: it was accessed and may be promoted.
@@ -149,7 +149,7 @@ Before that:
 fn a_huge_region_shows_what_made_it_huge() {
     let made = RegionExplanation {
         latest: vec![entry(88.0, "promoted in 0.4 ms: bucket 9")],
-        ..region(RegionState::Huge)
+        ..region(RegionPromotionState::Huge)
     };
     let made = region_only(made);
     assert!(made.contains("one huge page maps it.\n"), "{made}");
@@ -158,13 +158,13 @@ fn a_huge_region_shows_what_made_it_huge() {
         !made.contains("prevents") && !made.contains("because:"),
         "{made}"
     );
-    assert!(region_only(region(RegionState::Huge)).contains("khugepaged"));
-    let refused = region(RegionState::CoolingDown {
+    assert!(region_only(region(RegionPromotionState::Huge)).contains("khugepaged"));
+    let refused = region(RegionPromotionState::CoolingDown {
         remaining_s: 20.0,
         errno: Some("EAGAIN".into()),
     });
     assert!(region_only(refused).contains("(EAGAIN): left alone for 20 s more"));
-    let shared = region_only(region(RegionState::Shared {
+    let shared = region_only(region(RegionPromotionState::Shared {
         pages: 300,
         remaining_s: 20.0,
     }));
@@ -193,7 +193,7 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
     }));
     let of_region = Explanation::Region(Box::new(RegionExplanation {
         process: managed,
-        ..region(RegionState::Huge)
+        ..region(RegionPromotionState::Huge)
     }));
     let line = "\nrule \"caches\": weight 2, at most 8 GiB huge, nothing promoted\n";
     for why in [of_process, of_region] {

@@ -34,13 +34,13 @@ struct ConnectionTable {
 
 struct OpenConnection {
     id: u64,
-    client: ClientState,
+    client: ConnectedClient,
     /// A second descriptor of the connection, used to shut it down.
     socket: OwnedFd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ClientState {
+struct ConnectedClient {
     /// `None` where the socket does not report it.
     user: Option<u32>,
     is_root: bool,
@@ -57,7 +57,7 @@ enum Admission {
 }
 
 /// At the limit, the user with the most connections loses the one that was idle longest.
-fn decide_admission(open: &[ClientState], new: ClientState) -> Admission {
+fn decide_admission(open: &[ConnectedClient], new: ConnectedClient) -> Admission {
     let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
     match new.is_root {
         true if of_kind < MOST_ROOT => return Admission::Accepted,
@@ -76,7 +76,7 @@ fn decide_admission(open: &[ClientState], new: ClientState) -> Admission {
         return Admission::Accepted;
     }
     let most = held.values().copied().max().unwrap_or(0);
-    let gives_way = |it: &ClientState| {
+    let gives_way = |it: &ConnectedClient| {
         it.idle
             && !it.is_root
             && held.get(&it.user) == Some(&most)
@@ -92,21 +92,21 @@ impl Connections {
         socket: BorrowedFd<'_>,
         peer: Peer,
     ) -> Option<ConnectionPermit> {
-        let client = ClientState {
+        let client = ConnectedClient {
             user: peer.uid(),
-            is_root: peer.is_root(),
+            is_root: peer.is_root_or_daemon_user(),
             idle: true,
         };
         // Done first: if there is no second descriptor, nothing has changed yet.
         let socket = socket.try_clone_to_owned().ok()?;
         let crowded = |state: &mut ConnectionTable| state.threads >= MOST_THREADS;
         let ended = &this.thread_ended;
-        let waited = ended.wait_timeout_while(this.lock(), PATIENCE, crowded);
+        let waited = ended.wait_timeout_while(this.lock_table(), PATIENCE, crowded);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
             return None;
         }
-        let open: Vec<ClientState> = state.open.iter().map(|it| it.client).collect();
+        let open: Vec<ConnectedClient> = state.open.iter().map(|it| it.client).collect();
         match decide_admission(&open, client) {
             Admission::Accepted => {}
             Admission::Replaces(place) => {
@@ -124,7 +124,7 @@ impl Connections {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,7 +148,7 @@ impl ConnectionPermit {
     }
 
     fn set_idle(&self, idle: bool) -> bool {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.lock_table();
         let Some(place) = state.open.iter().position(|it| it.id == self.id) else {
             return false;
         };
@@ -171,7 +171,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.lock_table();
         state.open.retain(|it| it.id != self.id);
         state.threads = state.threads.saturating_sub(1);
         self.connections.thread_ended.notify_one();
@@ -182,17 +182,17 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    fn client(user: impl Into<Option<u32>>) -> ClientState {
+    fn client(user: impl Into<Option<u32>>) -> ConnectedClient {
         let user = user.into();
-        ClientState {
+        ConnectedClient {
             user,
             is_root: user == Some(0),
             idle: true,
         }
     }
 
-    fn answering(user: impl Into<Option<u32>>) -> ClientState {
-        ClientState {
+    fn answering(user: impl Into<Option<u32>>) -> ConnectedClient {
+        ConnectedClient {
             idle: false,
             ..client(user)
         }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn many_users_together_cannot_lock_out_another_user() {
         let places = 0..MOST_OTHERS as u32;
-        let crowd: Vec<ClientState> = places.map(|place| client(1000 + place / 4)).collect();
+        let crowd: Vec<ConnectedClient> = places.map(|place| client(1000 + place / 4)).collect();
         assert_eq!(
             decide_admission(&crowd, client(2000)),
             Admission::Replaces(0)
@@ -221,7 +221,7 @@ mod tests {
             decide_admission(&busy, client(2000)),
             Admission::Replaces(1)
         );
-        let all_different: Vec<ClientState> = (1000..1016).map(client).collect();
+        let all_different: Vec<ConnectedClient> = (1000..1016).map(client).collect();
         let by_own = decide_admission(&all_different, client(1003));
         assert_eq!(
             by_own,

@@ -1,4 +1,4 @@
-use super::super::protocol::JournalStatus;
+use super::super::protocol::JournalFileStatus;
 use super::*;
 use crate::view::{BudgetWaitStatus, WaitingWork};
 use hawkeye_policy::{Errno, Overhead, OverheadSource};
@@ -37,11 +37,11 @@ pub(crate) fn status() -> DaemonStatus {
                 recovering: true,
                 pressure_percent: Some(2.5),
                 fmfi: Some(0.25),
-                groups: vec![GroupStatus {
+                groups: vec![CgroupMemoryStatus {
                     name: "/pod".into(),
                     used_bytes: 1 << 20,
                     total_bytes: 2 << 20,
-                    ..GroupStatus::default()
+                    ..CgroupMemoryStatus::default()
                 }],
                 ..MemoryStatus::default()
             }),
@@ -93,9 +93,9 @@ pub(crate) fn status() -> DaemonStatus {
             pace: "at most 10000 pages/s".into(),
         }),
         metrics: None,
-        journal: Some(JournalStatus {
+        journal: Some(JournalFileStatus {
             lost_entries: 7,
-            ..JournalStatus::default()
+            ..JournalFileStatus::default()
         }),
     }
 }
@@ -118,7 +118,7 @@ fn series_of_processes_and_cgroups_are_bounded() {
     let mut status = status();
     status.manager.processes = vec![redis(); 1000];
     if let Some(memory) = &mut status.manager.memory {
-        memory.groups = vec![GroupStatus::default(); 1000];
+        memory.groups = vec![CgroupMemoryStatus::default(); 1000];
     }
     let text = render_metrics(status).expect("the status renders");
     let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();

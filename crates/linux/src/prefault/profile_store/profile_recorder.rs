@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
     use hawkeye_policy::PageOrder;
-    use hawkeye_test_support::events::process;
+    use hawkeye_test_support::event_constructors::process_with_pid;
 
     const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 
@@ -247,9 +247,10 @@ mod tests {
             Executable::of_process(std::process::id())
         };
         let mut recorder = ProfileRecorder::new(learned, read);
-        let is_open =
-            |recorder: &ProfileRecorder, pid| recorder.profiles.contains_key(&process(pid));
-        let all = [process(1), process(2)];
+        let is_open = |recorder: &ProfileRecorder, pid| {
+            recorder.profiles.contains_key(&process_with_pid(pid))
+        };
+        let all = [process_with_pid(1), process_with_pid(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
             recorder.update(&all[1..], Duration::ZERO, Vec::new);

@@ -4,7 +4,7 @@ use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::PageTableReader;
-use hawkeye_test_support::events::process;
+use hawkeye_test_support::event_constructors::process_with_pid;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let mut calls = TargetCalls::default();
     let own = own();
     let easy = word(&own);
-    let (stuck, other) = (process(7), process(8));
+    let (stuck, other) = (process_with_pid(7), process_with_pid(8));
     let refused = calls.call(stuck, "reading", &never);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     // The stuck target gets no other call; the other targets do.
@@ -105,7 +105,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
-        assert!(calls.call(process(7), "reading", &easy).is_ok());
+        assert!(calls.call(process_with_pid(7), "reading", &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.statistics.helper_cpu > Duration::ZERO);
@@ -119,7 +119,7 @@ fn a_killed_helper_is_replaced() {
     calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
-    assert!(calls.call(process(7), "reading", &easy).is_ok());
+    assert!(calls.call(process_with_pid(7), "reading", &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
 }
 

@@ -428,12 +428,12 @@ fn monotonic_now() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::region;
+    use hawkeye_test_support::event_constructors::region_at_index;
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
         RegionSample {
             accessed,
-            ..RegionSample::untouched(region(n))
+            ..RegionSample::untouched(region_at_index(n))
         }
     }
 
@@ -443,7 +443,9 @@ mod tests {
         let regions = [(1, 3), (2, 3), (3, 2)];
         let mut walks = WalkHistory {
             windows: 3,
-            regions: regions.map(|(n, window)| (region(n), (7, window))).into(),
+            regions: regions
+                .map(|(n, window)| (region_at_index(n), (7, window)))
+                .into(),
             ..WalkHistory::default()
         };
         let of = |walks: &mut WalkHistory, touched: [u16; 4]| {
@@ -465,8 +467,8 @@ mod tests {
     fn shared_regions_are_neither_seen_nor_missing() {
         let mut walks = WalkHistory {
             windows: 3,
-            regions: [(region(1), (7, 3))].into(),
-            shared: [(region(2), 3)].into(),
+            regions: [(region_at_index(1), (7, 3))].into(),
+            shared: [(region_at_index(2), 3)].into(),
             ..WalkHistory::default()
         };
         let mut samples = [1, 2, 3].map(|n| sample(n, 20));
@@ -474,7 +476,7 @@ mod tests {
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
         assert_eq!(
-            [1, 2, 3].map(|n| walks.last_window_of(region(n))),
+            [1, 2, 3].map(|n| walks.last_window_of(region_at_index(n))),
             [3, 3, 0]
         );
     }
@@ -489,7 +491,7 @@ mod tests {
             cleared: Duration::ZERO,
             reads: 0,
             for_rate: true,
-            shared: [(region(1), shared)].into(),
+            shared: [(region_at_index(1), shared)].into(),
         };
         let marks = AccessBitmap {
             at: Duration::ZERO,
@@ -499,7 +501,10 @@ mod tests {
             huge: false,
         };
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
-        assert_eq!(round.touched_pages(region(1), &marks), touched);
-        assert_eq!(round.touched_pages(region(2), &marks), marks.accessed);
+        assert_eq!(round.touched_pages(region_at_index(1), &marks), touched);
+        assert_eq!(
+            round.touched_pages(region_at_index(2), &marks),
+            marks.accessed
+        );
     }
 }

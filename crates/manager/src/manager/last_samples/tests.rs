@@ -1,14 +1,17 @@
 use super::*;
-use hawkeye_test_support::events::{process, promoted, region, split};
+use hawkeye_test_support::event_constructors::{
+    process_with_pid, promoted_event, recovered_event, region_at_index,
+};
 
 fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
     let one = RegionSample {
         present: 1,
         accessed: 1,
         runs: 1,
-        ..RegionSample::untouched(region(0))
+        ..RegionSample::untouched(region_at_index(0))
     };
-    let sample = |pid, regions| ProcessSample::population(process(pid), vec![one; regions]);
+    let sample =
+        |pid, regions| ProcessSample::population(process_with_pid(pid), vec![one; regions]);
     Observation {
         at: Duration::from_secs(at_s),
         processes: sizes.iter().map(|(pid, n)| sample(*pid, *n)).collect(),
@@ -26,7 +29,7 @@ fn searched(process: ProcessId, region: RegionAddr, zero_pages: u16) -> Event {
 
 /// Base pages of huge pages of a process that are known to be empty.
 fn zero_pages(last_seen: &LastSamples, pid: u32) -> u64 {
-    last_seen.zero_bytes_in_huge_pages(process(pid)) / BASE_PAGE_BYTES
+    last_seen.zero_bytes_in_huge_pages(process_with_pid(pid)) / BASE_PAGE_BYTES
 }
 
 fn kept(last_seen: &LastSamples) -> Vec<u32> {
@@ -54,25 +57,25 @@ fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
 fn empty_pages_count_until_the_huge_page_is_split() {
     let mut last_seen = LastSamples::with_capacity(2);
     last_seen.store(sampled(1, &[(1, 1)]));
-    last_seen.apply_event(&promoted(process(1), region(0), 12));
+    last_seen.apply_event(&promoted_event(process_with_pid(1), region_at_index(0), 12));
     assert_eq!(zero_pages(&last_seen, 1), 12);
-    let seen = &last_seen.samples[&process(1)];
+    let seen = &last_seen.samples[&process_with_pid(1)];
     assert!(seen.is_huge(&seen.sample.regions[0]));
     // Searched since then: the same number is empty now.
-    last_seen.apply_event(&searched(process(1), region(0), 5));
+    last_seen.apply_event(&searched(process_with_pid(1), region_at_index(0), 5));
     assert_eq!(zero_pages(&last_seen, 1), 5);
-    last_seen.apply_event(&split(process(1), region(0), 0));
+    last_seen.apply_event(&recovered_event(process_with_pid(1), region_at_index(0), 0));
     assert_eq!(zero_pages(&last_seen, 1), 0);
     // Splits by the kernel itself show in the next sample.
-    last_seen.apply_event(&promoted(process(1), region(0), 12));
+    last_seen.apply_event(&promoted_event(process_with_pid(1), region_at_index(0), 12));
     last_seen.store(sampled(2, &[(1, 1)]));
     assert_eq!(zero_pages(&last_seen, 1), 0);
     // The size stays bounded.
     for index in 0..5 {
-        last_seen.apply_event(&searched(process(2), region(index), 1));
+        last_seen.apply_event(&searched(process_with_pid(2), region_at_index(index), 1));
     }
     assert_eq!(zero_pages(&last_seen, 2), 2);
     last_seen.retain_processes(|_| false);
-    last_seen.apply_event(&searched(process(3), region(0), 1));
+    last_seen.apply_event(&searched(process_with_pid(3), region_at_index(0), 1));
     assert_eq!(zero_pages(&last_seen, 3), 1);
 }

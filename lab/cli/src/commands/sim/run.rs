@@ -7,7 +7,7 @@ use super::run_result::{RunResult, start_progress_bar};
 use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_recording::{Recorder, RecordingOrigin, RowExtractor};
+use hawkeye_recording::{ManagerRowExtractor, Recorder, RecordingOrigin};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, SimulatedSystem};
 use hawkeye_sim::trace::{self, BadRecords};
@@ -108,14 +108,14 @@ fn simulate_and_record(
         policy: system.policy.to_owned(),
         ..RecordingOrigin::default()
     };
-    let mut recorder = Recorder::begin(path, about).with_context(named)?;
-    let (mut tap, mut failed) = (RowExtractor::default(), None);
+    let mut recorder = Recorder::begin_file_recording(path, about).with_context(named)?;
+    let (mut tap, mut failed) = (ManagerRowExtractor::default(), None);
     let done = simulate_observed(system, workload, setup, &mut |manager| {
         // A search for zeros would cost the manager time.
-        for row in tap.new_rows(manager, |_| None) {
+        for row in tap.take_new_rows(manager, |_| None) {
             // The first error ends the recording.
             if failed.is_none() {
-                failed = recorder.write(row).err();
+                failed = recorder.write_row(row).err();
             }
         }
     })?;

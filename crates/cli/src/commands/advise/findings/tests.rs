@@ -1,6 +1,6 @@
 use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
 use super::*;
-use crate::first_touch::{FirstTouchPlan, HugePageEnvVariable};
+use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
 
@@ -26,7 +26,7 @@ fn mapping_group(regions: u64, advice: HugePageAdvice) -> MappingGroup {
 /// A random reader of 2 GiB: a tenth of its regions accounts for nine tenths of its walks.
 pub(in super::super) fn facts() -> AdviceFacts {
     let count = 1000;
-    let region = |n: u64| RegionFacts {
+    let region = |n: u64| BaseRegionFacts {
         start: START + n * HUGE_PAGE_BYTES,
         present: 500,
         swapped: 0,
@@ -66,7 +66,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
             },
             ..HugePageContext::default()
         },
-        first_touch: FirstTouchPlan {
+        first_touch: AllocatorEnvPlan {
             set: vec![HugePageEnvVariable {
                 name: "GLIBC_TUNABLES".into(),
                 value: "glibc.malloc.hugetlb=1".into(),
@@ -118,7 +118,7 @@ fn first_regions(advice: &Recommendation) -> Vec<u64> {
 
 #[test]
 fn the_hottest_regions_make_up_half_and_nine_tenths_of_the_gain() {
-    let advice = recommend(&facts());
+    let advice = recommendation_from_facts(&facts());
     assert_eq!(advice.verdict, AdviceVerdict::Gains);
     let first = first_regions(&advice);
     assert_eq!(first.len(), 2);
@@ -137,7 +137,7 @@ fn ranked_regions_stand_for_all_if_at_least_half_are_ranked() {
         for (n, region) in facts.regions.iter_mut().enumerate() {
             region.ranked = n % every == 0;
         }
-        first_regions(&recommend(&facts))
+        first_regions(&recommendation_from_facts(&facts))
     };
     // Half of them are enough.
     let half = with_rank(2)[0];
@@ -151,17 +151,20 @@ fn below_the_worthwhile_saving_nothing_is_proposed() {
         (sequential(), AdviceVerdict::GainsNothing),
         (idle(), AdviceVerdict::Unknown),
     ] {
-        let advice = recommend(&facts);
+        let advice = recommendation_from_facts(&facts);
         assert_eq!(advice.verdict, verdict);
         assert!(advice.remedies.is_empty());
         assert!(!has!(advice, Finding::At { .. }));
     }
-    assert!(!has!(recommend(&sequential()), Finding::WouldAdd { .. }));
+    assert!(!has!(
+        recommendation_from_facts(&sequential()),
+        Finding::WouldAdd { .. }
+    ));
     let mut doubtful = sequential();
     if let Ok(cost) = &mut doubtful.cost {
         cost.overhead.high_percent = 3.0;
     }
-    let advice = recommend(&doubtful);
+    let advice = recommendation_from_facts(&doubtful);
     assert_eq!(advice.verdict, AdviceVerdict::MayGain);
     assert_eq!(advice.remedies, []);
 }
@@ -171,7 +174,10 @@ fn memory_that_is_huge_already_gains_nothing() {
     let mut all = facts();
     all.regions.clear();
     all.huge_regions = 1000;
-    assert_eq!(recommend(&all).verdict, AdviceVerdict::HasThem);
+    assert_eq!(
+        recommendation_from_facts(&all).verdict,
+        AdviceVerdict::HasThem
+    );
     // More huge pages save no walks of memory that is already huge.
     let mut rest = facts();
     rest.huge_regions = 5000;
@@ -180,7 +186,10 @@ fn memory_that_is_huge_already_gains_nothing() {
         cost.overhead.high_percent = 40.0;
         cost.overhead.at_least = false;
     }
-    assert_eq!(recommend(&rest).verdict, AdviceVerdict::HasThem);
+    assert_eq!(
+        recommendation_from_facts(&rest).verdict,
+        AdviceVerdict::HasThem
+    );
 }
 
 #[test]
@@ -193,7 +202,7 @@ fn no_second_manager_is_proposed() {
             holder: "process 77 (daemon)".into(),
             manages,
         });
-        let advice = super::recommend(&facts);
+        let advice = super::recommendation_from_facts(&facts);
         assert!(has!(advice, Finding::ManagerRuns(_)));
         let commands = advice.remedies.into_iter().map(|r| r.command);
         commands.collect::<Vec<_>>()
@@ -213,7 +222,7 @@ fn zeros_are_extrapolated_from_the_searched_huge_pages() {
     let mut facts = idle();
     facts.huge_regions = 1000;
     facts.zeros = HALF_ZEROS;
-    let advice = recommend(&facts);
+    let advice = recommendation_from_facts(&facts);
     let half = 500 * HUGE_PAGE_BYTES;
     assert!(advice.findings.contains(&Finding::Wastes {
         searched: 100,
@@ -226,7 +235,7 @@ fn zeros_are_extrapolated_from_the_searched_huge_pages() {
     assert!(advice.remedies[0].command.contains("--policy none"));
     // A kernel before 6.12 gives nothing back without swap.
     facts.recovery_possible = false;
-    let advice = super::recommend(&facts);
+    let advice = super::recommendation_from_facts(&facts);
     assert!(has!(advice, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes == 0));
     assert_eq!(advice.remedies, []);
 }
@@ -236,7 +245,7 @@ fn each_setting_that_prevents_huge_pages_is_found() {
     let with = |change: fn(&mut AdviceFacts)| {
         let mut facts = facts();
         change(&mut facts);
-        recommend(&facts)
+        recommendation_from_facts(&facts)
     };
     let silent = with(|_| {});
     assert!(has!(silent, Finding::KernelSaysMadvise { .. }));
@@ -293,11 +302,11 @@ fn short_memory_and_a_near_limit_are_found() {
             total_bytes: 2 << 30,
         },
     });
-    let advice = recommend(&facts);
+    let advice = recommendation_from_facts(&facts);
     assert!(has!(advice, Finding::MemoryShort { cgroup, .. } if cgroup.is_some()));
     assert!(!advice.remedies.iter().any(|r| r.command.contains("attach")));
     facts.cgroup = None;
     facts.memory.used_bytes = facts.memory.total_bytes * 85 / 100 - (10 << 20);
-    let near = super::recommend(&facts);
+    let near = super::recommendation_from_facts(&facts);
     assert!(has!(near, Finding::LimitNear { cgroup: None, .. }));
 }

@@ -224,14 +224,17 @@ fn owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::region;
+    use hawkeye_test_support::event_constructors::region_at_index;
 
     #[test]
     fn few_regions_are_cut_up_so_that_damon_accepts_them() {
         let quarter = HUGE_PAGE_BYTES / 4;
         let quarters = (4..8).map(|index| index * quarter..(index + 1) * quarter);
-        assert_eq!(monitored_ranges(&[region(1)]), quarters.collect::<Vec<_>>());
-        assert_eq!(monitored_ranges(&[1, 3].map(region)).len(), 8);
-        assert_eq!(monitored_ranges(&[1, 3, 4].map(region)).len(), 3);
+        assert_eq!(
+            monitored_ranges(&[region_at_index(1)]),
+            quarters.collect::<Vec<_>>()
+        );
+        assert_eq!(monitored_ranges(&[1, 3].map(region_at_index)).len(), 8);
+        assert_eq!(monitored_ranges(&[1, 3, 4].map(region_at_index)).len(), 3);
     }
 }

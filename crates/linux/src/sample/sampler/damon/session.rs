@@ -115,7 +115,7 @@ fn estimate_touched_pages(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(Re
 mod tests {
     use super::*;
     use hawkeye_policy::HUGE_PAGE_BYTES as R;
-    use hawkeye_test_support::events::region;
+    use hawkeye_test_support::event_constructors::region_at_index;
 
     #[test]
     fn a_window_keeps_its_length_but_for_the_shortest_interval() {
@@ -128,7 +128,7 @@ mod tests {
     fn parts_are_weighted_by_size_and_silence_is_not_zero() {
         let hits = |range, count| RangeHits { range, count };
         let estimates = estimate_touched_pages(
-            &[1, 2, 3, 5].map(region),
+            &[1, 2, 3, 5].map(region_at_index),
             &[
                 hits(R..R + R / 4, 20),
                 hits(R + R / 4..2 * R, 4),
@@ -136,7 +136,11 @@ mod tests {
                 hits(7 * R..8 * R, 20),
             ],
         );
-        let expected = [(region(1), 205), (region(2), 512), (region(3), 512)];
+        let expected = [
+            (region_at_index(1), 205),
+            (region_at_index(2), 512),
+            (region_at_index(3), 512),
+        ];
         assert_eq!(estimates, expected);
     }
 }

@@ -262,7 +262,7 @@ fn log_unless_ended(error: DamonError, process: ProcessId) -> Result<()> {
 mod tests {
     use super::*;
     use hawkeye_policy::PageOrder;
-    use hawkeye_test_support::events::{process, region};
+    use hawkeye_test_support::event_constructors::{process_with_pid, region_at_index};
 
     /// Windows in which these processes ask: returns which one is served in each. Process 5 has
     /// nothing to sample.
@@ -271,13 +271,16 @@ mod tests {
         let mut window = |pids: &[u32; N]| {
             let mut served = None;
             for &pid in pids {
-                match (turns.request_turn(process(pid)) && served.is_none(), pid) {
+                match (
+                    turns.request_turn(process_with_pid(pid)) && served.is_none(),
+                    pid,
+                ) {
                     (true, 5) => turns.skip_turn(),
                     (true, _) => served = Some(pid),
                     _ => {}
                 }
             }
-            turns.end_turn(served.map(process));
+            turns.end_turn(served.map(process_with_pid));
             served
         };
         windows.iter().map(&mut window).collect()
@@ -297,7 +300,7 @@ mod tests {
 
     #[test]
     fn pages_cover_everything_in_turn() {
-        let all = [0, 1, 2, 10, 11, 20].map(region);
+        let all = [0, 1, 2, 10, 11, 20].map(region_at_index);
         let mut estimates = AccessEstimates::default();
         for page in [&all[..4], &all[4..], &all[..4]] {
             assert_eq!(estimates.next_page(&all, 4), page);
@@ -317,7 +320,7 @@ mod tests {
             accessed: present,
             runs: 1,
             order: PageOrder::of_region(huge),
-            ..RegionSample::untouched(region(index))
+            ..RegionSample::untouched(region_at_index(index))
         }
     }
 
@@ -325,7 +328,7 @@ mod tests {
     fn estimates_are_capped_by_population_and_kept_while_it_lasts() {
         let mut estimates = AccessEstimates::default();
         let known = [(1, 300), (2, 300), (3, 30), (4, 0), (9, 512)];
-        let known = known.map(|(index, pages)| (region(index), pages));
+        let known = known.map(|(index, pages)| (region_at_index(index), pages));
         estimates.touched.extend(known);
         let mut regions = [
             sample(1, 512, false),

@@ -4,7 +4,7 @@ use super::kdamond::{MARKED_FILE, OWNER_MARK};
 use super::*;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use hawkeye_policy::HUGE_PAGE_BYTES as R;
-use hawkeye_test_support::events::region;
+use hawkeye_test_support::event_constructors::region_at_index;
 use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -88,7 +88,7 @@ impl FakeDamon {
 const WINDOW: Duration = Duration::from_millis(40);
 
 fn four() -> [RegionAddr; 4] {
-    [4, 5, 9, 10].map(region)
+    [4, 5, 9, 10].map(region_at_index)
 }
 
 fn start(fake: &FakeDamon) -> DamonResult<DamonSession> {
@@ -162,7 +162,11 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
     fake.add_result(1, 4 * R..5 * R, 0);
     fake.add_result(2, 9 * R..10 * R, 5);
     let estimates = session.finish().expect("the session has results");
-    let expected = [(region(4), 0), (region(9), 128), (region(10), 512)];
+    let expected = [
+        (region_at_index(4), 0),
+        (region_at_index(9), 128),
+        (region_at_index(10), 512),
+    ];
     assert_eq!(estimates, expected);
     fake.assert_released();
 }
@@ -177,7 +181,7 @@ fn a_dropped_session_removes_its_kdamond() {
 #[test]
 fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = FakeDamon::new();
-    let five = [1, 2, 3, 4, 5].map(region);
+    let five = [1, 2, 3, 4, 5].map(region_at_index);
     let started = fake.damon().start(1, &five, WINDOW);
     let words = started
         .expect_err("the fifth folder cannot be written")

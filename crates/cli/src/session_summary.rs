@@ -1,10 +1,10 @@
 //! The summary of a session, for people and for programs.
 
+use crate::allocator_env_plan::AllocatorEnvPlan;
 use crate::commands::prefault_session::PrefaultChoice;
-use crate::first_touch::FirstTouchPlan;
-use crate::program_use::ProgramUse;
+use crate::program_resource_use::ProgramResourceUse;
 use crate::text_format::{
-    bar_line, format_bytes, format_count, format_errno_counts, format_short_duration,
+    bar_chart_line, format_bytes, format_count, format_errno_counts, format_short_duration,
 };
 use anyhow::{Context, Result};
 use hawkeye_linux::page_sizes::ObservedSizes;
@@ -31,7 +31,7 @@ pub struct SessionSummary {
     pub split: u64,
     pub recovered_bytes: u64,
     /// What was set in the program's environment, so that its allocator requests huge pages.
-    pub first_touch: FirstTouchPlan,
+    pub first_touch: AllocatorEnvPlan,
     pub filled_ahead_bytes: u64,
     /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
@@ -51,7 +51,7 @@ pub struct SessionSummary {
     pub page_sizes: Option<ObservedSizes>,
     pub manager_cpu_s: f64,
     pub longest_call_ms: f64,
-    pub program: ProgramUse,
+    pub program: ProgramResourceUse,
     pub footprints: Vec<FootprintPoint>,
     /// Remarks for people, a sentence each.
     pub notes: Vec<String>,
@@ -59,7 +59,7 @@ pub struct SessionSummary {
 
 impl SessionSummary {
     /// The summary for people.
-    pub fn text(&self) -> String {
+    pub fn summary_text(&self) -> String {
         let program = &self.program;
         let mut out = format!("hawkeye: {}", self.subject);
         if let Some(status) = self.exit_status {
@@ -79,7 +79,7 @@ impl SessionSummary {
         let share = |at: &FootprintPoint| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
         let shares: Vec<f64> = self.footprints.iter().map(share).collect();
         if shares.len() > 1 {
-            let bars = bar_line(&shares, 60);
+            let bars = bar_chart_line(&shares, 60);
             line("huge share", format!("|{bars}| over time"));
         }
         for variable in &self.first_touch.set {
@@ -96,7 +96,7 @@ impl SessionSummary {
             line("prefault", self.prefault_text(choice));
         }
         if let Some(seen) = &self.page_sizes {
-            line("page sizes", page_sizes_text(seen));
+            line("page sizes", observed_sizes_text(seen));
         }
         if !self.errors.is_empty() {
             line("refused", format_errno_counts(&self.errors));
@@ -132,20 +132,21 @@ impl SessionSummary {
 
     pub fn write_json(&self, path: &Path) -> Result<()> {
         let at = path.display();
-        let file = create_world_readable(path).with_context(|| format!("can't create {at}"))?;
+        let file =
+            create_world_readable_file(path).with_context(|| format!("can't create {at}"))?;
         serde_json::to_writer_pretty(file, self).with_context(|| format!("can't write {at}"))
     }
 }
 
 /// Creates a file of results with mode 0644 at most: root owns it, and the user that called root
 /// reads it. It holds sums, and no address of a process.
-pub fn create_world_readable(path: &Path) -> std::io::Result<File> {
+pub fn create_world_readable_file(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     options.mode(0o644).open(path)
 }
 
-pub fn page_sizes_text(seen: &ObservedSizes) -> String {
+pub fn observed_sizes_text(seen: &ObservedSizes) -> String {
     if seen.sizes.is_empty() {
         return "only 4 KiB pages".into();
     }

@@ -2,7 +2,7 @@
 
 use super::heat_map::HeatMap;
 use super::recording_report::{ProcessFigures, RecordingReport};
-use super::svg::{HeatPlot, PanelContent, SvgFigure, SvgLine, SvgPanel};
+use super::svg_figure::{HeatPlot, PanelContent, SvgFigure, SvgLineSeries, SvgPanel};
 use super::time_series::TimeSeries;
 use crate::text_format::clip_printable;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Figures with the names of their files. A number follows a process id used again.
-pub fn svg_figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
+pub fn report_figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
     let mut figures = Vec::new();
     let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
     let shown = |process: &&ProcessFigures| process.map.is_some();
@@ -41,9 +41,9 @@ fn line_panel(
     series: &[(&'static str, &TimeSeries)],
 ) -> SvgPanel {
     let point = |(at, value)| (at, value / unit);
-    let lines = series.iter().map(|(name, series)| SvgLine {
+    let lines = series.iter().map(|(name, series)| SvgLineSeries {
         name,
-        points: series.points().map(point).collect(),
+        points: series.mean_points().map(point).collect(),
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     SvgPanel {

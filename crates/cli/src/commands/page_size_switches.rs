@@ -10,7 +10,7 @@ use hawkeye_linux::test_costs;
 pub type ProbedSizeSwitches = (SizeSwitches, Option<TouchCosts>);
 
 /// Tries the sizes on a temporary child process. Where none works, prints that and chooses nothing.
-pub fn probe_size_switches(
+pub fn probe_page_size_switches(
     consent: ThpMode,
     settings: &mut KernelSettingsGuard,
 ) -> Result<Option<ProbedSizeSwitches>> {

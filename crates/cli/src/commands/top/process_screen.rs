@@ -1,7 +1,7 @@
 //! The screen of one process.
 
-use super::sort_order::huge_percent;
-use super::strip;
+use super::address_strip_text;
+use super::sort_order::huge_percent_of_resident;
 use super::theme::Theme;
 use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, wrap_printable,
@@ -11,7 +11,7 @@ use crate::view::{AddressStrip, Explanation, ProcessExplanation, ProcessStatus};
 const WIDTH: usize = 80;
 
 /// Everything about a process, in lines of 80 columns. The strip may be wider.
-pub fn process_lines(
+pub fn process_screen_lines(
     why: &Explanation,
     strip: Option<&AddressStrip>,
     chosen: Option<usize>,
@@ -31,7 +31,7 @@ fn managed_process_lines(
     chosen: Option<usize>,
     look: &Theme,
 ) -> Vec<String> {
-    let mut lines = status_lines(&why.process);
+    let mut lines = process_status_lines(&why.process);
     lines.push(String::new());
     if let Some(strip) = strip {
         lines.extend(strip_lines(strip, chosen, look));
@@ -52,12 +52,12 @@ fn managed_process_lines(
     lines
 }
 
-fn status_lines(process: &ProcessStatus) -> Vec<String> {
+fn process_status_lines(process: &ProcessStatus) -> Vec<String> {
     let unit = process.unit.as_ref().or(process.cgroup.as_ref());
     let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
     let head = format!("Process {} ({}){unit}", process.pid, process.name);
     let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(format_bytes);
-    let huge = huge_percent(process).unwrap_or(0.0);
+    let huge = huge_percent_of_resident(process).unwrap_or(0.0);
     let mut memory = format!("{rss} resident, {huge:.0} % huge");
     if process.bloat_bytes > 0 {
         memory += &format!(", up to {bloat} of that empty");
@@ -67,7 +67,7 @@ fn status_lines(process: &ProcessStatus) -> Vec<String> {
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
     let mut lines = vec![clip_printable(&head, WIDTH)];
     lines.extend(wrapped_lines(&memory, 2));
-    lines.extend(wrapped_lines(&process.cost_text(), 2));
+    lines.extend(wrapped_lines(&process.translation_cost_text(), 2));
     lines
 }
 
@@ -80,10 +80,13 @@ fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec
     let mut lines = vec![format!(
         "{regions} regions of 2 MiB with memory, sampled {age} ago:"
     )];
-    lines.extend(strip::strip_rows(strip, chosen, look));
-    lines.push(strip::LEGEND.to_owned());
+    lines.extend(address_strip_text::strip_rows(strip, chosen, look));
+    lines.push(address_strip_text::LEGEND.to_owned());
     if let Some(column) = chosen.and_then(|n| strip.columns.get(n)) {
-        lines.extend(wrapped_lines(&strip::describe_column(column), 2));
+        lines.extend(wrapped_lines(
+            &address_strip_text::strip_column_text(column),
+            2,
+        ));
     }
     lines
 }

@@ -1,6 +1,6 @@
 //! What the commands that send a request to the daemon have in common.
 
-use crate::daemon::protocol::{DaemonRequest, DaemonStatus, Reply};
+use crate::daemon::protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use crate::daemon::{client, default_socket_path};
 use crate::output;
 use crate::view::Explanation;
@@ -22,22 +22,22 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    pub fn send_request(&self, request: DaemonRequest) -> Result<Reply> {
+    pub fn send_request(&self, request: DaemonRequest) -> Result<DaemonReply> {
         let usual = || default_socket_path(&state_dir());
         client::send_request(&self.socket.clone().unwrap_or_else(usual), request)
     }
 
     pub fn fetch_status(&self) -> Result<Box<DaemonStatus>> {
         match self.send_request(DaemonRequest::Status)? {
-            Reply::Status(status) => Ok(status),
-            _ => Err(unexpected_reply()),
+            DaemonReply::Status(status) => Ok(status),
+            _ => Err(unexpected_reply_error()),
         }
     }
 
     pub fn fetch_explanation(&self, pid: u32, address: Option<u64>) -> Result<Explanation> {
         match self.send_request(DaemonRequest::Why { pid, address })? {
-            Reply::Explanation(why) => Ok(why),
-            _ => Err(unexpected_reply()),
+            DaemonReply::Explanation(why) => Ok(why),
+            _ => Err(unexpected_reply_error()),
         }
     }
 }
@@ -55,6 +55,6 @@ pub fn print_text_or_json<T: Serialize>(
 }
 
 /// The error for a reply of the wrong kind: the program that answered is not our daemon.
-pub fn unexpected_reply() -> anyhow::Error {
+pub fn unexpected_reply_error() -> anyhow::Error {
     anyhow::anyhow!("unexpected reply from the daemon: is it another version of hawkeye?")
 }

@@ -2,7 +2,8 @@ use super::super::deadline_stream::tests::exchange;
 use super::super::request_channel::{RequestReceiver, request_channel};
 use super::*;
 use crate::view::{
-    AddressStrip, Explanation, JournalEntryView, ProcessExplanation, RegionExplanation, StripColumn,
+    AddressStrip, AddressStripColumn, Explanation, JournalEntryView, ProcessExplanation,
+    RegionExplanation,
 };
 use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use std::net::Shutdown;
@@ -34,7 +35,7 @@ fn request_handler(requests: &RequestSender) -> RequestHandler {
 
 /// A request handler with a manager that answers by `answer` until the end.
 fn with_manager<T>(
-    answer: impl Fn(DaemonRequest) -> Reply + Send + 'static,
+    answer: impl Fn(DaemonRequest) -> DaemonReply + Send + 'static,
     test: impl FnOnce(&RequestHandler) -> T,
 ) -> T {
     let (requests, calls): (RequestSender, RequestReceiver) = request_channel(Arc::new(|| {}));
@@ -43,7 +44,7 @@ fn with_manager<T>(
         let over = Arc::clone(&over);
         move || {
             while !over.load(Ordering::Acquire) {
-                calls.answer_pending(&answer);
+                calls.answer_pending_requests(&answer);
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -54,9 +55,9 @@ fn with_manager<T>(
     result
 }
 
-const DONE: Reply = Reply::Done { changed: true };
+const DONE: DaemonReply = DaemonReply::Done { changed: true };
 
-fn done(_: DaemonRequest) -> Reply {
+fn done(_: DaemonRequest) -> DaemonReply {
     DONE
 }
 
@@ -66,22 +67,22 @@ fn answer_to(
     peer: Peer,
     request: &[u8],
     time: Duration,
-) -> Option<Reply> {
+) -> Option<DaemonReply> {
     let line = exchange(request, false, |server| {
         let stream = DeadlineStream::new(server, time);
         let _ = handler.serve_client(stream, peer, &ConnectionPermit::unlimited_permit());
     });
-    (!line.is_empty()).then(|| protocol::decode_line(&line).expect("a valid reply"))
+    (!line.is_empty()).then(|| protocol::decode_message_line(&line).expect("a valid reply"))
 }
 
-fn ask(handler: &RequestHandler, peer: Peer, request: DaemonRequest) -> Reply {
-    let line = protocol::encode_line(&request).expect("the request serializes");
+fn ask(handler: &RequestHandler, peer: Peer, request: DaemonRequest) -> DaemonReply {
+    let line = protocol::encode_message_line(&request).expect("the request serializes");
     answer_to(handler, peer, &line, CLIENT_TIME).expect("an answer")
 }
 
-fn refusal(reply: Option<Reply>) -> String {
+fn refusal(reply: Option<DaemonReply>) -> String {
     match reply {
-        Some(Reply::Refused { why }) => why,
+        Some(DaemonReply::Refused { why }) => why,
         other => panic!("expected a refusal, got {other:?}"),
     }
 }
@@ -105,7 +106,7 @@ fn only_root_may_change_things_and_every_user_may_read() {
 fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
     with_manager(done, |handler| {
         let mut others = handler.others.lock().expect("the lock is not poisoned");
-        while others.take_tokens(handler.began.elapsed(), OTHER.uid(), 1) {}
+        while others.try_take_tokens(handler.began.elapsed(), OTHER.uid(), 1) {}
         drop(others);
         let why = refusal(Some(ask(handler, OTHER, DaemonRequest::Status)));
         assert!(why.contains("too many"), "{why}");
@@ -127,7 +128,7 @@ fn requests_about_whole_processes_count_twice() {
         let began = Instant::now();
         let answers = (0..20).map(|_| ask(handler, OTHER, strip));
         let answered = answers
-            .filter(|it| !matches!(it, Reply::Refused { .. }))
+            .filter(|it| !matches!(it, DaemonReply::Refused { .. }))
             .count();
         // The allowance of one second, and what is regained while asking.
         let most = 11.0 + began.elapsed().as_secs_f64() * 10.0;
@@ -146,12 +147,12 @@ fn of_user(uid: u32) -> ProcessExplanation {
     why
 }
 
-fn explanation_of(request: DaemonRequest) -> Reply {
+fn explanation_of(request: DaemonRequest) -> DaemonReply {
     let why = of_user(65_533);
     let DaemonRequest::Why { address, .. } = request else {
-        return Reply::refused("only explanations here");
+        return DaemonReply::refused_because("only explanations here");
     };
-    Reply::Explanation(match address {
+    DaemonReply::Explanation(match address {
         None => Explanation::Process(Box::new(why)),
         Some(address) => Explanation::Region(Box::new(RegionExplanation {
             process: why.process,
@@ -168,12 +169,12 @@ fn only_root_and_the_owner_see_addresses() {
         let why = |address| DaemonRequest::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
             let process = ask(handler, peer, why(None));
-            let Reply::Explanation(Explanation::Process(answer)) = process else {
+            let DaemonReply::Explanation(Explanation::Process(answer)) = process else {
                 panic!("every user may ask about a process");
             };
             assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
             let region = ask(handler, peer, why(Some(1 << 46)));
-            let answered = matches!(region, Reply::Explanation(Explanation::Region(_)));
+            let answered = matches!(region, DaemonReply::Explanation(Explanation::Region(_)));
             assert_eq!(answered, allowed, "{peer:?}");
         }
     });
@@ -273,7 +274,8 @@ fn a_stalling_client_is_dropped_without_an_answer() {
 fn a_client_that_leaves_before_the_answer_does_no_harm() {
     with_manager(done, |handler| {
         let (mut client, server) = UnixStream::pair().expect("a socket pair");
-        let line = protocol::encode_line(&DaemonRequest::Status).expect("the request serializes");
+        let line =
+            protocol::encode_message_line(&DaemonRequest::Status).expect("the request serializes");
         client.write_all(&line).expect("the request is sent");
         client
             .shutdown(Shutdown::Both)
@@ -365,13 +367,13 @@ fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() 
 #[test]
 fn a_strip_has_addresses_only_for_root_and_the_owner() {
     let answer = |_| {
-        Reply::Strip(AddressStrip {
+        DaemonReply::Strip(AddressStrip {
             uid: OTHER.uid(),
-            columns: vec![StripColumn {
+            columns: vec![AddressStripColumn {
                 start: Some(2 << 20),
                 end: Some(4 << 20),
                 regions: 1,
-                ..StripColumn::default()
+                ..AddressStripColumn::default()
             }],
             ..AddressStrip::default()
         })
@@ -380,7 +382,7 @@ fn a_strip_has_addresses_only_for_root_and_the_owner() {
         let (pid, columns) = (7, 80);
         let request = DaemonRequest::Strip { pid, columns };
         let start = |peer| match ask(handler, peer, request) {
-            Reply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
+            DaemonReply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
             other => panic!("expected a strip, got {other:?}"),
         };
         assert_eq!(start(ROOT), (Some(2 << 20), 1));

@@ -1,6 +1,6 @@
 //! Rows of processes, 80 columns wide.
 
-use super::sort_order::{SortBy, SortOrder, huge_percent};
+use super::sort_order::{SortColumn, SortOrder, huge_percent_of_resident};
 use crate::text_format::{clip_printable, format_bytes, format_count};
 use crate::view::{ManagerStatus, ProcessStatus};
 
@@ -9,20 +9,20 @@ const MARK: usize = 1;
 const NAME: usize = 15;
 
 /// The columns with their widths; rows can be sorted by each.
-const COLUMNS: [(SortBy, &str, usize); 9] = [
-    (SortBy::Pid, "PID", 7),
-    (SortBy::Name, "NAME", NAME + 1),
-    (SortBy::Overhead, "OVERHEAD", 10),
-    (SortBy::Gain, "GAIN", 8),
-    (SortBy::Resident, "RSS", 9),
-    (SortBy::Huge, "HUGE", 6),
-    (SortBy::Bloat, "BLOAT", 8),
-    (SortBy::Promoted, "PROM/S", 8),
-    (SortBy::Split, "SPL/S", 7),
+const COLUMNS: [(SortColumn, &str, usize); 9] = [
+    (SortColumn::Pid, "PID", 7),
+    (SortColumn::Name, "NAME", NAME + 1),
+    (SortColumn::Overhead, "OVERHEAD", 10),
+    (SortColumn::Gain, "GAIN", 8),
+    (SortColumn::Resident, "RSS", 9),
+    (SortColumn::Huge, "HUGE", 6),
+    (SortColumn::Bloat, "BLOAT", 8),
+    (SortColumn::Promoted, "PROM/S", 8),
+    (SortColumn::Split, "SPL/S", 7),
 ];
 
 /// The column `by` columns to the right (negative: left); at the edge, the last one.
-pub fn neighbour_column(column: SortBy, by: isize) -> SortBy {
+pub fn neighbour_column(column: SortColumn, by: isize) -> SortColumn {
     let at = (column as usize).saturating_add_signed(by);
     COLUMNS[at.min(COLUMNS.len() - 1)].0
 }
@@ -37,25 +37,25 @@ pub fn header_line(order: SortOrder) -> String {
         };
         let name = format!("{name}{mark}");
         line += &match column {
-            SortBy::Name => format!(" {name:<NAME$}"),
+            SortColumn::Name => format!(" {name:<NAME$}"),
             _ => format!("{name:>width$}"),
         };
     }
     line
 }
 
-pub fn process_line(process: &ProcessStatus) -> String {
+pub fn process_row_line(process: &ProcessStatus) -> String {
     let mut line = " ".repeat(MARK);
     for (column, _, width) in COLUMNS {
         line += &match column {
-            SortBy::Name => format!(" {:<NAME$}", clip_printable(&process.name, NAME)),
+            SortColumn::Name => format!(" {:<NAME$}", clip_printable(&process.name, NAME)),
             _ => format!("{:>width$}", cell_text(process, column)),
         };
     }
     line
 }
 
-fn cell_text(process: &ProcessStatus, column: SortBy) -> String {
+fn cell_text(process: &ProcessStatus, column: SortColumn) -> String {
     let percent = |percent: f64| format!("{percent:.1} %");
     let none = || "-".to_owned();
     let per_s = |rate: f64| match rate > 0.0 {
@@ -63,23 +63,25 @@ fn cell_text(process: &ProcessStatus, column: SortBy) -> String {
         false => none(),
     };
     match column {
-        SortBy::Pid => process.pid.to_string(),
-        SortBy::Name => process.name.clone(),
-        SortBy::Overhead => process.overhead.map_or_else(none, |overhead| {
+        SortColumn::Pid => process.pid.to_string(),
+        SortColumn::Name => process.name.clone(),
+        SortColumn::Overhead => process.overhead.map_or_else(none, |overhead| {
             let least = if overhead.at_least { ">=" } else { "" };
             least.to_owned() + &percent(overhead.percent)
         }),
-        SortBy::Gain => process.gain_percent.map_or_else(none, percent),
-        SortBy::Resident => format_bytes(process.rss_bytes),
-        SortBy::Huge => huge_percent(process).map_or_else(none, |share| format!("{share:.0} %")),
-        SortBy::Bloat if process.bloat_bytes == 0 => none(),
-        SortBy::Bloat => format_bytes(process.bloat_bytes),
-        SortBy::Promoted => per_s(process.pace.promoted_per_s),
-        SortBy::Split => per_s(process.pace.split_per_s),
+        SortColumn::Gain => process.gain_percent.map_or_else(none, percent),
+        SortColumn::Resident => format_bytes(process.rss_bytes),
+        SortColumn::Huge => {
+            huge_percent_of_resident(process).map_or_else(none, |share| format!("{share:.0} %"))
+        }
+        SortColumn::Bloat if process.bloat_bytes == 0 => none(),
+        SortColumn::Bloat => format_bytes(process.bloat_bytes),
+        SortColumn::Promoted => per_s(process.pace.promoted_per_s),
+        SortColumn::Split => per_s(process.pace.split_per_s),
     }
 }
 
-pub fn unlisted_note(status: &ManagerStatus) -> Option<String> {
+pub fn unlisted_processes_note(status: &ManagerStatus) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
     let count = format_count(more as u64);
     (more > 0).then(|| format!("and {count} more with less resident memory"))

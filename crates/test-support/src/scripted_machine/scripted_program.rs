@@ -128,7 +128,7 @@ impl ScriptedProgram {
         self.life == ProgramState::Ended
     }
 
-    pub(super) fn is_in(&self, group: &str) -> bool {
+    pub(super) fn is_in_group(&self, group: &str) -> bool {
         self.spec.group.as_deref() == Some(group)
     }
 
@@ -143,7 +143,7 @@ impl ScriptedProgram {
     }
 
     /// Accesses per second with its current mapping; 0 where it accesses nothing.
-    pub fn access_rate(&self) -> f64 {
+    pub fn accesses_per_s(&self) -> f64 {
         self.mean_access_ns().map_or(0.0, |ns| 1e9 / ns)
     }
 
@@ -168,7 +168,7 @@ impl ScriptedProgram {
         (total > 0.0).then(|| self.parts.iter().map(of).sum::<f64>() / total)
     }
 
-    pub(super) fn start_or_end(&mut self, now: Duration) {
+    pub(super) fn start_or_end_if_due(&mut self, now: Duration) {
         let done = |work: u64| self.accesses + 0.5 >= work as f64;
         let (at, work) = (self.spec.ends_at, self.spec.ends_after);
         if self.life == ProgramState::ToCome && self.spec.arrives <= now {
@@ -179,17 +179,17 @@ impl ScriptedProgram {
         if self.life == ProgramState::Alive
             && (at.is_some_and(|at| at <= now) || work.is_some_and(done))
         {
-            self.end();
+            self.end_program();
         }
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_program(&mut self) {
         self.life = ProgramState::Ended;
         self.parts = Vec::new();
     }
 
     /// Time of its start or end if nothing changes.
-    pub(super) fn next_event(&self, now: Duration) -> Option<Duration> {
+    pub(super) fn next_start_or_end_time(&self, now: Duration) -> Option<Duration> {
         match self.life {
             ProgramState::ToCome => Some(self.spec.arrives),
             ProgramState::Ended => None,
@@ -206,7 +206,7 @@ impl ScriptedProgram {
 
     /// Runs for `elapsed`: does as many accesses as fit in, and adds the time of first touches to
     /// what is still to be spent.
-    pub(super) fn run(&mut self, elapsed: Duration) {
+    pub(super) fn run_for(&mut self, elapsed: Duration) {
         let elapsed_ns = elapsed.as_secs_f64() * 1e9;
         let stalled = self.stalled_ns.min(elapsed_ns);
         self.stalled_ns -= stalled;
@@ -218,9 +218,9 @@ impl ScriptedProgram {
         let total = self.total_weight();
         let mut touched = 0.0;
         for part in &mut self.parts {
-            let before = part.expected_touches();
+            let before = part.expected_first_touches();
             part.exposure += accesses * part.spec.weight / total / part.regions.len() as f64;
-            touched += part.expected_touches() - before;
+            touched += part.expected_first_touches() - before;
         }
         if self.cleared {
             self.stalled_ns += touched * costs::FIRST_TOUCH.as_secs_f64() * 1e9;
@@ -236,11 +236,11 @@ impl ScriptedProgram {
     }
 
     /// Samples of all regions that are not empty.
-    pub(super) fn samples(&self) -> Vec<RegionSample> {
+    pub(super) fn region_samples(&self) -> Vec<RegionSample> {
         let parts = self.parts.iter();
         let all = parts.flat_map(|part| {
             let regions = part.regions.iter().zip(0u64..);
-            regions.map(|(region, index)| part.sample(region, index, self.cleared))
+            regions.map(|(region, index)| part.region_sample(region, index, self.cleared))
         });
         all.filter(|sample| sample.present > 0 || sample.zero_mapped > 0)
             .collect()
@@ -251,7 +251,10 @@ impl ScriptedProgram {
         parts.flat_map(|part| part.regions.iter().map(move |region| (part, region)))
     }
 
-    pub(super) fn region_mut(&mut self, address: RegionAddr) -> Option<(&mut ScriptedRegion, u16)> {
+    pub(super) fn region_and_used_pages_mut(
+        &mut self,
+        address: RegionAddr,
+    ) -> Option<(&mut ScriptedRegion, u16)> {
         self.parts.iter_mut().find_map(|part| {
             let offset = address.start().checked_sub(part.spec.start.start())?;
             let index = usize::try_from(offset / HUGE_PAGE_BYTES).ok()?;
@@ -260,7 +263,7 @@ impl ScriptedProgram {
         })
     }
 
-    pub(super) fn use_pages(&mut self, part: usize, pages: u16) {
+    pub(super) fn set_used_pages(&mut self, part: usize, pages: u16) {
         let Some(part) = self.parts.get_mut(part) else {
             return;
         };
@@ -309,13 +312,13 @@ impl PartState {
     }
 
     /// First touches since bits were cleared: one for each base page, one for a huge page.
-    fn expected_touches(&self) -> f64 {
+    fn expected_first_touches(&self) -> f64 {
         let huge = self.regions.iter().filter(|r| r.huge).count() as f64;
         let base = self.regions.len() as f64 - huge;
         base * self.expected_reached_pages() + huge * self.exposure.min(1.0)
     }
 
-    fn sample(&self, region: &ScriptedRegion, index: u64, cleared: bool) -> RegionSample {
+    fn region_sample(&self, region: &ScriptedRegion, index: u64, cleared: bool) -> RegionSample {
         // Rounded: 0 to 512.
         let reached = self.expected_reached_pages().round() as u16;
         let accessed = match region {
@@ -346,7 +349,7 @@ impl ScriptedRegion {
     }
 
     /// Splits the huge page and gives back unused base pages; returns their number.
-    pub(super) fn split(&mut self, used: u16) -> u16 {
+    pub(super) fn split_and_free_unused(&mut self, used: u16) -> u16 {
         if !self.huge {
             return 0;
         }

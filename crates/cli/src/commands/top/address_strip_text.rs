@@ -2,7 +2,7 @@
 
 use super::theme::Theme;
 use crate::text_format::format_count;
-use crate::view::{AddressStrip, StripColumn};
+use crate::view::{AddressStrip, AddressStripColumn};
 use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
 pub const LEGEND: &str =
@@ -12,13 +12,14 @@ pub const LEGEND: &str =
 /// They show how much is accessed, what is huge, and where gaps and the chosen column are.
 pub fn strip_rows(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> [String; 4] {
     let walked = strip.columns.iter().any(|column| column.walks_per_s > 0);
-    let walks = |column: &StripColumn| column.walks_per_s as f64 / column.regions.max(1) as f64;
+    let walks =
+        |column: &AddressStripColumn| column.walks_per_s as f64 / column.regions.max(1) as f64;
     let most = strip.columns.iter().map(walks).fold(0.0, f64::max);
-    let pages = |column: &StripColumn| {
+    let pages = |column: &AddressStripColumn| {
         let all = column.regions * u64::from(PAGES_PER_REGION);
         column.accessed_pages as f64 / all.max(1) as f64
     };
-    let heat = |column: &StripColumn| match walked {
+    let heat = |column: &AddressStripColumn| match walked {
         true => shade_char(walks(column) / most, look),
         false => shade_char(pages(column), look),
     };
@@ -39,12 +40,12 @@ pub fn strip_rows(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> 
     [
         heat_is.to_owned(),
         strip.columns.iter().map(heat).collect(),
-        strip.columns.iter().map(state_char).collect(),
+        strip.columns.iter().map(huge_state_char).collect(),
         marks.collect(),
     ]
 }
 
-fn state_char(column: &StripColumn) -> char {
+fn huge_state_char(column: &AddressStripColumn) -> char {
     if column.huge == column.regions {
         'H'
     } else if column.huge > 0 {
@@ -66,7 +67,7 @@ fn shade_char(share: f64, look: &Theme) -> char {
     shades[step.min(steps)]
 }
 
-pub fn describe_column(column: &StripColumn) -> String {
+pub fn strip_column_text(column: &AddressStripColumn) -> String {
     let place = match (column.start, column.end) {
         (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),
         _ => String::new(),

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// Variables to set for a program, and remarks on what is left as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FirstTouchPlan {
+pub struct AllocatorEnvPlan {
     pub set: Vec<HugePageEnvVariable>,
     /// Why nothing is set, or not more, a clause each.
     pub left: Vec<String>,
@@ -118,21 +118,21 @@ const JAVA_DECISIONS: [&str; 4] = [
 const JAVA_VARIABLES: [&str; 2] = ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"];
 
 /// `variable` returns a variable of the program's environment, `arguments` are its own.
-pub fn plan_for_allocator(
+pub fn env_plan_for_allocator(
     allocator: &ProgramAllocator,
     variable: impl Fn(&str) -> Option<String>,
     arguments: &[String],
     machine: HugePageSources<'_>,
-) -> FirstTouchPlan {
-    let mut plan = FirstTouchPlan::default();
-    match choose_variable(allocator, variable, arguments, machine) {
+) -> AllocatorEnvPlan {
+    let mut plan = AllocatorEnvPlan::default();
+    match choose_env_variable(allocator, variable, arguments, machine) {
         Ok(variable) => plan.set.push(variable),
         Err(why) => plan.left.push(why),
     }
     plan
 }
 
-fn choose_variable(
+fn choose_env_variable(
     allocator: &ProgramAllocator,
     variable: impl Fn(&str) -> Option<String>,
     arguments: &[String],
@@ -189,7 +189,7 @@ fn choose_variable(
 }
 
 /// What to set from the next start of a process's program on; nothing if it has just ended.
-pub fn plan_for_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPlan {
+pub fn env_plan_for_process(pid: u32, machine: HugePageSources<'_>) -> AllocatorEnvPlan {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let texts = |bytes: Vec<u8>| -> Vec<String> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -202,7 +202,7 @@ pub fn plan_for_process(pid: u32, machine: HugePageSources<'_>) -> FirstTouchPla
     };
     let allocator =
         program_allocator::allocator_of_process(pid).unwrap_or(ProgramAllocator::Unknown);
-    plan_for_allocator(&allocator, variable, &arguments, machine)
+    env_plan_for_allocator(&allocator, variable, &arguments, machine)
 }
 
 #[cfg(test)]
@@ -224,12 +224,12 @@ mod tests {
             (user_set == name).then(|| value.to_owned())
         };
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-        text(&plan_for_allocator(
+        text(&env_plan_for_allocator(
             allocator, variable, &arguments, EMPTY_POOL,
         ))
     }
 
-    fn text(plan: &FirstTouchPlan) -> String {
+    fn text(plan: &AllocatorEnvPlan) -> String {
         match (&plan.set[..], &plan.left[..]) {
             ([one], []) => format!("{}={}", one.name, one.value),
             ([], [why]) => why.clone(),
@@ -304,7 +304,7 @@ mod tests {
             ..EMPTY_POOL
         };
         let planned = |allocator: &ProgramAllocator| {
-            text(&plan_for_allocator(allocator, |_| None, &[], machine))
+            text(&env_plan_for_allocator(allocator, |_| None, &[], machine))
         };
         assert!(planned(&Php).contains("hugetlb pool"));
         assert!(planned(&GLIBC).starts_with("GLIBC_TUNABLES="));
@@ -327,7 +327,7 @@ mod tests {
                 thp_enabled: setting,
                 ..EMPTY_POOL
             };
-            let left = text(&plan_for_allocator(&GLIBC, |_| None, &[], machine));
+            let left = text(&env_plan_for_allocator(&GLIBC, |_| None, &[], machine));
             assert!(left.contains(why), "{left}");
         }
     }

@@ -7,7 +7,7 @@ use clap::{Command, Parser};
 const LINES: usize = 40;
 const COLUMNS: usize = 80;
 
-fn commands<A: Parser>() -> Vec<(String, Command)> {
+fn all_subcommands<A: Parser>() -> Vec<(String, Command)> {
     let mut found = Vec::new();
     let mut root = A::command();
     root.build();
@@ -23,7 +23,7 @@ fn commands<A: Parser>() -> Vec<(String, Command)> {
     found
 }
 
-fn help(command: &Command) -> String {
+fn help_text(command: &Command) -> String {
     command
         .clone()
         .term_width(COLUMNS)
@@ -32,7 +32,7 @@ fn help(command: &Command) -> String {
 }
 
 /// The words of each example in a help text, as a shell would pass them.
-fn examples(help: &str) -> Vec<Vec<String>> {
+fn example_command_lines(help: &str) -> Vec<Vec<String>> {
     let mut lines = help.lines().skip_while(|line| !line.starts_with("Example"));
     let first = lines.next().unwrap_or_default();
     let first = first.split_once(": ").map(|(_, example)| example);
@@ -50,9 +50,9 @@ fn examples(help: &str) -> Vec<Vec<String>> {
 ///
 /// # Panics
 /// A help text is too large or differs by flag, or an example is missing or not accepted.
-pub fn assert_short_with_examples<A: Parser>() {
-    for (name, command) in commands::<A>() {
-        let help = help(&command);
+pub fn assert_help_is_short_with_examples<A: Parser>() {
+    for (name, command) in all_subcommands::<A>() {
+        let help = help_text(&command);
         let lines = help.lines().count();
         println!("{name}: {lines} lines");
         assert!(
@@ -65,7 +65,7 @@ pub fn assert_short_with_examples<A: Parser>() {
                 "a line of the help of {name} is too wide: {line}"
             );
         }
-        let examples = examples(&help);
+        let examples = example_command_lines(&help);
         assert!(
             !examples.is_empty(),
             "the help of {name} has no example:\n{help}"

@@ -14,24 +14,24 @@ const PROCESSES_A_SECOND: u32 = 10;
 
 /// Remembers what was already taken.
 #[derive(Debug, Default)]
-pub struct RowExtractor {
+pub struct ManagerRowExtractor {
     shown: Duration,
     entries_seen: u64,
     next_figures: Duration,
-    known: HashMap<ProcessId, KnownProcess>,
+    known: HashMap<ProcessId, LastProcessFigures>,
 }
 
 #[derive(Clone, Debug)]
-struct KnownProcess {
+struct LastProcessFigures {
     command: Arc<str>,
     cpu_cores: Option<f64>,
     overhead_percent: Option<f64>,
 }
 
-impl RowExtractor {
+impl ManagerRowExtractor {
     /// The new rows, in order of time since management began. `bloat` is the known bloat by
     /// process, in bytes.
-    pub fn new_rows<M: Machine>(
+    pub fn take_new_rows<M: Machine>(
         &mut self,
         manager: &Manager<M>,
         bloat: impl Fn(ProcessId) -> Option<u64>,
@@ -43,16 +43,22 @@ impl RowExtractor {
         if now >= self.next_figures {
             self.add_process_and_memory_rows(now, manager, bloat, &mut rows);
         }
-        rows.sort_by_key(RecordingRow::at);
+        rows.sort_by_key(RecordingRow::time_since_start);
         rows
     }
 
-    fn known_process<M: Machine>(&mut self, process: ProcessId, machine: &M) -> &mut KnownProcess {
-        self.known.entry(process).or_insert_with(|| KnownProcess {
-            command: machine.describe(process).name.into(),
-            cpu_cores: None,
-            overhead_percent: None,
-        })
+    fn get_or_create_process<M: Machine>(
+        &mut self,
+        process: ProcessId,
+        machine: &M,
+    ) -> &mut LastProcessFigures {
+        self.known
+            .entry(process)
+            .or_insert_with(|| LastProcessFigures {
+                command: machine.describe(process).name.into(),
+                cpu_cores: None,
+                overhead_percent: None,
+            })
     }
 
     fn add_sample_rows<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
@@ -60,12 +66,12 @@ impl RowExtractor {
         let all_cleared = manager.policy().sample_kinds().includes_coverage();
         let mut last = self.shown;
         for (at, sample) in manager.last_samples().samples_after(self.shown) {
-            let known = self.known_process(sample.process, manager.machine());
+            let known = self.get_or_create_process(sample.process, manager.machine());
             known.cpu_cores = Some(sample.cpu_cores);
             known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
             let command = Arc::clone(&known.command);
             let source = AccessSource::from_coverage_source(sample.source, all_cleared);
-            let regions = CoverageRow::of_sample(at, window, source, &command, sample);
+            let regions = CoverageRow::rows_of_sample(at, window, source, &command, sample);
             rows.extend(regions.map(RecordingRow::Region));
             last = last.max(at);
         }
@@ -80,14 +86,14 @@ impl RowExtractor {
         let journal = manager.journal();
         let new: Vec<JournalEntry> = journal
             .entries_after(self.entries_seen)
-            .filter(|entry| !has_own_row(&entry.event, manager.settings().measure_only))
+            .filter(|entry| !needs_no_decision_row(&entry.event, manager.settings().measure_only))
             .cloned()
             .collect();
         self.entries_seen = journal.written_entries;
         for entry in new {
             let process = entry.event.process();
             let process = process.map(|process| {
-                let known = self.known_process(process, manager.machine());
+                let known = self.get_or_create_process(process, manager.machine());
                 (process, Arc::clone(&known.command))
             });
             rows.push(RecordingRow::Decision(DecisionRow {
@@ -116,7 +122,9 @@ impl RowExtractor {
                 .is_ok()
         });
         for (process, footprint) in footprints {
-            let known = self.known_process(process, manager.machine()).clone();
+            let known = self
+                .get_or_create_process(process, manager.machine())
+                .clone();
             rows.push(RecordingRow::Process(ProcessRow {
                 at: now,
                 process,
@@ -145,6 +153,6 @@ impl RowExtractor {
 }
 
 /// Samples are rows of their own, and with measurement only, nothing is held back.
-fn has_own_row(event: &Event, measure_only: bool) -> bool {
+fn needs_no_decision_row(event: &Event, measure_only: bool) -> bool {
     matches!(event, Event::Sampled { .. }) || measure_only && matches!(event, Event::Held { .. })
 }

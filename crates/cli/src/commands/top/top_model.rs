@@ -1,8 +1,8 @@
 //! The state of the screen, and how keys change it. Pure.
 
-use super::poller::{ProcessDetails, TopData};
+use super::daemon_poller::{ProcessDetails, TopData};
+use super::process_table::neighbour_column;
 use super::sort_order::{self, SortOrder};
-use super::table::neighbour_column;
 use super::theme::Theme;
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::ProcessStatus;
@@ -26,11 +26,11 @@ pub struct TopModel {
     /// Why the figures are old, if they are.
     pub trouble: Option<String>,
     pub selected: Option<u32>,
-    pub open: Option<OpenProcess>,
+    pub open: Option<OpenedProcess>,
     pub help: bool,
 }
 
-pub struct OpenProcess {
+pub struct OpenedProcess {
     pub pid: u32,
     pub details: Option<ProcessDetails>,
     pub column: usize,
@@ -46,26 +46,26 @@ impl TopModel {
         }
     }
 
-    pub fn sorted_rows(&self) -> Vec<&ProcessStatus> {
+    pub fn sorted_processes(&self) -> Vec<&ProcessStatus> {
         sort_order::sorted_processes(&self.status.manager.processes, self.order)
     }
 
     /// Index of the chosen row; 0 where the chosen process is gone.
-    pub fn selected_row(&self) -> usize {
-        let rows = self.sorted_rows();
+    pub fn selected_row_index(&self) -> usize {
+        let rows = self.sorted_processes();
         let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
         selected.unwrap_or(0)
     }
 
     pub fn open_process(&mut self, pid: u32) {
-        self.open = Some(OpenProcess {
+        self.open = Some(OpenedProcess {
             pid,
             details: None,
             column: 0,
         });
     }
 
-    pub fn apply_answer(&mut self, answer: Result<TopData>) {
+    pub fn apply_daemon_answer(&mut self, answer: Result<TopData>) {
         match answer {
             Ok(answer) => {
                 self.trouble = None;
@@ -108,8 +108,8 @@ impl TopModel {
             KeyCode::Right | KeyCode::Char('>') => self.order.by = neighbour_column(by, 1),
             KeyCode::Char('r') => self.order.descending = !self.order.descending,
             KeyCode::Enter => {
-                let rows = self.sorted_rows();
-                if let Some(pid) = rows.get(self.selected_row()).map(|row| row.pid) {
+                let rows = self.sorted_processes();
+                if let Some(pid) = rows.get(self.selected_row_index()).map(|row| row.pid) {
                     self.selected = Some(pid);
                     self.open_process(pid);
                     return KeyEffect::Ask;
@@ -121,9 +121,12 @@ impl TopModel {
     }
 
     fn move_selection(&mut self, by: isize) {
-        let rows = self.sorted_rows();
+        let rows = self.sorted_processes();
         let last = rows.len().saturating_sub(1);
-        let row = self.selected_row().saturating_add_signed(by).min(last);
+        let row = self
+            .selected_row_index()
+            .saturating_add_signed(by)
+            .min(last);
         self.selected = rows.get(row).map(|row| row.pid);
     }
 

@@ -67,7 +67,7 @@ pub enum ScriptedChange {
 
 /// Base pages of a region that processes share (each 0-512).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SharedPages {
+pub struct SharedPageCounts {
     /// Write-protected pages, which samples show.
     pub maybe_shared: u16,
     /// Those of them that really are shared, which a promotion finds.
@@ -109,7 +109,7 @@ pub struct ScriptedMachine {
     fmfi: Option<f64>,
     /// Limits of groups by name, in bytes.
     groups: BTreeMap<String, u64>,
-    shared: BTreeMap<(ProcessId, RegionAddr), SharedPages>,
+    shared: BTreeMap<(ProcessId, RegionAddr), SharedPageCounts>,
     manager_cpu: Duration,
     longest_call: Duration,
     /// In calls of [`costs::CALL`]; 0: as `costs` says.
@@ -142,7 +142,7 @@ impl ScriptedMachine {
     }
 
     /// Adds a program, which starts at its time of arrival.
-    pub fn start(&mut self, spec: ProgramSpec) -> ProcessId {
+    pub fn add_program(&mut self, spec: ProgramSpec) -> ProcessId {
         let index = u32::try_from(self.programs.len()).expect("few programs");
         let id = ProcessId {
             pid: FIRST_PID + index,
@@ -154,17 +154,17 @@ impl ScriptedMachine {
     }
 
     /// Schedules a change for this time, or for now if the time is past.
-    pub fn schedule(&mut self, at: Duration, change: ScriptedChange) {
+    pub fn schedule_change(&mut self, at: Duration, change: ScriptedChange) {
         self.script.entry(at).or_default().push(change);
     }
 
     /// Sets the memory limit of a cgroup, in bytes.
-    pub fn limit_group(&mut self, name: &str, limit_bytes: u64) {
+    pub fn set_group_limit(&mut self, name: &str, limit_bytes: u64) {
         self.groups.insert(name.to_owned(), limit_bytes);
     }
 
     /// From now on, `pages` of a region are shared with processes that this machine does not model.
-    pub fn share_pages(&mut self, process: ProcessId, region: RegionAddr, pages: SharedPages) {
+    pub fn share_pages(&mut self, process: ProcessId, region: RegionAddr, pages: SharedPageCounts) {
         self.shared.insert((process, region), pages);
     }
 
@@ -175,11 +175,11 @@ impl ScriptedMachine {
 
     /// From now on, a huge page costs this much more unless the reserve gives it, as on a host that
     /// must back its memory first. An idle core fills the reserve, a page in that time.
-    pub fn set_fill_cost(&mut self, cost: Duration) {
+    pub fn set_huge_page_fill_cost(&mut self, cost: Duration) {
         self.fill_cost = cost;
     }
 
-    fn begin_fill(&mut self) {
+    fn begin_reserve_fill(&mut self) {
         let ready_at = self.now + self.fill_cost.max(costs::CALL);
         if self.next_fill <= self.now {
             self.next_fill = ready_at;
@@ -187,7 +187,7 @@ impl ScriptedMachine {
     }
 
     /// Fills the reserve up to its target, as far as there was time since the last call.
-    fn fill_reserve(&mut self) {
+    fn fill_reserve_until_now(&mut self) {
         let ReserveTarget { pages, fill } = self.reserve_target;
         while fill && self.reserve.held < pages && self.next_fill <= self.now {
             self.reserve.held += 1;
@@ -209,39 +209,40 @@ impl ScriptedMachine {
     }
 
     /// Number of processes admitted.
-    pub fn admitted_processes(&self) -> usize {
+    pub fn count_admitted_processes(&self) -> usize {
         self.joined
     }
 
     /// Number of programs with access bits that were cleared.
-    pub fn programs_with_cleared_bits(&self) -> usize {
+    pub fn count_programs_with_cleared_bits(&self) -> usize {
         self.programs.iter().filter(|p| p.cleared).count()
     }
 
     /// The longest time between two reads of memory.
-    pub fn longest_gap(&self) -> Duration {
+    pub fn longest_gap_between_memory_reads(&self) -> Duration {
         let gaps = self.looks.windows(2).map(|pair| pair[1] - pair[0]);
         gaps.max().unwrap_or_default()
     }
 
     /// When huge pages were last listed.
-    pub fn last_huge_page_listing(&self) -> Duration {
+    pub fn last_huge_page_listing_time(&self) -> Duration {
         self.last_listing
     }
 
     /// Whether a window was given up.
-    pub fn abandoned(&self) -> bool {
+    pub fn has_abandoned_window(&self) -> bool {
         self.abandoned
     }
 
     /// A program, even before it arrives and after it ends.
-    pub fn process(&self, id: ProcessId) -> Option<&ScriptedProgram> {
+    pub fn program_of_process(&self, id: ProcessId) -> Option<&ScriptedProgram> {
         self.programs.iter().find(|program| program.id == id)
     }
 
     /// Number of accesses that a program has done.
     pub fn accesses_done(&self, id: ProcessId) -> f64 {
-        self.process(id).map_or(0.0, |program| program.accesses)
+        self.program_of_process(id)
+            .map_or(0.0, |program| program.accesses)
     }
 
     /// Memory in use, in bytes.
@@ -252,7 +253,7 @@ impl ScriptedMachine {
 
     /// Memory in use by a group's programs, in bytes.
     pub fn group_used_bytes(&self, name: &str) -> u64 {
-        let members = self.programs.iter().filter(|p| p.is_in(name));
+        let members = self.programs.iter().filter(|p| p.is_in_group(name));
         members.map(ScriptedProgram::rss_bytes).sum()
     }
 
@@ -265,14 +266,14 @@ impl ScriptedMachine {
         })
     }
 
-    fn alive_mut(&mut self, id: ProcessId) -> Result<&mut ScriptedProgram, MachineError> {
+    fn alive_program_mut(&mut self, id: ProcessId) -> Result<&mut ScriptedProgram, MachineError> {
         let mut alive = self.programs.iter_mut().filter(|p| p.is_alive());
         let found = alive.find(|program| program.id == id);
         found.ok_or(MachineError::Gone(id))
     }
 
     /// Takes `cpu` of the manager's time and also waits for `waiting`, while programs run.
-    fn spend(&mut self, cpu: Duration, waiting: Duration) -> Duration {
+    fn spend_manager_time(&mut self, cpu: Duration, waiting: Duration) -> Duration {
         self.manager_cpu += cpu;
         self.longest_call = self.longest_call.max(cpu + waiting);
         self.advance_to(self.now + cpu + waiting, false);
@@ -282,50 +283,50 @@ impl ScriptedMachine {
     fn advance_to(&mut self, target: Duration, stop_when_over: bool) {
         loop {
             self.apply_due_changes();
-            if self.now >= target || (stop_when_over && self.is_over()) {
+            if self.now >= target || (stop_when_over && self.have_all_programs_ended()) {
                 return;
             }
             let programs = self.programs.iter();
-            let ends = programs.filter_map(|p| p.next_event(self.now));
+            let ends = programs.filter_map(|p| p.next_start_or_end_time(self.now));
             let next = ends.chain(self.script.keys().next().copied()).min();
             let next = next.map_or(target, |at| at.min(target));
             let next = next.max(self.now + Duration::from_nanos(1));
             let elapsed = next - self.now;
             for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
-                program.run(elapsed);
+                program.run_for(elapsed);
             }
             self.now = next;
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn have_all_programs_ended(&self) -> bool {
         self.programs.iter().all(ScriptedProgram::has_ended)
     }
 
     fn apply_due_changes(&mut self) {
         for program in &mut self.programs {
-            program.start_or_end(self.now);
+            program.start_or_end_if_due(self.now);
         }
         while let Some(due) = self.script.first_entry() {
             if *due.key() > self.now {
                 break;
             }
             for change in due.remove() {
-                self.apply(change);
+                self.apply_change(change);
             }
         }
     }
 
-    fn apply(&mut self, change: ScriptedChange) {
+    fn apply_change(&mut self, change: ScriptedChange) {
         match change {
             ScriptedChange::Use(process, part, pages) => {
-                if let Ok(program) = self.alive_mut(process) {
-                    program.use_pages(part, pages);
+                if let Ok(program) = self.alive_program_mut(process) {
+                    program.set_used_pages(part, pages);
                 }
             }
             ScriptedChange::Exit(process) => {
-                if let Ok(program) = self.alive_mut(process) {
-                    program.end();
+                if let Ok(program) = self.alive_program_mut(process) {
+                    program.end_program();
                 }
             }
             ScriptedChange::Pressure(percent) => self.pressure_percent = percent,

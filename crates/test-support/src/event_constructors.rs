@@ -4,7 +4,7 @@ use hawkeye_policy::{Event, PageOrder, ProcessId, PromotionEffect, Reason, Regio
 use std::time::Duration;
 
 /// A process with this pid.
-pub fn process(pid: u32) -> ProcessId {
+pub fn process_with_pid(pid: u32) -> ProcessId {
     ProcessId {
         pid,
         start_ticks: 1,
@@ -12,12 +12,12 @@ pub fn process(pid: u32) -> ProcessId {
 }
 
 /// The `index`th region of an address space.
-pub fn region(index: u64) -> RegionAddr {
+pub fn region_at_index(index: u64) -> RegionAddr {
     RegionAddr::containing(index << 21)
 }
 
 /// A region that became huge, which added `added_pages` base pages.
-pub fn promoted(process: ProcessId, region: RegionAddr, added_pages: u16) -> Event {
+pub fn promoted_event(process: ProcessId, region: RegionAddr, added_pages: u16) -> Event {
     Event::Promoted {
         process,
         region,
@@ -32,7 +32,7 @@ pub fn promoted(process: ProcessId, region: RegionAddr, added_pages: u16) -> Eve
 }
 
 /// A huge page that was split and gave back `bytes`.
-pub fn split(process: ProcessId, region: RegionAddr, bytes: u64) -> Event {
+pub fn recovered_event(process: ProcessId, region: RegionAddr, bytes: u64) -> Event {
     Event::Recovered {
         process,
         region,

@@ -1,7 +1,7 @@
 //! Findings as sentences.
 
 use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
-use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyTakesEffect, WORTH_PERCENT};
+use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
@@ -15,7 +15,7 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
     out.push_sentence(whole);
     for finding in &advice.findings {
-        out.push_item(clip_printable(&finding_sentence(finding), 2000));
+        out.push_list_item(clip_printable(&finding_sentence(finding), 2000));
     }
     let end = match advice.verdict {
         _ if !advice.remedies.is_empty() => "Nothing was changed. What you can do:",
@@ -29,10 +29,10 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     out.push_sentence(end);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
-            RemedyTakesEffect::AtOnce => "At once",
-            RemedyTakesEffect::AtNextStart => "From the next start",
+            RemedyEffectTime::AtOnce => "At once",
+            RemedyEffectTime::AtNextStart => "From the next start",
         };
-        out.push_item(format!("{when}: {}:", remedy.does));
+        out.push_list_item(format!("{when}: {}:", remedy.does));
         // Not wrapped, so that the user can copy it.
         for line in remedy.command.lines() {
             out.0 += "    ";
@@ -60,7 +60,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
         None => "the machine".to_owned(),
     };
     match finding {
-        Finding::Costs { cost } => cost_sentence(cost),
+        Finding::Costs { cost } => translation_cost_sentence(cost),
         Finding::NotMeasured(TranslationNotMeasured::Idle) => "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into(),
         Finding::NotMeasured(TranslationNotMeasured::TooSmall) => "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into(),
         Finding::NotMeasured(TranslationNotMeasured::Unseen) => "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into(),
@@ -152,7 +152,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
     }
 }
 
-fn cost_sentence(cost: &TranslationCost) -> String {
+fn translation_cost_sentence(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
         OverheadSource::Counters => "counted by the processor",
@@ -183,20 +183,20 @@ fn cost_sentence(cost: &TranslationCost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::recommend;
+    use super::super::findings::recommendation_from_facts;
     use super::super::findings::tests::{facts, idle, sequential};
     use super::*;
 
     #[test]
     fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
         let facts = facts();
-        insta::assert_snapshot!(advice_text(&facts, &recommend(&facts)));
+        insta::assert_snapshot!(advice_text(&facts, &recommendation_from_facts(&facts)));
     }
 
     #[test]
     fn advice_for_a_process_without_gain_proposes_nothing() {
         let facts = sequential();
-        let text = advice_text(&facts, &recommend(&facts));
+        let text = advice_text(&facts, &recommendation_from_facts(&facts));
         let end = "Nothing was changed, and nothing needs to be.\n";
         assert!(text.ends_with(end), "{text}");
         let verdict = "it would gain nothing from huge pages.";
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn advice_for_an_idle_program_claims_nothing() {
         let facts = idle();
-        let text = advice_text(&facts, &recommend(&facts));
+        let text = advice_text(&facts, &recommendation_from_facts(&facts));
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
             words
@@ -221,7 +221,7 @@ mod tests {
     fn lines_fit_into_80_columns() {
         let mut facts = facts();
         facts.surroundings.identity.command = "a\x1b[2Jb\nc".into();
-        let text = advice_text(&facts, &recommend(&facts));
+        let text = advice_text(&facts, &recommendation_from_facts(&facts));
         assert!(!text.contains('\x1b'));
         for line in text.lines().filter(|line| !line.starts_with("    ")) {
             assert!(line.chars().count() <= 80, "{line}");

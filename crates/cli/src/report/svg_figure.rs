@@ -38,13 +38,13 @@ pub struct SvgPanel {
 #[derive(Clone, Debug, PartialEq)]
 pub enum PanelContent {
     /// Lines; the vertical axis begins at 0.
-    Lines(Vec<SvgLine>),
+    Lines(Vec<SvgLineSeries>),
     /// Shares as shades of grey.
     Heat(HeatPlot),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct SvgLine {
+pub struct SvgLineSeries {
     pub name: &'static str,
     /// Points from left to right: seconds and value.
     pub points: Vec<(f64, f64)>,
@@ -73,7 +73,7 @@ impl SvgFigure {
             let top = TITLE_HEIGHT + PANEL_HEIGHT * number as f64;
             match &panel.content {
                 PanelContent::Lines(lines) => panel.draw_lines(&mut svg, top, lines),
-                PanelContent::Heat(heat) => panel.draw_heat(&mut svg, top, heat),
+                PanelContent::Heat(heat) => panel.draw_heat_plot(&mut svg, top, heat),
             }
         }
         svg + "</svg>\n"
@@ -106,29 +106,29 @@ impl PlotArea {
         }
     }
 
-    fn x_at(&self, seconds: f64) -> f64 {
+    fn x_at_seconds(&self, seconds: f64) -> f64 {
         LEFT + (seconds - self.from_s) / (self.to_s - self.from_s) * (Self::RIGHT_END - LEFT)
     }
 
-    fn y_at(&self, value: f64) -> f64 {
+    fn y_at_value(&self, value: f64) -> f64 {
         self.top + Self::HEIGHT * (1.0 - value / self.most)
     }
 
     fn draw_axes(&self, svg: &mut String, panel: &SvgPanel, labels: &[(f64, String)]) {
         let bottom = self.top + Self::HEIGHT;
         for (value, label) in labels {
-            let y = self.y_at(*value);
-            add_line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd");
+            let y = self.y_at_value(*value);
+            add_svg_line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd");
             add_text(svg, (LEFT - 6.0, y + 4.0), 12, "end", label);
         }
         for second in tick_values(self.from_s, self.to_s, 8) {
-            let x = self.x_at(second);
-            add_line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000");
+            let x = self.x_at_seconds(second);
+            add_svg_line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000");
             add_text(svg, (x, bottom + 17.0), 12, "middle", &number_text(second));
         }
         let corner = (LEFT, bottom);
-        add_line(svg, [(LEFT, self.top), corner], "#000000");
-        add_line(svg, [corner, (Self::RIGHT_END, bottom)], "#000000");
+        add_svg_line(svg, [(LEFT, self.top), corner], "#000000");
+        add_svg_line(svg, [corner, (Self::RIGHT_END, bottom)], "#000000");
         let middle = (LEFT + Self::RIGHT_END) / 2.0;
         add_text(svg, (middle, self.top - 10.0), 15, "middle", panel.title);
         add_text(svg, (middle, bottom + 35.0), 13, "middle", TIME);
@@ -141,7 +141,7 @@ impl PlotArea {
 }
 
 impl SvgPanel {
-    fn draw_lines(&self, svg: &mut String, top: f64, lines: &[SvgLine]) {
+    fn draw_lines(&self, svg: &mut String, top: f64, lines: &[SvgLineSeries]) {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied());
         let values = points().map(|(_, value)| value);
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * HEADROOM;
@@ -156,7 +156,8 @@ impl SvgPanel {
             );
             let finite = |(at, value): &&(f64, f64)| at.is_finite() && value.is_finite();
             let finite = line.points.iter().filter(finite);
-            let place = |(at, value): &(f64, f64)| (plot.x_at(*at), plot.y_at(*value));
+            let place =
+                |(at, value): &(f64, f64)| (plot.x_at_seconds(*at), plot.y_at_value(*value));
             let points = finite.map(place).map(|(x, y)| format!("{x:.1},{y:.1} "));
             let points = points.collect::<String>();
             let y = plot.top + 10.0 + 18.0 * number as f64;
@@ -168,17 +169,20 @@ impl SvgPanel {
         }
     }
 
-    fn draw_heat(&self, svg: &mut String, top: f64, heat: &HeatPlot) {
+    fn draw_heat_plot(&self, svg: &mut String, top: f64, heat: &HeatPlot) {
         let rows = heat.cells.iter().map(Vec::len).max().unwrap_or(0);
         let plot = PlotArea::new(top, heat.edges.iter().copied(), rows as f64);
         plot.draw_axes(svg, self, &heat.labels);
         for (edges, cells) in heat.edges.windows(2).zip(&heat.cells) {
-            let (left, right) = (plot.x_at(edges[0]), plot.x_at(edges[1]));
+            let (left, right) = (plot.x_at_seconds(edges[0]), plot.x_at_seconds(edges[1]));
             for (row, share) in cells.iter().enumerate() {
                 let Some(share) = share.filter(|share| share.is_finite()) else {
                     continue;
                 };
-                let (low, high) = (plot.y_at(row as f64), plot.y_at(row as f64 + 1.0));
+                let (low, high) = (
+                    plot.y_at_value(row as f64),
+                    plot.y_at_value(row as f64 + 1.0),
+                );
                 let (width, height, shade) = (right - left, low - high, grey_shade(share));
                 *svg += &format!(
                     r#"<rect x="{left:.1}" y="{high:.1}" width="{width:.1}" height="{height:.1}" fill="{shade}" shape-rendering="crispEdges"/>"#
@@ -210,7 +214,7 @@ fn grey_shade(share: f64) -> String {
     format!("#{shade:02x}{shade:02x}{shade:02x}")
 }
 
-fn add_line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) {
+fn add_svg_line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) {
     *svg +=
         &format!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{shade}"/>"#);
     svg.push('\n');
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn every_name_and_unit_is_in_the_picture() {
-        let line = |name: &'static str| SvgLine {
+        let line = |name: &'static str| SvgLineSeries {
             name,
             points: vec![(0.0, 1.0), (10.0, 400.0)],
         };
@@ -299,11 +303,11 @@ mod tests {
     fn points_are_drawn_at_their_values() {
         let plot = PlotArea::new(0.0, [0.0, 10.0].into_iter(), 50.0);
         assert_eq!(
-            (plot.x_at(0.0), plot.x_at(10.0)),
+            (plot.x_at_seconds(0.0), plot.x_at_seconds(10.0)),
             (LEFT, PlotArea::RIGHT_END)
         );
         assert_eq!(
-            (plot.y_at(50.0), plot.y_at(0.0)),
+            (plot.y_at_value(50.0), plot.y_at_value(0.0)),
             (TOP, TOP + PlotArea::HEIGHT)
         );
     }
@@ -312,7 +316,7 @@ mod tests {
     fn empty_flat_and_invalid_values_are_drawn_as_finite_numbers() {
         let nonsense = [(f64::NAN, 1.0), (1.0, f64::INFINITY)];
         for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)], &nonsense] {
-            let svg = figure(PanelContent::Lines(vec![SvgLine {
+            let svg = figure(PanelContent::Lines(vec![SvgLineSeries {
                 name: "a",
                 points: points.to_vec(),
             }]));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub struct ZeroingController {
+pub struct PrezeroingController {
     sys: PrezeroingFiles,
     settings: PrezeroingSettings,
     pace: ZeroingRateControl,
@@ -37,7 +37,7 @@ pub struct ManagerStateForZeroing {
     pub paused: bool,
 }
 
-impl ZeroingController {
+impl PrezeroingController {
     /// `None` on a kernel without this zeroing; that can't change while the kernel runs.
     pub fn begin(sys: PrezeroingFiles, settings: PrezeroingSettings) -> Option<Self> {
         let there = sys.exists();
@@ -66,13 +66,13 @@ impl ZeroingController {
                     self.trouble = None;
                     self.status = Some(status);
                 }
-                Err(error) => self.log_error(&error),
+                Err(error) => self.report_error_once(&error),
             }
         }
         self.status.as_ref()
     }
 
-    fn log_error(&mut self, error: &LinuxError) {
+    fn report_error_once(&mut self, error: &LinuxError) {
         let said = error.to_string();
         if self.trouble.as_ref() != Some(&said) {
             tracing::warn!("prezeroing can't be set or read: {said}");
@@ -195,12 +195,12 @@ mod tests {
             both.map(|text| text.trim().to_owned()).join(" ")
         }
 
-        fn zeroing(&self, paced: bool) -> ZeroingController {
+        fn zeroing(&self, paced: bool) -> PrezeroingController {
             let settings = PrezeroingSettings {
                 paced,
                 ..PrezeroingSettings::default()
             };
-            ZeroingController::begin(PrezeroingFiles::under(self.0.path()), settings)
+            PrezeroingController::begin(PrezeroingFiles::under(self.0.path()), settings)
                 .expect("the module is loaded")
         }
 
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_kernel_without_prezeroing_is_left_alone() {
         let sys = PrezeroingFiles::under(&std::env::temp_dir().join("no-such-sysfs"));
-        assert!(ZeroingController::begin(sys, PrezeroingSettings::default()).is_none());
+        assert!(PrezeroingController::begin(sys, PrezeroingSettings::default()).is_none());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct ProgramUse {
+pub struct ProgramResourceUse {
     pub user_s: f64,
     pub system_s: f64,
     /// Page faults that needed no disk.
@@ -18,8 +18,8 @@ pub struct ProgramUse {
     pub huge_end_bytes: u64,
 }
 
-impl ProgramUse {
-    pub fn add(&mut self, used: Self) {
+impl ProgramResourceUse {
+    pub fn add_usage(&mut self, used: Self) {
         self.user_s += used.user_s;
         self.system_s += used.system_s;
         self.minor_faults += used.minor_faults;
@@ -29,12 +29,12 @@ impl ProgramUse {
 
 /// Counters of processes that other programs started: their use while they were managed.
 #[derive(Debug)]
-pub struct ProgramUseMeter {
+pub struct ProgramResourceMeter {
     /// By pid: the counters at the start, and the last ones seen.
     processes: BTreeMap<u32, (ResourceUse, ResourceUse)>,
 }
 
-impl ProgramUseMeter {
+impl ProgramResourceMeter {
     pub fn new(pids: &[u32]) -> Self {
         let used = |pid: &u32| Some((*pid, process::resource_use(*pid).ok()?));
         let processes = pids.iter().filter_map(used);
@@ -52,8 +52,8 @@ impl ProgramUseMeter {
         }
     }
 
-    pub fn used_so_far(&self) -> ProgramUse {
-        let mut used = ProgramUse::default();
+    pub fn used_so_far(&self) -> ProgramResourceUse {
+        let mut used = ProgramResourceUse::default();
         for (first, last) in self.processes.values() {
             used.user_s += last.user_s - first.user_s;
             used.system_s += last.system_s - first.system_s;
@@ -64,7 +64,7 @@ impl ProgramUseMeter {
 }
 
 /// Returns the status of a child, and the resources that it and its own children used.
-pub fn wait_for_child(pid: u32) -> io::Result<(ExitStatus, ProgramUse)> {
+pub fn wait_for_child(pid: u32) -> io::Result<(ExitStatus, ProgramResourceUse)> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage; the call below fills it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -76,18 +76,18 @@ pub fn wait_for_child(pid: u32) -> io::Result<(ExitStatus, ProgramUse)> {
         }
     }
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
-    let used = ProgramUse {
+    let used = ProgramResourceUse {
         user_s: seconds(usage.ru_utime),
         system_s: seconds(usage.ru_stime),
         minor_faults: usage.ru_minflt as u64,
         rss_peak_bytes: usage.ru_maxrss as u64 * 1024,
-        ..ProgramUse::default()
+        ..ProgramResourceUse::default()
     };
     Ok((ExitStatus::from_raw(status), used))
 }
 
 /// The exit code that passes a status on, as shells do: 128 + signal for a killed process.
-pub fn exit_code_of(status: ExitStatus) -> u8 {
+pub fn exit_code_of_status(status: ExitStatus) -> u8 {
     let signal = 128 + status.signal().unwrap_or_default();
     status.code().unwrap_or(signal) as u8
 }

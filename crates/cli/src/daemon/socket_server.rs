@@ -2,7 +2,7 @@
 
 use super::acceptor::{Acceptor, ConnectionPermit, Peer};
 use super::deadline_stream::DeadlineStream;
-use super::protocol::{self, DaemonRequest, MOST_REQUEST_BYTES, Reply};
+use super::protocol::{self, DaemonReply, DaemonRequest, MOST_REQUEST_BYTES};
 use super::request_channel::RequestSender;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::processes::client_credentials::ClientCredentials;
@@ -110,7 +110,7 @@ impl UserRateLimits {
         })
     }
 
-    fn take_tokens(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
+    fn try_take_tokens(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
         if self.users.len() >= MOST_USERS {
             self.users.clear();
         }
@@ -148,25 +148,25 @@ impl RequestHandler {
         if line.is_empty() || !permit.begin_answer() {
             return Ok(());
         }
-        let reply = match protocol::decode_line(&line) {
+        let reply = match protocol::decode_message_line(&line) {
             _ if line.len() as u64 > most => {
-                Reply::refused(format!("a request may have at most {most} bytes"))
+                DaemonReply::refused_because(format!("a request may have at most {most} bytes"))
             }
             Ok(request) => self.answer_if_permitted(request, peer),
-            Err(why) => Reply::refused(format!("invalid request: {why}")),
+            Err(why) => DaemonReply::refused_because(format!("invalid request: {why}")),
         };
         permit.end_answer();
         let stream = stream.get_mut();
-        stream.restart_limit(CLIENT_TIME);
-        stream.write_all(&protocol::encode_line(&reply)?)
+        stream.restart_deadline(CLIENT_TIME);
+        stream.write_all(&protocol::encode_message_line(&reply)?)
     }
 
-    fn answer_if_permitted(&self, request: DaemonRequest, peer: Peer) -> Reply {
-        if peer.is_root() {
-            return self.requests.send_and_wait(request);
+    fn answer_if_permitted(&self, request: DaemonRequest, peer: Peer) -> DaemonReply {
+        if peer.is_root_or_daemon_user() {
+            return self.requests.send_and_wait_for_reply(request);
         }
-        if request.changes_state() {
-            return Reply::refused("only root may change what the daemon does");
+        if request.changes_daemon_state() {
+            return DaemonReply::refused_because("only root may change what the daemon does");
         }
         let looks = match request {
             DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
@@ -174,11 +174,11 @@ impl RequestHandler {
         };
         let now = self.began.elapsed();
         let others = || self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if !others().take_tokens(now, peer.uid(), looks) {
-            return Reply::refused("too many requests; try again in a second");
+        if !others().try_take_tokens(now, peer.uid(), looks) {
+            return DaemonReply::refused_because("too many requests; try again in a second");
         }
         let (DaemonRequest::Why { pid, .. } | DaemonRequest::Strip { pid, .. }) = request else {
-            return self.requests.send_and_wait(request);
+            return self.requests.send_and_wait_for_reply(request);
         };
         let may_see = || (self.may_see_addresses)(peer, pid);
         let before = may_see();
@@ -186,29 +186,29 @@ impl RequestHandler {
         if of_region && !before {
             // Answering for a region reads the process's mappings: not for clients that may not.
             let request = DaemonRequest::Why { pid, address: None };
-            return match self.requests.send_and_wait(request) {
-                Reply::Explanation(why) if why.is_managed() => permission_denied(),
+            return match self.requests.send_and_wait_for_reply(request) {
+                DaemonReply::Explanation(why) if why.is_managed() => permission_denied_reply(),
                 other => other,
             };
         }
-        let reply = self.requests.send_and_wait(request);
+        let reply = self.requests.send_and_wait_for_reply(request);
         // Meanwhile the process may belong to another user.
         if before && may_see() {
             return reply;
         }
         match reply {
-            Reply::Explanation(why) => {
-                let why = why.without_addresses().map(Reply::Explanation);
-                why.unwrap_or_else(permission_denied)
+            DaemonReply::Explanation(why) => {
+                let why = why.without_addresses().map(DaemonReply::Explanation);
+                why.unwrap_or_else(permission_denied_reply)
             }
-            Reply::Strip(strip) => Reply::Strip(strip.without_addresses()),
+            DaemonReply::Strip(strip) => DaemonReply::Strip(strip.without_addresses()),
             reply => reply,
         }
     }
 }
 
-fn permission_denied() -> Reply {
-    Reply::refused(
+fn permission_denied_reply() -> DaemonReply {
+    DaemonReply::refused_because(
         "only root and the process's owner may see its addresses (users that may read /proc/PID/maps)",
     )
 }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const BATCH_ROWS: usize = 4096;
 
-enum ColumnSource {
+enum TypedColumnReader {
     Int(ColumnReaderImpl<Int64Type>, Vec<i64>),
     Float(ColumnReaderImpl<DoubleType>, Vec<f64>),
     Flag(ColumnReaderImpl<BoolType>, Vec<bool>),
@@ -18,7 +18,7 @@ enum ColumnSource {
 }
 
 struct DecodedColumn {
-    source: ColumnSource,
+    source: TypedColumnReader,
     /// Definition levels: whether each row has a value. Empty where all have.
     levels: Vec<i16>,
     /// Index of each row's value among the values; empty where all rows have one.
@@ -34,7 +34,7 @@ fn catch_parquet_panic<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<
     })
 }
 
-fn refill<T: DataType>(
+fn read_batch_into<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     levels: &mut Vec<i16>,
     values: &mut Vec<T::T>,
@@ -46,9 +46,9 @@ fn refill<T: DataType>(
 
 impl DecodedColumn {
     /// Decodes more rows; returns how many.
-    fn refill(&mut self) -> Result<usize, ParquetError> {
+    fn decode_next_batch(&mut self) -> Result<usize, ParquetError> {
         self.levels.clear();
-        let rows = self.source.refill(&mut self.levels)?;
+        let rows = self.source.read_next_batch(&mut self.levels)?;
         self.places.clear();
         let mut next = 0..;
         let places = self.levels.iter().map(|level| match level {
@@ -60,7 +60,7 @@ impl DecodedColumn {
     }
 }
 
-impl ColumnSource {
+impl TypedColumnReader {
     fn new(kind: ColumnType, reader: ColumnReader) -> Self {
         match kind {
             ColumnType::Int => Self::Int(get_typed_column_reader(reader), Vec::new()),
@@ -70,12 +70,12 @@ impl ColumnSource {
         }
     }
 
-    fn refill(&mut self, levels: &mut Vec<i16>) -> Result<usize, ParquetError> {
+    fn read_next_batch(&mut self, levels: &mut Vec<i16>) -> Result<usize, ParquetError> {
         match self {
-            Self::Int(reader, values) => refill(reader, levels, values),
-            Self::Float(reader, values) => refill(reader, levels, values),
-            Self::Flag(reader, values) => refill(reader, levels, values),
-            Self::Text(reader, values) => refill(reader, levels, values),
+            Self::Int(reader, values) => read_batch_into(reader, levels, values),
+            Self::Float(reader, values) => read_batch_into(reader, levels, values),
+            Self::Flag(reader, values) => read_batch_into(reader, levels, values),
+            Self::Text(reader, values) => read_batch_into(reader, levels, values),
         }
     }
 }
@@ -84,7 +84,7 @@ fn text_or_null(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "null".to_owned(), |value| value.to_string())
 }
 
-pub(crate) struct TableReader<R: ChunkReader> {
+pub(crate) struct ParquetTableReader<R: ChunkReader> {
     file: SerializedFileReader<R>,
     table: &'static TableSchema,
     places: Vec<usize>,
@@ -99,12 +99,12 @@ pub(crate) struct TableReader<R: ChunkReader> {
     started: bool,
 }
 
-impl<R: ChunkReader + 'static> TableReader<R> {
+impl<R: ChunkReader + 'static> ParquetTableReader<R> {
     pub(crate) fn new(table: &'static TableSchema, input: R) -> Result<Self> {
         let file = catch_parquet_panic(0, || {
             SerializedFileReader::new(input).map_err(RecordingError::NotParquet)
         })?;
-        let places = table.column_positions_in(file.metadata().file_metadata())?;
+        let places = table.column_positions_in_file(file.metadata().file_metadata())?;
         Ok(Self {
             file,
             table,
@@ -120,7 +120,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// Goes to the next row; false at the end. After an error there are no further rows.
-    pub(crate) fn advance(&mut self) -> Result<bool> {
+    pub(crate) fn advance_to_next_row(&mut self) -> Result<bool> {
         if self.started {
             self.row += 1;
             self.at += 1;
@@ -128,9 +128,9 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         self.started = true;
         while self.at >= self.decoded {
             let more = catch_parquet_panic(self.row, || {
-                let open = self.group_left > 0 || self.open_group()?;
+                let open = self.group_left > 0 || self.open_next_row_group()?;
                 if open {
-                    self.decode()?;
+                    self.decode_next_batch()?;
                 }
                 Ok(open)
             })?;
@@ -141,33 +141,33 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(true)
     }
 
-    fn read_error(&self, message: impl ToString) -> RecordingError {
+    fn error_at_current_row(&self, message: impl ToString) -> RecordingError {
         RecordingError::Read {
             row: self.row,
             message: message.to_string(),
         }
     }
 
-    fn open_group(&mut self) -> Result<bool> {
+    fn open_next_row_group(&mut self) -> Result<bool> {
         if self.next_group >= self.file.num_row_groups() {
             return Ok(false);
         }
         let group = self.file.get_row_group(self.next_group);
-        let group = group.map_err(|error| self.read_error(error))?;
+        let group = group.map_err(|error| self.error_at_current_row(error))?;
         let rows = group.metadata().num_rows();
         let rows = u64::try_from(rows)
-            .map_err(|_| self.read_error("its row group has an invalid length"))?;
+            .map_err(|_| self.error_at_current_row("its row group has an invalid length"))?;
         let readers = self.places.iter().zip(self.table.columns);
         let readers = readers.map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;
             Ok(DecodedColumn {
-                source: ColumnSource::new(column.kind, reader),
+                source: TypedColumnReader::new(column.kind, reader),
                 levels: Vec::new(),
                 places: Vec::new(),
             })
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
-        let readers = readers.map_err(|error| self.read_error(error))?;
+        let readers = readers.map_err(|error| self.error_at_current_row(error))?;
         drop(group);
         self.columns = readers;
         self.group_left = rows;
@@ -175,18 +175,20 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(true)
     }
 
-    fn decode(&mut self) -> Result<()> {
+    fn decode_next_batch(&mut self) -> Result<()> {
         let mut read = None;
         for index in 0..self.columns.len() {
-            let rows = self.columns[index].refill();
-            let rows = rows.map_err(|error| self.read_error(error))?;
+            let rows = self.columns[index].decode_next_batch();
+            let rows = rows.map_err(|error| self.error_at_current_row(error))?;
             if *read.get_or_insert(rows) != rows {
-                return Err(self.read_error("its columns have different lengths"));
+                return Err(self.error_at_current_row("its columns have different lengths"));
             }
         }
         let rows = read.unwrap_or(0);
         if rows == 0 && self.group_left > 0 || rows as u64 > self.group_left {
-            return Err(self.read_error("its row group has another length than its header says"));
+            return Err(
+                self.error_at_current_row("its row group has another length than its header says")
+            );
         }
         self.group_left -= rows as u64;
         self.at = 0;
@@ -199,30 +201,30 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// Position of this row's value of a column; `None` where it has none.
-    fn locate(&self, column: usize) -> Option<(&ColumnSource, usize)> {
+    fn locate_value(&self, column: usize) -> Option<(&TypedColumnReader, usize)> {
         let column = self.columns.get(column)?;
         let place = column.places.get(self.at).copied();
         Some((&column.source, place.unwrap_or(Some(self.at))?))
     }
 
-    pub(crate) fn is_null(&self, column: usize) -> bool {
-        self.locate(column).is_none()
+    pub(crate) fn is_null_cell(&self, column: usize) -> bool {
+        self.locate_value(column).is_none()
     }
 
     /// An integer of this row, at most `most`.
     pub(crate) fn read_int(&self, column: usize, most: u64, allowed: &'static str) -> Result<u64> {
-        let value = match self.locate(column) {
-            Some((ColumnSource::Int(_, values), place)) => values.get(place).copied(),
+        let value = match self.locate_value(column) {
+            Some((TypedColumnReader::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
         };
         let fits = value.and_then(|value| u64::try_from(value).ok());
         let fits = fits.filter(|value| *value <= most);
-        fits.ok_or_else(|| self.invalid_value(column, allowed, text_or_null(value)))
+        fits.ok_or_else(|| self.invalid_value_error(column, allowed, text_or_null(value)))
     }
 
     pub(crate) fn read_flag(&self, column: usize) -> bool {
-        match self.locate(column) {
-            Some((ColumnSource::Flag(_, values), place)) => {
+        match self.locate_value(column) {
+            Some((TypedColumnReader::Flag(_, values), place)) => {
                 values.get(place).copied().unwrap_or(false)
             }
             _ => false,
@@ -231,28 +233,28 @@ impl<R: ChunkReader + 'static> TableReader<R> {
 
     /// A number of this row, at least 0.
     pub(crate) fn read_float(&self, column: usize) -> Result<f64> {
-        let value = match self.locate(column) {
-            Some((ColumnSource::Float(_, values), place)) => values.get(place).copied(),
+        let value = match self.locate_value(column) {
+            Some((TypedColumnReader::Float(_, values), place)) => values.get(place).copied(),
             _ => None,
         };
         let fits = value.filter(|value| value.is_finite() && *value >= 0.0);
         let allowed = "finite and not negative";
-        fits.ok_or_else(|| self.invalid_value(column, allowed, text_or_null(value)))
+        fits.ok_or_else(|| self.invalid_value_error(column, allowed, text_or_null(value)))
     }
 
     /// A text of this row; empty where it has no value.
     pub(crate) fn read_text(&self, column: usize) -> Result<&str> {
-        let bytes = match self.locate(column) {
-            Some((ColumnSource::Text(_, values), place)) => {
+        let bytes = match self.locate_value(column) {
+            Some((TypedColumnReader::Text(_, values), place)) => {
                 values.get(place).map_or(&[][..], ByteArray::data)
             }
             _ => &[],
         };
         std::str::from_utf8(bytes)
-            .map_err(|_| self.invalid_value(column, "text in UTF-8", format!("{bytes:?}")))
+            .map_err(|_| self.invalid_value_error(column, "text in UTF-8", format!("{bytes:?}")))
     }
 
-    pub(crate) fn invalid_value(
+    pub(crate) fn invalid_value_error(
         &self,
         column: usize,
         allowed: &'static str,

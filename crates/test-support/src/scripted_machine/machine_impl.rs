@@ -16,26 +16,28 @@ use hawkeye_policy::{
 use std::time::Duration;
 
 impl ScriptedMachine {
-    fn alive(&self, id: ProcessId) -> Called<&ScriptedProgram> {
-        let program = self.process(id).filter(|program| program.is_alive());
+    fn alive_program(&self, id: ProcessId) -> Called<&ScriptedProgram> {
+        let program = self
+            .program_of_process(id)
+            .filter(|program| program.is_alive());
         program.ok_or(MachineError::Gone(id))
     }
 
-    fn machine_use(&self) -> MemoryUse {
+    fn machine_memory_use(&self) -> MemoryUse {
         MemoryUse {
             used_bytes: self.used_bytes(),
             total_bytes: self.total_bytes,
         }
     }
 
-    fn group_use(&self, name: &str, limit: u64) -> MemoryUse {
+    fn group_memory_use(&self, name: &str, limit: u64) -> MemoryUse {
         MemoryUse {
             used_bytes: self.group_used_bytes(name),
             total_bytes: limit,
         }
     }
 
-    fn processes_where(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
+    fn alive_processes_where(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
         let mut there: Vec<&ScriptedProgram> =
             self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.spec.arrives);
@@ -66,8 +68,10 @@ impl ScriptedMachine {
     }
 
     /// Whether there is memory for a huge page, or the error of its promotion.
-    fn check_huge_page(&self, id: ProcessId) -> Result<(), Errno> {
-        let group = self.process(id).and_then(|p| p.spec.group.as_deref());
+    fn check_memory_for_huge_page(&self, id: ProcessId) -> Result<(), Errno> {
+        let group = self
+            .program_of_process(id)
+            .and_then(|p| p.spec.group.as_deref());
         if self.memory_left_bytes(None) < HUGE_PAGE_BYTES {
             Err(Errno::ENOMEM)
         } else if self.memory_left_bytes(group) < HUGE_PAGE_BYTES {
@@ -89,14 +93,14 @@ impl Machine for ScriptedMachine {
 
     fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         self.advance_to(deadline, true);
-        match self.is_over() {
+        match self.have_all_programs_ended() {
             true => LoopWakeReason::Stop,
             false => LoopWakeReason::Deadline,
         }
     }
 
     fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
-        let all = self.processes_where(|_| true);
+        let all = self.alive_processes_where(|_| true);
         while self.joined < all.len() {
             self.advance_to(self.now + self.joining, false);
             self.joined += 1;
@@ -114,13 +118,13 @@ impl Machine for ScriptedMachine {
         }
         let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
             name: name.clone(),
-            usage: self.group_use(name, *limit),
+            usage: self.group_memory_use(name, *limit),
             pressure_percent: None,
-            members: self.processes_where(|program| program.is_in(name)),
+            members: self.alive_processes_where(|program| program.is_in_group(name)),
         });
         let groups = groups.filter(|group| !group.members.is_empty()).collect();
         Ok(MemoryState {
-            machine: self.machine_use(),
+            machine: self.machine_memory_use(),
             groups,
             pressure_percent: Some(self.pressure_percent),
             fmfi: self.fmfi,
@@ -130,9 +134,9 @@ impl Machine for ScriptedMachine {
     fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
         self.looks.push(self.now);
         match scope {
-            MemoryScope::Machine => Ok(self.machine_use()),
+            MemoryScope::Machine => Ok(self.machine_memory_use()),
             MemoryScope::Group(name) => match self.groups.get(name) {
-                Some(limit) => Ok(self.group_use(name, *limit)),
+                Some(limit) => Ok(self.group_memory_use(name, *limit)),
                 None => Err(MachineError::Other(format!("there is no group {name}"))),
             },
         }
@@ -142,7 +146,7 @@ impl Machine for ScriptedMachine {
         if !self.work_in_calls("measure", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
-        let program = self.alive(process)?;
+        let program = self.alive_program(process)?;
         Ok(SliceProgress::Done(ProcessFootprint {
             rss_bytes: program.rss_bytes(),
             huge_bytes: program.huge_bytes(),
@@ -168,26 +172,29 @@ impl Machine for ScriptedMachine {
             true => self.failures.slow_by,
             false => Duration::ZERO,
         };
-        self.alive(process)?;
+        self.alive_program(process)?;
         if take_one_failure(&mut self.failures.promotions) {
-            self.spend(costs::READ, waiting);
+            self.spend_manager_time(costs::READ, waiting);
             return Err(refused(
                 self.failures.promotion_errno.unwrap_or(Errno::Other),
             ));
         }
-        self.fill_reserve();
+        self.fill_reserve_until_now();
         let fill = if self.reserve.held > 0 {
             self.reserve.held -= 1;
             self.reserve.served += 1;
-            self.begin_fill();
+            self.begin_reserve_fill();
             Duration::ZERO
         } else {
             self.fill_cost
         };
-        let took = self.spend(costs::PROMOTE + fill, waiting);
+        let took = self.spend_manager_time(costs::PROMOTE + fill, waiting);
         // The state at the time of the work counts, not that at the time of the call.
-        let program = self.alive_mut(process)?;
-        let Some((found, _)) = program.region_mut(region).filter(|(r, _)| !r.huge) else {
+        let program = self.alive_program_mut(process)?;
+        let Some((found, _)) = program
+            .region_and_used_pages_mut(region)
+            .filter(|(r, _)| !r.huge)
+        else {
             return Ok(PromotionResult::NotCandidate);
         };
         if found.present < expected_present {
@@ -197,8 +204,11 @@ impl Machine for ScriptedMachine {
         if let Some(pages) = shared.map(|it| it.shared).filter(|n| *n > MAX_SHARED_PAGES) {
             return Ok(PromotionResult::Shared { pages });
         }
-        self.check_huge_page(process).map_err(refused)?;
-        if let Some((found, _)) = self.alive_mut(process)?.region_mut(region) {
+        self.check_memory_for_huge_page(process).map_err(refused)?;
+        if let Some((found, _)) = self
+            .alive_program_mut(process)?
+            .region_and_used_pages_mut(region)
+        {
             found.collapse();
         }
         Ok(PromotionResult::Done(took))
@@ -210,15 +220,17 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         enough: u16,
     ) -> Called<ZeroScanResult> {
-        let took = self.spend(costs::SCAN, Duration::ZERO);
-        let program = self.alive_mut(process)?;
-        let huge = program.region_mut(region).filter(|(r, _)| r.huge);
+        let took = self.spend_manager_time(costs::SCAN, Duration::ZERO);
+        let program = self.alive_program_mut(process)?;
+        let huge = program
+            .region_and_used_pages_mut(region)
+            .filter(|(r, _)| r.huge);
         let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
         Ok(ZeroScanResult { zero_pages, took })
     }
 
     fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
-        self.alive(process)?;
+        self.alive_program(process)?;
         if take_one_failure(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {
                 call: "split",
@@ -226,11 +238,14 @@ impl Machine for ScriptedMachine {
                 errno: self.failures.recovery_errno.unwrap_or(Errno::Other),
             });
         }
-        let took = self.spend(costs::SPLIT, Duration::ZERO);
-        let program = self.alive_mut(process)?;
-        let split =
-            |(region, used): (&mut ScriptedRegion, u16)| (region.split(used), region.present);
-        let (freed, left_present) = program.region_mut(region).map_or((0, 0), split);
+        let took = self.spend_manager_time(costs::SPLIT, Duration::ZERO);
+        let program = self.alive_program_mut(process)?;
+        let split = |(region, used): (&mut ScriptedRegion, u16)| {
+            (region.split_and_free_unused(used), region.present)
+        };
+        let (freed, left_present) = program
+            .region_and_used_pages_mut(region)
+            .map_or((0, 0), split);
         Ok(RecoveryResult {
             bytes: pages_to_bytes(u64::from(freed)),
             left_present,
@@ -252,10 +267,14 @@ impl Sampling for ScriptedMachine {
         if !self.work_in_calls("clear", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
-        let program = self.alive_mut(process)?;
+        let program = self.alive_program_mut(process)?;
         program.clear_access_bits();
-        let base = program.samples().iter().filter(|r| !r.is_huge()).count();
-        self.spend(cost_times(costs::CLEAR, base), Duration::ZERO);
+        let base = program
+            .region_samples()
+            .iter()
+            .filter(|r| !r.is_huge())
+            .count();
+        self.spend_manager_time(cost_times(costs::CLEAR, base), Duration::ZERO);
         Ok(SliceProgress::Done(()))
     }
 
@@ -269,8 +288,8 @@ impl Sampling for ScriptedMachine {
         if !self.work_in_calls("read", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
-        let program = self.alive(process)?;
-        let mut regions = program.samples();
+        let program = self.alive_program(process)?;
+        let mut regions = program.region_samples();
         for region in &mut regions {
             let pages = self.shared.get(&(process, region.region));
             region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
@@ -293,7 +312,7 @@ impl Sampling for ScriptedMachine {
         let cpu = cost_times(costs::READ, base) + cost_times(costs::READ_HUGE, huge);
         // Done in short slices, so not one long call.
         let longest = self.longest_call;
-        self.spend(cpu, Duration::ZERO);
+        self.spend_manager_time(cpu, Duration::ZERO);
         self.longest_call = longest;
         Ok(SliceProgress::Done(sample))
     }
@@ -303,9 +322,9 @@ impl Sampling for ScriptedMachine {
         if !self.work_in_calls("list", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
-        let mut huge = self.alive(process)?.samples();
+        let mut huge = self.alive_program(process)?.region_samples();
         huge.retain(RegionSample::is_huge);
-        self.spend(cost_times(costs::READ_HUGE, huge.len()), Duration::ZERO);
+        self.spend_manager_time(cost_times(costs::READ_HUGE, huge.len()), Duration::ZERO);
         Ok(SliceProgress::Done(huge))
     }
 
@@ -336,10 +355,10 @@ impl HugePageReserve for ScriptedMachine {
 
     fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
         assert!(target.pages <= most, "{target:?} of {most}");
-        self.fill_reserve();
+        self.fill_reserve_until_now();
         self.reserve_target = target;
         self.reserve.held = self.reserve.held.min(target.pages);
-        self.begin_fill();
+        self.begin_reserve_fill();
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 use super::acceptor::{Acceptor, ConnectionPermit, Peer};
 use super::deadline_stream::DeadlineStream;
 use super::prometheus;
-use super::protocol::{DaemonRequest, Reply};
+use super::protocol::{DaemonReply, DaemonRequest};
 use super::request_channel::RequestSender;
 use anyhow::{Context, Result, bail};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -37,7 +37,8 @@ pub fn start_metrics_server(address: SocketAddr, requests: RequestSender) -> Res
     let accept = |listener: &TcpListener| Ok((listener.accept()?.0, Peer { credentials: None }));
     let acceptor = Acceptor::start(listener, accept, move |stream, _, permit| {
         let stream = DeadlineStream::new(stream, CLIENT_TIME);
-        if let Err(error) = serve_metrics_request(stream, permit, || metrics.cached_text()) {
+        if let Err(error) = serve_metrics_request(stream, permit, || metrics.fresh_or_cached_text())
+        {
             tracing::debug!("metrics request dropped: {error}");
         }
     });
@@ -50,16 +51,16 @@ struct CachedMetrics {
 }
 
 impl CachedMetrics {
-    fn cached_text(&self) -> Result<String, String> {
+    fn fresh_or_cached_text(&self) -> Result<String, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Ok(text.clone());
         }
-        let text = match self.requests.send_and_wait(DaemonRequest::Status) {
-            Reply::Status(status) => {
+        let text = match self.requests.send_and_wait_for_reply(DaemonRequest::Status) {
+            DaemonReply::Status(status) => {
                 prometheus::render_metrics(*status).map_err(|error| error.to_string())?
             }
-            Reply::Refused { why } => return Err(why),
+            DaemonReply::Refused { why } => return Err(why),
             _ => return Err("the manager sent an unexpected reply".to_owned()),
         };
         *last = Some((Instant::now(), text.clone()));
@@ -101,7 +102,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
     );
     permit.end_answer();
     let stream = stream.get_mut();
-    stream.restart_limit(CLIENT_TIME);
+    stream.restart_deadline(CLIENT_TIME);
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
 }

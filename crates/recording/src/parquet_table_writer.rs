@@ -64,7 +64,7 @@ impl PendingColumn {
         }
     }
 
-    fn push(&mut self, value: CellValue) {
+    fn push_cell(&mut self, value: CellValue) {
         if let Some(levels) = &mut self.levels {
             levels.push(i16::from(!matches!(value, CellValue::Null)));
         }
@@ -81,16 +81,24 @@ impl PendingColumn {
         }
     }
 
-    fn write<W: Write + Send>(
+    fn write_to_row_group<W: Write + Send>(
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, W>,
     ) -> Result<(), ParquetError> {
         let levels = self.levels.as_deref();
         match &mut self.values {
-            ColumnValues::Int(values) => write_column::<Int64Type, W>(values, levels, group),
-            ColumnValues::Float(values) => write_column::<DoubleType, W>(values, levels, group),
-            ColumnValues::Flag(values) => write_column::<BoolType, W>(values, levels, group),
-            ColumnValues::Text(values) => write_column::<ByteArrayType, W>(values, levels, group),
+            ColumnValues::Int(values) => {
+                write_and_clear_column::<Int64Type, W>(values, levels, group)
+            }
+            ColumnValues::Float(values) => {
+                write_and_clear_column::<DoubleType, W>(values, levels, group)
+            }
+            ColumnValues::Flag(values) => {
+                write_and_clear_column::<BoolType, W>(values, levels, group)
+            }
+            ColumnValues::Text(values) => {
+                write_and_clear_column::<ByteArrayType, W>(values, levels, group)
+            }
         }?;
         if let Some(levels) = &mut self.levels {
             levels.clear();
@@ -99,7 +107,7 @@ impl PendingColumn {
     }
 }
 
-fn write_column<T: DataType, W: Write + Send>(
+fn write_and_clear_column<T: DataType, W: Write + Send>(
     values: &mut Vec<T::T>,
     levels: Option<&[i16]>,
     group: &mut SerializedRowGroupWriter<'_, W>,
@@ -113,13 +121,13 @@ fn write_column<T: DataType, W: Write + Send>(
 }
 
 /// Writes the rows of a table.
-pub struct TableWriter<W: Write + Send> {
+pub struct ParquetTableWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     pending: Vec<PendingColumn>,
     rows: usize,
 }
 
-impl<W: Write + Send> TableWriter<W> {
+impl<W: Write + Send> ParquetTableWriter<W> {
     /// Starts a file. `ascending` are columns with values that usually differ little from the row
     /// before. `about` is further metadata, besides the table's name and version.
     pub fn new(
@@ -149,30 +157,30 @@ impl<W: Write + Send> TableWriter<W> {
     }
 
     /// Adds a row: a value for each column, in the table's order.
-    pub fn push(&mut self, row: &[CellValue]) -> Result<(), RecordingError> {
+    pub fn push_row(&mut self, row: &[CellValue]) -> Result<(), RecordingError> {
         debug_assert_eq!(row.len(), self.pending.len());
         for (column, value) in self.pending.iter_mut().zip(row) {
-            column.push(*value);
+            column.push_cell(*value);
         }
         self.rows += 1;
         if self.rows < GROUP_ROWS {
             return Ok(());
         }
-        self.flush()
+        self.write_pending_rows()
     }
 
-    fn flush(&mut self) -> Result<(), RecordingError> {
+    fn write_pending_rows(&mut self) -> Result<(), RecordingError> {
         if self.rows == 0 {
             return Ok(());
         }
         self.rows = 0;
-        self.write_group().map_err(RecordingError::Write)
+        self.write_row_group().map_err(RecordingError::Write)
     }
 
-    fn write_group(&mut self) -> Result<(), ParquetError> {
+    fn write_row_group(&mut self) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
         for column in &mut self.pending {
-            column.write(&mut group)?;
+            column.write_to_row_group(&mut group)?;
         }
         group.close()?;
         self.file
@@ -182,7 +190,7 @@ impl<W: Write + Send> TableWriter<W> {
 
     /// Writes the rest and the file's directory, without which nothing can be read.
     pub fn finish(mut self) -> Result<W, RecordingError> {
-        self.flush()?;
+        self.write_pending_rows()?;
         self.file.into_inner().map_err(RecordingError::Write)
     }
 }

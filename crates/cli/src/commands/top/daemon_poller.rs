@@ -1,7 +1,7 @@
 //! Asks the daemon in a thread, so that the screen never waits.
 
-use crate::commands::client::{ClientOptions, unexpected_reply};
-use crate::daemon::protocol::{DaemonRequest, DaemonStatus, Reply};
+use crate::commands::client_options::{ClientOptions, unexpected_reply_error};
+use crate::daemon::protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use crate::view::{AddressStrip, Explanation};
 use anyhow::Result;
 use serde::Serialize;
@@ -24,22 +24,26 @@ pub struct ProcessDetails {
 
 pub fn fetch_top_data(options: &ClientOptions, pid: Option<u32>, columns: u16) -> Result<TopData> {
     let status = options.fetch_status()?;
-    let details = |pid| fetch_details(options, pid, columns);
+    let details = |pid| fetch_process_details(options, pid, columns);
     let opened = pid.map(details).transpose()?;
     Ok(TopData { status, opened })
 }
 
-fn fetch_details(options: &ClientOptions, pid: u32, columns: u16) -> Result<ProcessDetails> {
+fn fetch_process_details(
+    options: &ClientOptions,
+    pid: u32,
+    columns: u16,
+) -> Result<ProcessDetails> {
     let why = options.fetch_explanation(pid, None)?;
     if !why.is_managed() {
         return Ok(ProcessDetails { why, strip: None });
     }
     match options.send_request(DaemonRequest::Strip { pid, columns })? {
-        Reply::Strip(strip) => Ok(ProcessDetails {
+        DaemonReply::Strip(strip) => Ok(ProcessDetails {
             why,
             strip: Some(strip),
         }),
-        _ => Err(unexpected_reply()),
+        _ => Err(unexpected_reply_error()),
     }
 }
 
@@ -72,7 +76,7 @@ impl DaemonPoller {
         Ok(())
     }
 
-    pub fn take_answer(&mut self) -> Option<Result<TopData>> {
+    pub fn take_arrived_answer(&mut self) -> Option<Result<TopData>> {
         let answer = self.answer.as_ref()?.try_recv().ok()?;
         self.answer = None;
         Some(answer)

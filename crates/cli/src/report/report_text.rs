@@ -17,18 +17,18 @@ const LINES: usize = 20;
 const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
 pub fn report_text(report: &RecordingReport) -> String {
-    let mut out = heading(report);
-    push_table(&mut out, report);
+    let mut out = report_heading(report);
+    push_process_table(&mut out, report);
     for process in &report.processes {
         if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
-            push_maps(&mut out, process, map);
+            push_process_maps(&mut out, process, map);
         }
     }
     push_decisions(&mut out, &report.decisions);
     out
 }
 
-fn heading(report: &RecordingReport) -> String {
+fn report_heading(report: &RecordingReport) -> String {
     let name = |text: &str| clip_printable(text, MOST_NAME);
     let mut text = format!(
         "{} of {}",
@@ -55,7 +55,7 @@ fn heading(report: &RecordingReport) -> String {
     text
 }
 
-fn push_table(out: &mut String, report: &RecordingReport) {
+fn push_process_table(out: &mut String, report: &RecordingReport) {
     let percent = |value: Option<f64>| value.map(|percent| format!("{percent:.1} %"));
     let known = |text: Option<String>| text.unwrap_or("-".to_owned());
     let head = [
@@ -64,7 +64,7 @@ fn push_table(out: &mut String, report: &RecordingReport) {
     ];
     let cells = |process: &ProcessFigures| {
         let coverage = process.coverage_mean_percent;
-        let coverage = coverage.filter(|_| has_coverage(process));
+        let coverage = coverage.filter(|_| has_counted_accesses(process));
         [
             process.pid.to_string(),
             clip_printable(&process.command, 15),
@@ -104,20 +104,20 @@ fn push_table(out: &mut String, report: &RecordingReport) {
 }
 
 /// Whether accessed pages were counted in the window, and not probed or taken from population.
-fn has_coverage(process: &ProcessFigures) -> bool {
+fn has_counted_accesses(process: &ProcessFigures) -> bool {
     !matches!(process.source.as_str(), "probed" | "population")
 }
 
-fn push_maps(out: &mut String, process: &ProcessFigures, map: &HeatMap) {
+fn push_process_maps(out: &mut String, process: &ProcessFigures, map: &HeatMap) {
     let name = format!("{} {}", process.pid, clip_printable(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
-    if has_coverage(process) {
+    if has_counted_accesses(process) {
         let pages = format!(
             "base pages accessed in a sampling window ({})",
             process.source
         );
         *out += &format!("\nCoverage of {name}: {pages}\n");
-        push_map(out, map, &map.coverage_percent);
+        push_shaded_map(out, map, &map.coverage_percent);
     } else if most_walks > 0 {
         let (most, memory) = (format_count(most_walks), format_bytes(map.row_bytes));
         *out += &format!(
@@ -126,11 +126,11 @@ fn push_maps(out: &mut String, process: &ProcessFigures, map: &HeatMap) {
         let cells = map.huge_percent.iter().zip(&map.walks_per_s);
         let share = |walks: u64| log_scaled_percent(walks, most_walks);
         let shares = cells.map(|(there, walks)| there.map(|_| share(*walks)));
-        push_map(out, map, &shares.collect::<Vec<_>>());
+        push_shaded_map(out, map, &shares.collect::<Vec<_>>());
     }
     if map.huge_percent.iter().flatten().any(|share| *share > 0) {
         *out += &format!("\nHuge pages of {name}: share of regions that are huge\n");
-        push_map(out, map, &map.huge_percent);
+        push_shaded_map(out, map, &map.huge_percent);
     }
 }
 
@@ -146,7 +146,7 @@ fn log_scaled_percent(value: u64, most: u64) -> u8 {
 }
 
 /// Draws a map, highest addresses first, as in the paper's Figure 6.
-fn push_map(out: &mut String, map: &HeatMap, shades: &[Option<u8>]) {
+fn push_shaded_map(out: &mut String, map: &HeatMap, shades: &[Option<u8>]) {
     let (all_rows, lines) = (map.addresses.len(), map.addresses.len().min(LINES));
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let last = map.columns.last().map_or(0.0, |column| column.to_s);
