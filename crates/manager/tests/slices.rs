@@ -45,7 +45,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     let mut manager = managing(1, Duration::from_micros(524_288 * 16));
     // Until the middle of the clear.
     while manager.machine().programs_with_cleared_bits() == 0 && manager.machine().now() <= s(4.0) {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
     }
     let cleared = manager.machine().programs_with_cleared_bits();
     assert_eq!(cleared, 0, "the window is still opening");
@@ -55,7 +55,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
         machine.schedule(at, others(ms * 1_000_000));
     }
     while manager.machine().last_huge_page_listing() < from {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
         assert!(manager.machine().now() < from + s(2.0));
     }
     let machine = manager.machine();
@@ -70,7 +70,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
 fn a_thousand_processes_hold_no_look_up() {
     let mut manager = managing(1000, 2 * MS);
     while manager.journal().totals().samples < 2000 {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
         assert!(manager.machine().now() < s(240.0));
     }
     assert_reads_in_time(manager.machine());
@@ -80,7 +80,7 @@ fn a_thousand_processes_hold_no_look_up() {
 fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     let mut manager = managing(1, 2 * MS);
     while manager.machine().now() < s(2.0) {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
     }
     // One second of work.
     let machine = manager.machine_mut();
@@ -88,7 +88,7 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     (1..1000).for_each(|_| start(machine, 0));
     let begun = machine.now();
     while manager.machine().admitted_processes() < 1000 {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
         assert!(manager.machine().now() < begun + s(20.0));
     }
     assert_reads_in_time(manager.machine());
@@ -102,7 +102,7 @@ fn a_window_in_which_nobody_answered_is_made_up_for() {
         .schedule(s(0.0), ScriptedChange::LateSamples(1));
     // Long before the period of 5 s is over.
     while manager.machine().now() < s(2.0) {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
     }
     assert!(manager.journal().totals().samples > 0);
 }

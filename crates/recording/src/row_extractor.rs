@@ -79,7 +79,7 @@ impl RowExtractor {
     ) {
         let journal = manager.journal();
         let new: Vec<JournalEntry> = journal
-            .entries_after(self.entries_seen)
+            .entries_after_count(self.entries_seen)
             .filter(|entry| !has_own_row(&entry.event, manager.settings().measure_only))
             .cloned()
             .collect();
@@ -136,7 +136,9 @@ impl RowExtractor {
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
                 manager_cpu_percent: Some(
-                    manager.cpu_budget().used_percent(manager.machine().now()),
+                    manager
+                        .cpu_budget()
+                        .percent_of_core_used_in_minute(manager.machine().now()),
                 ),
             })
         });

@@ -5,7 +5,7 @@ use crate::options::{self, ManageOptions};
 use crate::program_use::ProgramUseMeter;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_policy::Profile;
+use hawkeye_policy::BehaviourProfile;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
@@ -33,7 +33,8 @@ impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let (scope, names) = open_processes(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
-        let session = PreparedSession::for_options(&self.options, Profile::Balanced, 0, &purpose)?;
+        let session =
+            PreparedSession::for_options(&self.options, BehaviourProfile::Balanced, 0, &purpose)?;
         let mut watched = ProgramUseMeter::new(&self.pids);
         let mut managed = session.manage_until_end(scope, |_| {
             watched.update();

@@ -71,7 +71,7 @@ impl BudgetWaits {
     }
 
     /// The time spent in waits, and the budget that was the last reason.
-    pub fn total_wait(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
+    pub fn total_wait_and_last_budget(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
         let current = self
             .current
             .map(|(wait, since)| wait.until.min(now).saturating_sub(since));
@@ -107,7 +107,10 @@ mod tests {
         };
         let mut waits = BudgetWaits::default();
         assert_eq!(
-            (waits.current(at(1)), waits.total_wait(at(1))),
+            (
+                waits.current(at(1)),
+                waits.total_wait_and_last_budget(at(1))
+            ),
             (None, None)
         );
         waits.begin(at(1), wait(4));
@@ -116,7 +119,7 @@ mod tests {
         assert_eq!(waits.current(at(5)), None);
         waits.end(at(5));
         waits.begin(at(10), wait(12));
-        let so_far = waits.total_wait(at(11));
+        let so_far = waits.total_wait_and_last_budget(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
         let cores = ExhaustedBudget::PromotionCores.to_string();
         assert!(cores.contains("50 % of one core"), "{cores}");

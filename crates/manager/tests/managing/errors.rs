@@ -1,7 +1,7 @@
 //! Failures of calls, and how the manager handles them.
 
 use hawkeye_manager::{Event, JournalEntry, LoopWakeReason, Machine};
-use hawkeye_policy::{Errno, PromotionBlock};
+use hawkeye_policy::{Errno, PromotionBlockReason};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::machine::{ProgramSpec, ScriptedChange};
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn a_slow_call_stops_the_batch_and_pauses() {
     let mut machine = running(16 * GIB, &[base(0, 16, 1.0)]);
     machine.slow_next_promotions(2, s(0.05));
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(60.0));
-    assert!(manager.machine().own_costs().longest_call > s(0.05));
+    assert!(manager.machine().management_costs().longest_call > s(0.05));
     let times: Vec<Duration> = promoted(&manager).iter().map(|(at, ..)| *at).collect();
     let [first, second, third, fourth, ..] = times[..] else {
         panic!("{times:?}");
@@ -169,7 +169,7 @@ fn above_the_watermark_the_manager_says_why_it_holds() {
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(30.0));
     let held = manager.promotion_held_by();
     assert!(
-        matches!(held, Some(PromotionBlock::AboveHigh { .. })),
+        matches!(held, Some(PromotionBlockReason::AboveHigh { .. })),
         "{held:?}"
     );
     assert_eq!(promoted(&manager), []);

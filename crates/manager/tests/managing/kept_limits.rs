@@ -1,7 +1,7 @@
 //! Limits that were once broken.
 
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::PromotionBlock;
+use hawkeye_policy::PromotionBlockReason;
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::machine::ScriptedChange;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn recovered_regions_are_remembered_over_a_failed_sample() {
 fn the_cpu_budget_holds_over_the_first_minute() {
     let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
     let manager = managed(machine, "hawkeye-g", with_cpu_percent(0.1), s(60.0));
-    let used = manager.machine().own_costs().cpu;
+    let used = manager.machine().management_costs().cpu;
     assert!(used <= Duration::from_millis(60 + 6), "{used:?} of 60 ms");
 }
 
@@ -64,7 +64,10 @@ fn a_hold_for_want_of_sight_is_shown() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
     machine.schedule(s(3.5), ScriptedChange::FailMemory(u32::MAX));
     let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(10.0));
-    assert_eq!(manager.promotion_held_by(), Some(&PromotionBlock::Unknown));
+    assert_eq!(
+        manager.promotion_held_by(),
+        Some(&PromotionBlockReason::Unknown)
+    );
 }
 
 /// While promotion is held, each batch takes every proposal from the policy and drops it. The

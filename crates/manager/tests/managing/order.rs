@@ -70,7 +70,7 @@ fn none_does_nothing() {
     let (machine, process) = with_program(16 * GIB, program(&[base(0, 64, 1.0)]));
     let manager = managed(machine, "none", frequent_sampling(), s(60.0));
     assert_eq!(promoted(&manager), []);
-    assert_eq!(manager.machine().own_costs().cpu, Duration::ZERO);
+    assert_eq!(manager.machine().management_costs().cpu, Duration::ZERO);
     assert_eq!(rss(&manager, process), 128 * MIB);
     assert_eq!(huge(&manager, process), 0);
 }

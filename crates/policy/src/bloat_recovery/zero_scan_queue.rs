@@ -26,7 +26,7 @@ pub(super) struct ZeroScanQueue {
 
 impl ZeroScanQueue {
     /// The state after a round of samples, given the state `before`. Pages that rest go on resting.
-    pub(super) fn after_sample(sampled: &ProcessSample, before: Option<Self>) -> Self {
+    pub(super) fn from_sample_and_previous(sampled: &ProcessSample, before: Option<Self>) -> Self {
         let before = before.unwrap_or_default();
         let mut owner = Self {
             overhead_percent: before.overhead_percent,
@@ -75,7 +75,7 @@ impl ZeroScanQueue {
         }
     }
 
-    pub(super) fn requeue_scanned(&mut self, now: Duration, rescan_after: Duration) {
+    pub(super) fn requeue_rested_pages(&mut self, now: Duration, rescan_after: Duration) {
         while let Some((since, region)) = self.resting.front().copied() {
             if now < since.saturating_add(rescan_after) {
                 break;

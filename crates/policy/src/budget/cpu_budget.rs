@@ -1,6 +1,6 @@
 //! The manager's own CPU time.
 
-use crate::saturating_cast::usize_of;
+use crate::saturating_cast::usize_from_u64;
 use crate::setting_error::{SettingError, check_positive_percent};
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ impl CpuBudget {
         // A clock that went back counts as standing still.
         let second = now.as_secs().max(self.second);
         for passed in (self.second + 1..=second).take(SECONDS) {
-            self.used[slot_of(passed)] = 0.0;
+            self.used[ring_index_of_second(passed)] = 0.0;
         }
         self.second = second;
-        self.used[slot_of(second)] += used_total.saturating_sub(before).as_secs_f64();
+        self.used[ring_index_of_second(second)] += used_total.saturating_sub(before).as_secs_f64();
     }
 
     /// Whether the budget is used up.
@@ -57,41 +57,41 @@ impl CpuBudget {
 
     /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
     /// the time since it started managing.
-    pub fn used_percent(&self, now: Duration) -> f64 {
+    pub fn percent_of_core_used_in_minute(&self, now: Duration) -> f64 {
         let second = now.as_secs();
         let seconds = (second + 1).min(SECONDS as u64);
-        self.used_in_minute_before(second) * 100.0 / seconds as f64
+        self.cpu_seconds_used_in_minute_to(second) * 100.0 / seconds as f64
     }
 
     /// When budget will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        self.cpu_above_reserve_at(now, 0.0)
+        self.time_when_above_reserve(now, 0.0)
     }
 
     /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
     /// For work that leaves this share to more urgent work.
-    pub fn cpu_above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
+    pub fn time_when_above_reserve(&self, now: Duration, kept: f64) -> Duration {
         let limit_s = self.percent / 100.0 * SECONDS as f64 * (1.0 - kept);
-        if self.used_in_minute_before(now.as_secs()) < limit_s {
+        if self.cpu_seconds_used_in_minute_to(now.as_secs()) < limit_s {
             return now;
         }
         (now.as_secs() + 1..)
             .take(SECONDS)
-            .find(|second| self.used_in_minute_before(*second) < limit_s)
+            .find(|second| self.cpu_seconds_used_in_minute_to(*second) < limit_s)
             .map_or(now, Duration::from_secs)
     }
 
-    fn used_in_minute_before(&self, second: u64) -> f64 {
+    fn cpu_seconds_used_in_minute_to(&self, second: u64) -> f64 {
         let first = (second + 1).saturating_sub(SECONDS as u64);
         let oldest = (self.second + 1).saturating_sub(SECONDS as u64);
         (oldest.max(first)..=self.second)
-            .map(|second| self.used[slot_of(second)])
+            .map(|second| self.used[ring_index_of_second(second)])
             .sum()
     }
 }
 
-fn slot_of(second: u64) -> usize {
-    usize_of(second % SECONDS as u64)
+fn ring_index_of_second(second: u64) -> usize {
+    usize_from_u64(second % SECONDS as u64)
 }
 
 impl Default for CpuBudget {
@@ -130,11 +130,11 @@ mod tests {
         budget.update(at_second(0), Duration::ZERO);
         // Two thirds of 6 s.
         budget.update(at_second(1), at_second(4));
-        assert!(budget.cpu_above_reserve_at(at_second(1), 1.0 / 3.0) > at_second(1));
+        assert!(budget.time_when_above_reserve(at_second(1), 1.0 / 3.0) > at_second(1));
         assert!(!budget.is_exhausted(at_second(1)));
         assert_eq!(budget.ready_at(at_second(1)), at_second(1));
         assert_eq!(
-            budget.cpu_above_reserve_at(at_second(1), 1.0 / 3.0),
+            budget.time_when_above_reserve(at_second(1), 1.0 / 3.0),
             at_second(61)
         );
         Ok(())

@@ -2,21 +2,22 @@
 
 use super::scripted_program::{ScriptedProgram, ScriptedRegion};
 use super::{ScriptedMachine, costs, pages_to_bytes, take_one_failure};
-use hawkeye_manager::machine::{Called, Partial};
+use hawkeye_manager::machine::{CallResult, PartialCallResult};
 use hawkeye_manager::{
     Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
     SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
-    MemoryState, MemoryUse, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    CgroupMemory, CoverageSource, Errno, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
+    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, RegionAddr,
+    RegionSample, ReserveState, ReserveTarget, SampleKinds, TranslationOverhead,
+    TranslationOverheadSource,
 };
 use std::time::Duration;
 
 impl ScriptedMachine {
-    fn alive(&self, id: ProcessId) -> Called<&ScriptedProgram> {
+    fn alive(&self, id: ProcessId) -> CallResult<&ScriptedProgram> {
         let program = self.process(id).filter(|program| program.is_alive());
         program.ok_or(MachineError::Gone(id))
     }
@@ -107,12 +108,12 @@ impl Machine for ScriptedMachine {
         SliceProgress::Done(all)
     }
 
-    fn memory(&mut self) -> Called<MemoryState> {
+    fn memory(&mut self) -> CallResult<MemoryState> {
         self.looks.push(self.now);
         if take_one_failure(&mut self.failures.memory) {
             return Err(MachineError::Other("memory can't be read".to_owned()));
         }
-        let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
+        let groups = self.groups.iter().map(|(name, limit)| CgroupMemory {
             name: name.clone(),
             usage: self.group_use(name, *limit),
             pressure_percent: None,
@@ -127,7 +128,7 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
+    fn memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
         self.looks.push(self.now);
         match scope {
             MemoryScope::Machine => Ok(self.machine_use()),
@@ -138,7 +139,11 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<ProcessFootprint> {
         if !self.work_in_calls("measure", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -155,7 +160,7 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Called<PromotionResult> {
+    ) -> CallResult<PromotionResult> {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
@@ -204,12 +209,12 @@ impl Machine for ScriptedMachine {
         Ok(PromotionResult::Done(took))
     }
 
-    fn scan_zeros(
+    fn count_zero_pages_in_huge_page(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScanResult> {
+    ) -> CallResult<ZeroScanResult> {
         let took = self.spend(costs::SCAN, Duration::ZERO);
         let program = self.alive_mut(process)?;
         let huge = program.region_mut(region).filter(|(r, _)| r.huge);
@@ -217,7 +222,11 @@ impl Machine for ScriptedMachine {
         Ok(ZeroScanResult { zero_pages, took })
     }
 
-    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+    fn recover_bloat(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<RecoveryResult> {
         self.alive(process)?;
         if take_one_failure(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {
@@ -239,7 +248,7 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn own_costs(&self) -> ManagementCosts {
+    fn management_costs(&self) -> ManagementCosts {
         ManagementCosts {
             cpu: self.manager_cpu,
             longest_call: self.longest_call,
@@ -248,7 +257,12 @@ impl Machine for ScriptedMachine {
 }
 
 impl Sampling for ScriptedMachine {
-    fn start_window(&mut self, process: ProcessId, _: SampleKinds, until: Duration) -> Partial<()> {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _: SampleKinds,
+        until: Duration,
+    ) -> PartialCallResult<()> {
         if !self.work_in_calls("clear", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -259,7 +273,7 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(()))
     }
 
-    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
         if take_one_failure(&mut self.failures.late_samples) {
             return Err(MachineError::NotAnswering(process));
         }
@@ -283,10 +297,12 @@ impl Sampling for ScriptedMachine {
         let sample = ProcessSample {
             source,
             first_touches,
-            overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
+            overhead: overhead.map(|it| {
+                TranslationOverhead::new_without_error(it, TranslationOverheadSource::Counters)
+            }),
             age: self.now.saturating_sub(program.spec.arrives),
             terms: program.spec.terms,
-            ..ProcessSample::population(process, regions)
+            ..ProcessSample::from_present_pages(process, regions)
         };
         let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
         let base = sample.regions.len() - huge;
@@ -298,7 +314,11 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<Vec<RegionSample>> {
         self.last_listing = self.now;
         if !self.work_in_calls("list", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
@@ -334,7 +354,7 @@ impl HugePageReserve for ScriptedMachine {
         self.reserve
     }
 
-    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> CallResult<()> {
         assert!(target.pages <= most, "{target:?} of {most}");
         self.fill_reserve();
         self.reserve_target = target;

@@ -57,7 +57,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         add_rows_to_report(policy, &points, report);
     }
     report.note(format!(
-        "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. Overhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
+        "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. TranslationOverhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
         sizes.turns,
         sizes.turn.as_secs_f64(),
     ));
@@ -79,7 +79,7 @@ fn measure_policy(
     let mut points = vec![measure_point(0, &mut managed, huge, sizes)?];
     let settings = Settings {
         max_promotions: BUDGETS.last().copied(),
-        rate: Some(Rate::per_second(PROMOTIONS_PER_S)?),
+        rate: Some(RatePerSecond::new(PROMOTIONS_PER_S)?),
         window: WINDOW,
         period: PERIOD,
         cpu: CpuBudget::new(100.0)?,

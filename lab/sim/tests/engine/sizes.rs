@@ -3,7 +3,7 @@
 use crate::common::{RANDOM, accessing, engine, only, parse, run, sample, small};
 use crate::support::reader;
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, PromotionResult, Sampling};
-use hawkeye_policy::{PageOrder, PageOrders, RegionAddr, SampleKinds};
+use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr, SampleKinds};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, ProcessorSpec, ZEN_4};
 use hawkeye_sim::simulate::SimulationSetup;
@@ -73,7 +73,7 @@ fn filled() -> String {
 #[test]
 fn the_machine_says_which_sizes_there_are() {
     let sizes = |processor| engine("hawkeye-sizes", &parse(&filled()), &on(processor)).shape();
-    let of = |numbers: &[u8]| numbers.iter().map(|n| order(*n)).collect::<PageOrders>();
+    let of = |numbers: &[u8]| numbers.iter().map(|n| order(*n)).collect::<PageOrderSet>();
     assert_eq!(sizes(ICE_LAKE).tlb, of(&[9, 18]));
     assert_eq!(sizes(ZEN_4).tlb, of(&[2, 9, 18]));
     let arm = sizes(NEOVERSE_V2);
@@ -86,7 +86,7 @@ fn the_machine_says_which_sizes_there_are() {
     let linux = engine("linux", &parse(&filled()), &on(NEOVERSE_V2)).shape();
     assert_eq!(
         (linux.promotable, linux.at_faults),
-        (PageOrders::HUGE, PageOrders::NONE)
+        (PageOrderSet::HUGE, PageOrderSet::NONE)
     );
 }
 
@@ -149,7 +149,7 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     assert_eq!(left.iter().sum::<u64>(), left[5]);
     assert!((12 << 20..20 << 20).contains(&left[5]), "{left:?}");
     assert_eq!(sample.outside.resident_bytes, left[5]);
-    machine.set_fault_sizes(process, PageOrders::NONE.with(K64))?;
+    machine.set_fault_sizes(process, PageOrderSet::NONE.with(K64))?;
     machine.wait_until(Duration::from_secs(90));
     let outside = crate::common::sample(&mut machine, process)?.outside;
     assert_eq!(

@@ -5,7 +5,7 @@ use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyTakesEffect, 
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
-use hawkeye_policy::OverheadSource;
+use hawkeye_policy::TranslationOverheadSource;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
@@ -155,11 +155,11 @@ pub fn finding_sentence(finding: &Finding) -> String {
 fn cost_sentence(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
-        OverheadSource::Counters => "counted by the processor",
-        OverheadSource::WalkRate => {
+        TranslationOverheadSource::Counters => "counted by the processor",
+        TranslationOverheadSource::WalkRate => {
             "estimated from the pages that it touches within milliseconds and the cost of page walks here"
         }
-        OverheadSource::Assumed => "assumed",
+        TranslationOverheadSource::Assumed => "assumed",
     };
     let [lowest, highest] = cost.windows_percent;
     let windows = match cost.windows {

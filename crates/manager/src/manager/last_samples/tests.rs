@@ -6,9 +6,9 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
         present: 1,
         accessed: 1,
         runs: 1,
-        ..RegionSample::untouched(region(0))
+        ..RegionSample::new_full_and_untouched(region(0))
     };
-    let sample = |pid, regions| ProcessSample::population(process(pid), vec![one; regions]);
+    let sample = |pid, regions| ProcessSample::from_present_pages(process(pid), vec![one; regions]);
     Observation {
         at: Duration::from_secs(at_s),
         processes: sizes.iter().map(|(pid, n)| sample(*pid, *n)).collect(),

@@ -1,7 +1,7 @@
 //! Cost of promotions, from those so far.
 
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::page::PageOrder;
-use crate::reserve_planner::HugePageSupply;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

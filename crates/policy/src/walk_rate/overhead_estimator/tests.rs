@@ -1,7 +1,7 @@
 use super::*;
 use crate::test_support::{bitmap_of, region};
 use crate::walk_rate::region_probe_plan::xorshift;
-use crate::walk_rate::walk_costs::{DistanceCost, FootprintCosts};
+use crate::walk_rate::walk_costs::{WalkCostAtDistance, WalkCostsAtFootprint};
 use proptest::prelude::*;
 
 mod coverage;
@@ -11,14 +11,14 @@ const ROUND: u64 = 32;
 
 fn costs() -> WalkCosts {
     WalkCosts {
-        by_footprint: vec![FootprintCosts {
+        by_footprint: vec![WalkCostsAtFootprint {
             footprint_bytes: 2 << 30,
             independent_ns: 8.0,
             dependent_ns: 80.0,
             alone_ns: 120.0,
         }],
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
-            .map(|(apart_ns, walk_ns)| DistanceCost {
+            .map(|(apart_ns, walk_ns)| WalkCostAtDistance {
                 apart_ns,
                 walk_ns,
                 error_ns: 1.0,
@@ -89,12 +89,12 @@ fn probed(rounds: u64, touched: impl Fn(u64, f64) -> PageBitmap) -> OverheadEsti
 }
 
 fn rates(estimator: &OverheadEstimator) -> WalkRates {
-    let reads = estimator.sum_rounds_without(None);
+    let reads = estimator.sum_rate_rounds_without(None);
     let from = TouchKind::ALL.map(|kind| RateReads::of(kind, &reads));
-    estimator.walk_rates(&reads, from, &costs())
+    estimator.base_page_walk_rates(&reads, from, &costs())
 }
 
-fn overhead(estimate: &OverheadEstimate) -> Overhead {
+fn overhead(estimate: &OverheadEstimate) -> TranslationOverhead {
     estimate
         .overhead
         .expect("the process ran, so it has an estimate")
@@ -190,7 +190,7 @@ fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
     let all = || estimate.walks.iter();
     let of = |wanted| all().find(|walks| walks.region == region(wanted));
     assert_eq!(of(5).map(|walks| walks.expected_per_s), Some(0));
-    let right = |walks: &RegionWalks| walks.expected_per_s.abs_diff(2000) < 500;
+    let right = |walks: &RegionWalksPerSecond| walks.expected_per_s.abs_diff(2000) < 500;
     assert!(of(6).is_some_and(right), "{:?}", of(6));
 }
 
@@ -212,7 +212,7 @@ fn chance_touches_do_not_lift_rarely_touched_regions() {
     let counted = walks(false).map(|walks| walks.counted_per_s).max();
     assert!(counted > Some(60), "{counted:?}");
     assert!(most < Some(25), "{most:?}");
-    let right = |walks: &RegionWalks| walks.expected_per_s.abs_diff(2000) < 500;
+    let right = |walks: &RegionWalksPerSecond| walks.expected_per_s.abs_diff(2000) < 500;
     assert!(walks(true).all(right));
 }
 
@@ -242,12 +242,12 @@ fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, touched): &(f64, f64)| {
         let touched = (0..*touched as u16).map(|n| n * 37 % 512);
         RegionProbeRead {
-            shape: TouchShape::of(&bitmap_of(touched)),
+            shape: TouchedPagesByPattern::of(&bitmap_of(touched)),
             cpu_s: us * 1e-6,
         }
     };
     let reads: Vec<_> = reads.iter().map(read).collect();
-    newly_touched(&reads, residence_us * 1e-6)
+    count_newly_touched_pages(&reads, residence_us * 1e-6)
         .map_or(0.0, |(count, _)| ratio_or_zero(count.touches, count.over_s))
 }
 
@@ -330,7 +330,7 @@ fn costly_first_touches_make_the_estimate_a_minimum() {
 }
 
 /// All pages of the `looked_at` sampled ones are touched.
-fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
+fn with_huge_pages(all: u64, looked_at: u64) -> TranslationOverhead {
     let mut estimator = OverheadEstimator::new(0, all, Duration::ZERO);
     let time = Duration::from_millis(1);
     let mut marks = marks(0..looked_at, time, |_| PageBitmap([u64::MAX; 8]));
@@ -420,7 +420,7 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
 }
 
 /// Overhead of a process with 4 million random touches a second.
-fn with_rounds(rounds: u64) -> Overhead {
+fn with_rounds(rounds: u64) -> TranslationOverhead {
     let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..rounds {
         // Its pace differs from round to round.
