@@ -187,7 +187,7 @@ pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {
     let (waited, budget) = waits.total_wait_and_last_budget(now)?;
     let waited = format_short_duration(waited.as_secs_f64());
     let mut note = format!("promotion waited {waited} in all for a budget: {budget}");
-    if let Some(wait) = waits.current(now) {
+    if let Some(wait) = waits.current_wait(now) {
         let left = format_short_duration(wait.until.saturating_sub(now).as_secs_f64());
         note += &format!("; it would have continued in {left}");
     }

@@ -280,7 +280,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
+    fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
         let deadline = self.to_instant(until);
         let prefaulter = self.prefaulter.as_ref();
@@ -302,10 +302,10 @@ impl Machine for LinuxMachine {
         updated.map(|()| self.members.in_join_order().to_vec())
     }
 
-    fn memory(&mut self) -> CallResult<MemoryState> {
+    fn read_memory_state(&mut self) -> CallResult<MemoryState> {
         let now = self.now();
         Ok(MemoryState {
-            machine: self.memory_use(&MemoryScope::Machine)?,
+            machine: self.read_memory_use(&MemoryScope::Machine)?,
             groups: self
                 .groups
                 .read_limited_cgroups(now, self.members.in_join_order()),
@@ -314,7 +314,7 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
         match scope {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
@@ -360,7 +360,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn shape(&self) -> MachinePageProperties {
+    fn page_properties(&self) -> MachinePageProperties {
         self.sizing.shape
     }
 

@@ -33,16 +33,16 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Expl
 
     /// The current managed processes, in order of arrival. Admits processes that have joined until
     /// `until`.
-    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>>;
+    fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>>;
 
     /// Memory in use, and the memory pressure on tasks.
-    fn memory(&mut self) -> CallResult<MemoryState>;
+    fn read_memory_state(&mut self) -> CallResult<MemoryState>;
 
     /// Memory in use, of the machine or of one cgroup. Cheap: called up to 20 times a second.
-    fn memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse>;
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse>;
 
     /// Properties of the machine, above all its page sizes.
-    fn shape(&self) -> MachinePageProperties {
+    fn page_properties(&self) -> MachinePageProperties {
         MachinePageProperties::default()
     }
 

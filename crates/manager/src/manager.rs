@@ -151,7 +151,7 @@ impl<M: Machine> Manager<M> {
     fn update_cpu_budget(&mut self, now: Duration) {
         let paid = self.promotion.savings.cpu_time_spent();
         let own = self.machine.management_costs().cpu.saturating_sub(paid);
-        self.cpu.update(now, own);
+        self.cpu.record_total_cpu_time(now, own);
     }
 
     fn dispatch_event(&mut self, now: Duration, event: Event) {
@@ -255,7 +255,7 @@ impl<M: Machine> Manager<M> {
     /// Work that waits for a budget at the moment: promotion, sampling.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
-        let promotion = self.promotion.waits.current(now);
+        let promotion = self.promotion.waits.current_wait(now);
         promotion.into_iter().chain(self.sampling.budget_wait(now))
     }
 

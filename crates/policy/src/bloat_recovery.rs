@@ -124,10 +124,10 @@ impl RecoveryPlanner {
             } => {
                 // It counts as accessed, because that is why it was promoted.
                 if let Some(owner) = self.owners.get_mut(process) {
-                    owner.add(region, true);
+                    owner.add_or_update_page(region, true);
                 } else {
                     let mut owner = ZeroScanQueue::default();
-                    owner.add(region, true);
+                    owner.add_or_update_page(region, true);
                     self.owners.push(process, owner);
                 }
             }
@@ -138,7 +138,7 @@ impl RecoveryPlanner {
             }
             | Event::NotSplit { process, region } => {
                 if let Some(owner) = self.owners.get_mut(process) {
-                    owner.remove(region);
+                    owner.remove_page(region);
                 }
             }
             _ => {}
@@ -158,7 +158,7 @@ impl RecoveryPlanner {
             .filter(|(process, _)| allowed(*process))
             .filter_map(|(process, owner)| {
                 owner.requeue_rested_pages(now, RESCAN_AFTER);
-                let (accessed, region) = owner.first()?;
+                let (accessed, region) = owner.first_page_to_scan()?;
                 let overhead = owner.overhead_percent.unwrap_or(unknown);
                 Some((overhead, accessed, region, process, owner))
             })

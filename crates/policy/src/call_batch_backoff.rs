@@ -95,7 +95,7 @@ impl CallBatchBackoff {
     }
 
     /// When the pause is over.
-    pub fn ready_at(&self) -> Duration {
+    pub fn pause_ends_at(&self) -> Duration {
         self.ready_at
     }
 }
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(stop, *call > 30, "a call of {call} ms");
         }
         backoff.end_batch(at_second(1));
-        backoff.ready_at() - at_second(1)
+        backoff.pause_ends_at() - at_second(1)
     }
 
     #[test]

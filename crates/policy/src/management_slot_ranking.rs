@@ -107,7 +107,7 @@ impl CpuUseAverages {
 
     /// Records the CPU time that a process of this `age` has `used` up to `now`; returns its
     /// average. The first value is the average over its life.
-    pub fn record(
+    pub fn record_and_average(
         &mut self,
         process: ProcessId,
         now: Duration,
@@ -132,7 +132,7 @@ impl CpuUseAverages {
     }
 
     /// Forgets all processes except these.
-    pub fn retain(&mut self, processes: &HashSet<ProcessId>) {
+    pub fn retain_processes(&mut self, processes: &HashSet<ProcessId>) {
         self.0.retain(|process, _| processes.contains(process));
     }
 }
@@ -220,12 +220,15 @@ mod tests {
         let s = Duration::from_secs;
         let process = contender(1, 0, 1, 0.0, false).process;
         let mut usage = CpuUseAverages::default();
-        assert_eq!(usage.record(process, s(0), s(100), s(50)), 0.5);
-        let after_a_minute = usage.record(process, s(60), s(160), s(50));
+        assert_eq!(usage.record_and_average(process, s(0), s(100), s(50)), 0.5);
+        let after_a_minute = usage.record_and_average(process, s(60), s(160), s(50));
         assert!((after_a_minute - 0.5 / std::f64::consts::E).abs() < 1e-9);
-        assert_eq!(usage.record(process, s(60), s(160), s(50)), after_a_minute);
-        usage.retain(&HashSet::new());
-        assert_eq!(usage.record(process, s(61), s(0), s(0)), 0.0);
+        assert_eq!(
+            usage.record_and_average(process, s(60), s(160), s(50)),
+            after_a_minute
+        );
+        usage.retain_processes(&HashSet::new());
+        assert_eq!(usage.record_and_average(process, s(61), s(0), s(0)), 0.0);
     }
 
     fn crowd() -> impl Strategy<Value = Vec<ManagementSlotCandidate>> {

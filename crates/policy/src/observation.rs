@@ -198,7 +198,7 @@ pub struct MemoryUse {
 
 impl MemoryUse {
     /// Share in use, in per cent (above 100 where a limit was lowered).
-    pub fn percent(self) -> f64 {
+    pub fn used_percent(self) -> f64 {
         self.used_bytes as f64 * 100.0 / self.total_bytes.max(1) as f64
     }
 }

@@ -38,7 +38,12 @@ pub struct Promotion {
 
 impl Promotion {
     /// A promotion to a huge page, by a policy that does not estimate what it saves.
-    pub fn huge(process: ProcessId, region: RegionAddr, present: u16, reason: Reason) -> Self {
+    pub fn to_huge_page(
+        process: ProcessId,
+        region: RegionAddr,
+        present: u16,
+        reason: Reason,
+    ) -> Self {
         Self {
             process,
             region,

@@ -45,7 +45,7 @@ impl RegionPromotionLimits {
     /// Takes in one round of samples.
     pub fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
-            self.huge.observe(sample);
+            self.huge.observe_process(sample);
         }
         self.recovered.observe(observation);
         self.shared.observe(observation);
@@ -100,7 +100,7 @@ mod tests {
     fn added(order: PageOrder, present: u16) -> u16 {
         max_added_pages(&Promotion {
             order,
-            ..Promotion::huge(process(1), region(0), present, Reason::new("a test"))
+            ..Promotion::to_huge_page(process(1), region(0), present, Reason::new("a test"))
         })
     }
 

@@ -21,7 +21,7 @@ struct ProcessHugeMemory {
 
 impl RuleHugeMemoryLimits {
     /// Takes in a sample of a process: its rules and its huge memory.
-    pub fn observe(&mut self, sample: &ProcessSample) {
+    pub fn observe_process(&mut self, sample: &ProcessSample) {
         let holding = ProcessHugeMemory {
             rule: sample.terms.rule,
             limit_bytes: sample.terms.max_huge_bytes,
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn processes_of_a_rule_share_its_limit() {
         let mut limits = RuleHugeMemoryLimits::default();
-        limits.observe(&sampled(1, 3, 0, Some(5)));
-        limits.observe(&sampled(2, 1, 0, Some(5)));
-        limits.observe(&sampled(3, 9, 1, None));
+        limits.observe_process(&sampled(1, 3, 0, Some(5)));
+        limits.observe_process(&sampled(2, 1, 0, Some(5)));
+        limits.observe_process(&sampled(3, 9, 1, None));
         assert!(limits.allows_another_huge_page(process(1)));
         limits.apply_event(&promoted_event(process(2), region(0)));
         // 5 huge pages are the limit; the rule of 3 has none, and 4 is not known.
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn recovered_and_freed_memory_counts_no_longer_towards_the_limit() {
         let mut limits = RuleHugeMemoryLimits::default();
-        limits.observe(&sampled(1, 3, 0, Some(4)));
-        limits.observe(&sampled(2, 1, 0, Some(4)));
+        limits.observe_process(&sampled(1, 3, 0, Some(4)));
+        limits.observe_process(&sampled(2, 1, 0, Some(4)));
         assert!(!limits.allows_another_huge_page(process(1)));
         limits.apply_event(&recovered_event(process(1), region(0)));
         assert!(limits.allows_another_huge_page(process(1)));
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn new_terms_apply_from_the_next_sample() {
         let mut limits = RuleHugeMemoryLimits::default();
-        limits.observe(&sampled(1, 3, 0, Some(4)));
-        limits.observe(&sampled(1, 3, 2, Some(3)));
+        limits.observe_process(&sampled(1, 3, 0, Some(4)));
+        limits.observe_process(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows_another_huge_page(process(1)));
         assert_eq!(limits.huge_bytes_under_rule(0), 0);
         limits.change_huge_bytes_of_process(process(1), |_| HUGE_PAGE_BYTES);
@@ -155,7 +155,7 @@ mod tests {
         ) {
             let mut limits = RuleHugeMemoryLimits::default();
             for pid in 0..4 {
-                limits.observe(&sampled(pid, 0, (pid % 2) as usize, Some(limit)));
+                limits.observe_process(&sampled(pid, 0, (pid % 2) as usize, Some(limit)));
             }
             for (pid, step) in steps {
                 let p = process(pid);

@@ -97,7 +97,7 @@ impl SamplingSlowdownBudget {
     pub fn new(pace: SamplingCostLimits) -> Self {
         let share = pace.slowdown_percent / 100.0;
         Self {
-            left: TokenBucket::full(share, share * Self::SAVED_S),
+            left: TokenBucket::new_full(share, share * Self::SAVED_S),
             drawn_touches: 0,
             drawn_s: 0.0,
         }
@@ -116,7 +116,7 @@ impl SamplingSlowdownBudget {
 
     /// When bits may be cleared again: `now`, or when the cost of the touches since the last clear
     /// has flowed in again.
-    pub fn ready_at(&self, now: Duration) -> Duration {
+    pub fn may_clear_again_at(&self, now: Duration) -> Duration {
         self.left
             .time_when_level_reached(now, self.drawn_s.min(self.left.capacity()))
     }
@@ -142,7 +142,7 @@ mod tests {
     fn where_access_bits_cost_nothing_no_program_waits() {
         let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
         budget.record_touches(at(1.0), u64::MAX, Duration::ZERO, 1.0);
-        assert_eq!(budget.ready_at(at(1.0)), at(1.0));
+        assert_eq!(budget.may_clear_again_at(at(1.0)), at(1.0));
     }
 
     #[test]
@@ -158,10 +158,10 @@ mod tests {
             (100_000, 0.0, 100.0),
         ] {
             let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
-            assert_eq!(budget.ready_at(at(1.0)), at(1.0));
+            assert_eq!(budget.may_clear_again_at(at(1.0)), at(1.0));
             budget.record_access_bits_cleared();
             budget.record_touches(at(1.0), touches, EACH, cores);
-            let wait = budget.ready_at(at(1.0)).as_secs_f64() - 1.0;
+            let wait = budget.may_clear_again_at(at(1.0)).as_secs_f64() - 1.0;
             assert!((wait - wait_s).abs() < 1e-6, "{touches}, {cores}: {wait}");
         }
     }
@@ -170,9 +170,9 @@ mod tests {
     fn touches_are_charged_once() {
         let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
         budget.record_touches(at(1.0), 1_000_000, EACH, 1.0);
-        let once = budget.ready_at(at(1.0));
+        let once = budget.may_clear_again_at(at(1.0));
         budget.record_touches(at(1.0), 1_000_000, EACH, 1.0);
-        assert_eq!(budget.ready_at(at(1.0)), once);
+        assert_eq!(budget.may_clear_again_at(at(1.0)), once);
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             let (mut now, mut cost_s) = (Duration::ZERO, 0.0);
             let largest = sizes.iter().max().copied().unwrap_or(0);
             for touches in sizes {
-                now = budget.ready_at(now + at(period_s));
+                now = budget.may_clear_again_at(now + at(period_s));
                 budget.record_access_bits_cleared();
                 budget.record_touches(now, touches, EACH, 1.0);
                 cost_s += touches as f64 * EACH.as_secs_f64();

@@ -97,7 +97,7 @@ fn values_in_the_file_override_the_defaults() {
     assert_eq!(config.khugepaged, KhugepagedMode::Restrain);
     assert!(config.kernel_split);
     assert_eq!(config.settings.window, Duration::from_millis(500));
-    assert_eq!(config.settings.cpu.percent(), 1.5);
+    assert_eq!(config.settings.cpu.limit_percent_of_core(), 1.5);
     assert_eq!(config.settings.reserve.bytes(), 64 << 20);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);

@@ -158,7 +158,7 @@ impl DemoMachine {
             RunningProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
         // Watermarks below the memory in use, as if memory were short.
-        let used = system_memory::machine_memory_use()?.percent();
+        let used = system_memory::machine_memory_use()?.used_percent();
         let settings = Settings {
             cpu: CpuBudget::new(100.0)?,
             watermarks: Watermarks::new(used / 2.0, used / 4.0)?,

@@ -32,9 +32,7 @@ impl ManagerView {
             None => Explanation::Process(Box::new(self.explain_process(manager, process))),
             Some(address) => {
                 let region = RegionAddr::containing(address);
-                Explanation::Region(Box::new(
-                    self.explain_region(manager, process, region),
-                ))
+                Explanation::Region(Box::new(self.explain_region(manager, process, region)))
             }
         }
     }
@@ -170,7 +168,7 @@ fn promotion_obstacles(
     }
     let backoff = manager.promotion_pacing().backoff;
     if !backoff.is_pause_over(now) {
-        let left_s = backoff.ready_at().saturating_sub(now).as_secs_f64();
+        let left_s = backoff.pause_ends_at().saturating_sub(now).as_secs_f64();
         let why = "calls into processes took long, or the kernel had no free huge page";
         kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
     }

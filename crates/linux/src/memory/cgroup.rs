@@ -210,7 +210,7 @@ fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse>
             used_bytes: current.saturating_sub(droppable),
             total_bytes: limit,
         })
-        .max_by(|a, b| a.percent().total_cmp(&b.percent()))
+        .max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))
 }
 
 /// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).

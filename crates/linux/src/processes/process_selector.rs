@@ -224,7 +224,7 @@ impl ProcessSelector {
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
         self.skipped.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
-        self.cpu_use.retain(&there);
+        self.cpu_use.retain_processes(&there);
         SliceProgress::Done(Some(large))
     }
 
@@ -240,9 +240,12 @@ impl ProcessSelector {
         let mut candidates = Vec::new();
         for seen in large {
             let process = seen.process;
-            let cores = self
-                .cpu_use
-                .record(process, now, process::process_age(process), seen.cpu);
+            let cores = self.cpu_use.record_and_average(
+                process,
+                now,
+                process::process_age(process),
+                seen.cpu,
+            );
             let managed = is_managed(process);
             if !managed && !self.may_join(seen, cores, now) {
                 continue;

@@ -47,7 +47,7 @@ pub fn workloads(action: RuleAction) -> Rules {
 /// Whether this process is managed now. New rules make the manager sweep again.
 pub fn manages(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> bool {
     machine.set_rules(workloads(action), ProcessSelectionSettings::default());
-    let listed = machine.processes(machine.now() + Duration::from_secs(60));
+    let listed = machine.admit_and_list_processes(machine.now() + Duration::from_secs(60));
     let processes = listed.done().expect("all have joined");
     processes.iter().any(|process| process.pid == pid)
 }

@@ -56,7 +56,7 @@ pub(super) enum GrowthPhase {
 }
 
 impl ResidentGrowth {
-    pub(super) fn record(&mut self, now: Duration, rss_bytes: u64) {
+    pub(super) fn record_resident_bytes(&mut self, now: Duration, rss_bytes: u64) {
         let since_s = now.saturating_sub(self.at).as_secs_f64();
         let more_bytes = rss_bytes.saturating_sub(self.bytes) as f64;
         let grows = more_bytes > rss_bytes as f64 * GROWS_PER_S * since_s;
@@ -87,9 +87,14 @@ impl ResidentGrowth {
 
 impl EarlySampleSelection {
     /// Takes in a program's resident memory.
-    pub(super) fn record(&mut self, now: Duration, process: ProcessId, rss_bytes: u64) {
+    pub(super) fn record_resident_bytes(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        rss_bytes: u64,
+    ) {
         let program = self.programs.entry(process).or_default();
-        program.record(now, rss_bytes);
+        program.record_resident_bytes(now, rss_bytes);
         if program.phase != GrowthPhase::Settled {
             self.watched_until = self.watched_until.max(now + WATCHED);
         }
@@ -158,7 +163,7 @@ mod tests {
         let mut sampled = Vec::new();
         for (n, size) in (0..).zip(sizes_mib) {
             let now = ms(n * 200);
-            looks.record(now, process(1), size * MIB);
+            looks.record_resident_bytes(now, process(1), size * MIB);
             if looks.programs_due_for_sample(now) == [process(1)] {
                 looks.on_sampled(now, process(1), false);
                 sampled.push(n * 200);
@@ -201,7 +206,7 @@ mod tests {
             (2200, true, false),
             (9000, false, false),
         ] {
-            looks.record(ms(at), process(1), 1000 * MIB);
+            looks.record_resident_bytes(ms(at), process(1), 1000 * MIB);
             assert_eq!(
                 !looks.programs_due_for_sample(ms(at)).is_empty(),
                 wanted,
@@ -217,12 +222,12 @@ mod tests {
     fn looks_are_frequent_only_after_growth_and_within_their_cost() {
         let mut looks = EarlySampleSelection::default();
         assert_eq!(looks.next_size_check(ms(0), ms(0)), None);
-        looks.record(ms(0), process(1), MIB);
+        looks.record_resident_bytes(ms(0), process(1), MIB);
         assert_eq!(looks.next_size_check(ms(0), ms(1)), Some(ms(200)));
         assert_eq!(looks.next_size_check(ms(0), ms(5)), Some(ms(500)));
-        looks.record(ms(4000), process(1), 100 * MIB);
+        looks.record_resident_bytes(ms(4000), process(1), 100 * MIB);
         assert_eq!(looks.next_size_check(ms(4000), ms(0)), Some(ms(4100)));
-        looks.record(ms(8900), process(1), 100 * MIB);
+        looks.record_resident_bytes(ms(8900), process(1), 100 * MIB);
         assert_eq!(looks.next_size_check(ms(8900), ms(0)), Some(ms(9100)));
         assert_eq!(looks.next_size_check(ms(9000), ms(0)), None);
         looks.retain_processes(|_| false);

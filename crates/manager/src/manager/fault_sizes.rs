@@ -28,8 +28,8 @@ impl<M: Machine> Manager<M> {
     /// Sets each process's page sizes at first touches: the policy's choice, else what suited the
     /// program before, else nothing. While promotion is held back or paused, base pages are set:
     /// larger pages take memory that no program asked for.
-    pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
-        let offered = self.machine.shape().at_faults;
+    pub(super) fn update_fault_sizes(&mut self, now: Duration) {
+        let offered = self.machine.page_properties().at_faults;
         if offered.is_empty() || self.settings.measure_only {
             return;
         }

@@ -157,7 +157,7 @@ impl LastSamples {
 
     /// Keeps an observation, in place of the previous samples. Where that is too much, the oldest
     /// samples are dropped first, then the largest.
-    pub(super) fn store(&mut self, observation: Observation) {
+    pub(super) fn store_observation(&mut self, observation: Observation) {
         let at = observation.at;
         for sample in observation.processes {
             let process = sample.process;

@@ -63,7 +63,7 @@ impl MemoryWatch {
 
     /// Takes in a reading. Returns whether promotion starts or stops being held, or is held for
     /// another reason; figures in a reason do not count, because they change all the time.
-    fn assess(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
+    fn update_hold(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
         let held = match &read {
             Some(state) => self.guard.assess(now, state).err(),
             None => {
@@ -85,22 +85,22 @@ impl<M: Machine> Manager<M> {
             let room = if self.paused {
                 0
             } else {
-                self.memory.guard.room_bytes(process)
+                self.memory.guard.room_bytes_for_process(process)
             };
             self.machine.allow_prefault(process, room);
         }
     }
 
     pub(super) fn read_and_assess_memory(&mut self, now: Duration) {
-        let read = self.machine.memory();
+        let read = self.machine.read_memory_state();
         if let Err(error) = &read {
             self.record_error(now, error);
         }
-        if self.memory.assess(now, read.ok()) {
+        if self.memory.update_hold(now, read.ok()) {
             let hold = self.memory.held.clone();
             self.dispatch_event(now, Event::Held { hold });
         }
-        self.choose_fault_sizes(now);
+        self.update_fault_sizes(now);
         self.update_reserve_target(now);
     }
 
@@ -113,7 +113,7 @@ impl<M: Machine> Manager<M> {
         }
         let before = self.machine.management_costs().cpu;
         for scope in due {
-            match self.machine.memory_use(&scope) {
+            match self.machine.read_memory_use(&scope) {
                 Ok(usage) => self.memory.guard.record_scope_use(now, &scope, usage),
                 Err(_) => {
                     self.refresh.next = now;
@@ -124,7 +124,7 @@ impl<M: Machine> Manager<M> {
         let cost = self.machine.management_costs().cpu.saturating_sub(before);
         self.memory.guard.record_read_cost(cost);
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
-        self.choose_fault_sizes(now);
+        self.update_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.
         for process in self.processes.clone() {
             let filled_bytes = self.machine.take_prefaulted_bytes(process);

@@ -97,7 +97,7 @@ impl<M: Machine> Manager<M> {
             return Ok(PaidBy::CpuBudget);
         }
         let budget = ExhaustedBudget::PromotionCpu {
-            percent: self.cpu.percent(),
+            percent: self.cpu.limit_percent_of_core(),
             returns: saved_us_per_s.is_some(),
         };
         Err(BudgetWait { budget, until })
@@ -107,13 +107,13 @@ impl<M: Machine> Manager<M> {
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.promotion.waits.end(begun);
+        self.promotion.waits.end_wait(begun);
         // No process may be promoted in: leave the waiting list as it is.
         if self.is_all_promotion_blocked() {
             return None;
         }
         if !self.promotion.backoff.is_pause_over(begun) {
-            return Some(self.promotion.backoff.ready_at());
+            return Some(self.promotion.backoff.pause_ends_at());
         }
         let mut called = false;
         let more = loop {
@@ -128,7 +128,7 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
                     let budget = ExhaustedBudget::PromotionRate;
                     let wait = BudgetWait { budget, until };
-                    break Some(self.promotion.waits.begin(now, wait));
+                    break Some(self.promotion.waits.begin_wait(now, wait));
                 }
             }
             let supply = self.next_huge_page_supply(now);
@@ -146,12 +146,12 @@ impl<M: Machine> Manager<M> {
                 Err(wait) => {
                     self.promotion.budget.give_back_promotion();
                     self.promotion.postponed = Some(next);
-                    break Some(self.promotion.waits.begin(now, wait));
+                    break Some(self.promotion.waits.begin_wait(now, wait));
                 }
             };
             called = true;
             self.reserve.record_demand(now);
-            if self.promote(next, now, paid_by) == BatchDecision::StopBatch {
+            if self.promote_and_charge(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
@@ -160,7 +160,7 @@ impl<M: Machine> Manager<M> {
             self.promotion.backoff.end_batch(now);
             self.update_reserve_target(now);
         }
-        let ready = self.promotion.backoff.ready_at();
+        let ready = self.promotion.backoff.pause_ends_at();
         more.map(|at| if called { at.max(ready) } else { at })
     }
 
@@ -211,7 +211,12 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Makes one region huge and charges what it cost; returns whether the batch may go on.
-    fn promote(&mut self, next: PromotionAttempt, now: Duration, paid_by: PaidBy) -> BatchDecision {
+    fn promote_and_charge(
+        &mut self,
+        next: PromotionAttempt,
+        now: Duration,
+        paid_by: PaidBy,
+    ) -> BatchDecision {
         let promotion = &next.promotion;
         let (process, region) = (promotion.process, promotion.region);
         let (order, present) = (promotion.order, promotion.expected_present);

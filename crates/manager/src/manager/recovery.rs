@@ -50,7 +50,7 @@ impl<M: Machine> Manager<M> {
         if !self.recovery.backoff.is_pause_over(begun)
             && !self.memory.guard.will_be_full_within_seconds()
         {
-            return Some(self.recovery.backoff.ready_at());
+            return Some(self.recovery.backoff.pause_ends_at());
         }
         let mut called = false;
         let more = loop {
@@ -66,7 +66,7 @@ impl<M: Machine> Manager<M> {
                 break Some(now);
             }
             let guard = &self.memory.guard;
-            let short = |process| guard.shortage(process).is_some();
+            let short = |process| guard.shortage_for_process(process).is_some();
             let Some(target) = self
                 .recovery
                 .planner
@@ -88,13 +88,13 @@ impl<M: Machine> Manager<M> {
         if self.memory.guard.will_be_full_within_seconds() {
             return more;
         }
-        more.map(|at| at.max(self.recovery.backoff.ready_at()))
+        more.map(|at| at.max(self.recovery.backoff.pause_ends_at()))
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
     fn scan_and_split(&mut self, target: (ProcessId, RegionAddr), now: Duration) -> BatchDecision {
         let (process, region) = target;
-        let Some(shortage) = self.memory.guard.shortage(process) else {
+        let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
             return BatchDecision::Continue;
         };
         let enough = self.recovery.planner.threshold().zero_pages();

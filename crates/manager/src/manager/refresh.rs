@@ -84,7 +84,7 @@ impl<M: Machine> Manager<M> {
 
     /// Known processes are handled while others still join.
     fn update_processes(&mut self) {
-        self.refresh.joining = match self.machine.processes(self.slice_end()) {
+        self.refresh.joining = match self.machine.admit_and_list_processes(self.slice_end()) {
             SliceProgress::Done(processes) => {
                 self.processes = processes;
                 None
@@ -156,7 +156,9 @@ impl<M: Machine> Manager<M> {
             };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
-            self.sampling.early.record(now, process, rss_bytes);
+            self.sampling
+                .early
+                .record_resident_bytes(now, process, rss_bytes);
             let event = Event::Measured {
                 process,
                 rss_bytes,

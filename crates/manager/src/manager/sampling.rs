@@ -168,7 +168,7 @@ impl SamplingSchedule {
         rss_bytes: u64,
         settings: &Settings,
     ) -> Option<Duration> {
-        self.all_memory.record(now, rss_bytes);
+        self.all_memory.record_resident_bytes(now, rss_bytes);
         let (phase, grown) = (
             self.all_memory.phase,
             self.all_memory.has_grown_since_sample(),
@@ -297,7 +297,7 @@ impl<M: Machine> Manager<M> {
     }
 
     fn open_window_when_ready(&mut self, now: Duration) {
-        let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
+        let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
                 // Check again a period later: by then more pages may have been touched.
@@ -314,7 +314,7 @@ impl<M: Machine> Manager<M> {
         // Processes take turns at being first.
         self.sampling.slowdown.retain_processes(&self.processes);
         let mut processes = self.processes_of_next_window();
-        processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
+        processes.retain(|process| self.sampling.slowdown.may_clear_again_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
@@ -448,7 +448,7 @@ impl<M: Machine> Manager<M> {
         let observation = Observation {
             at: now,
             fmfi: self.memory.state.as_ref().and_then(|memory| memory.fmfi),
-            machine: self.machine.shape(),
+            machine: self.machine.page_properties(),
             unread: unread.copied().collect(),
             ..Observation::default()
         };
@@ -522,7 +522,7 @@ impl<M: Machine> Manager<M> {
         };
         let regular = self.sampling.early_window.take();
         let pace = self.settings.pace;
-        let own = pace.min_period_within_cpu_budget(cost, self.cpu.percent());
+        let own = pace.min_period_within_cpu_budget(cost, self.cpu.limit_percent_of_core());
         let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
@@ -573,8 +573,8 @@ impl<M: Machine> Manager<M> {
         self.promotion.observe(&observation);
         let worth = ProcessSample::needs_another_sample;
         let more_to_see = observation.processes.iter().any(worth);
-        self.last_seen.store(observation);
-        self.choose_fault_sizes(now);
+        self.last_seen.store_observation(observation);
+        self.update_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))
     }
 }

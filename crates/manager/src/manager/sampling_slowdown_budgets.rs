@@ -43,10 +43,10 @@ impl SamplingSlowdownBudgets {
     }
 
     /// When a process's bits may be cleared again, not before `now`.
-    pub(super) fn ready_at(&self, now: Duration, process: ProcessId) -> Duration {
+    pub(super) fn may_clear_again_at(&self, now: Duration, process: ProcessId) -> Duration {
         self.budgets
             .get(&process)
-            .map_or(now, |budget| budget.ready_at(now))
+            .map_or(now, |budget| budget.may_clear_again_at(now))
     }
 
     pub(super) fn retain_processes(&mut self, processes: &[ProcessId]) {
@@ -78,11 +78,11 @@ mod tests {
         }
         let samples = [touched(small, 1_000), touched(large, 1_000_000)];
         slowdowns.record_touches(now, &samples, Duration::from_nanos(500));
-        assert_eq!(slowdowns.ready_at(now, small), now);
+        assert_eq!(slowdowns.may_clear_again_at(now, small), now);
         // Half a second of its time is 1 % of 50 s.
-        let wait = slowdowns.ready_at(now, large).saturating_sub(now);
+        let wait = slowdowns.may_clear_again_at(now, large).saturating_sub(now);
         assert!((wait.as_secs_f64() - 50.0).abs() < 1e-6, "{wait:?}");
         slowdowns.retain_processes(&[small]);
-        assert_eq!(slowdowns.ready_at(now, large), now);
+        assert_eq!(slowdowns.may_clear_again_at(now, large), now);
     }
 }

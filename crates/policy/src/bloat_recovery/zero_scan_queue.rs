@@ -53,11 +53,11 @@ impl ZeroScanQueue {
         owner
     }
 
-    pub(super) fn first(&self) -> Option<(bool, RegionAddr)> {
+    pub(super) fn first_page_to_scan(&self) -> Option<(bool, RegionAddr)> {
         self.waiting.first().copied()
     }
 
-    pub(super) fn add(&mut self, region: RegionAddr, accessed: bool) {
+    pub(super) fn add_or_update_page(&mut self, region: RegionAddr, accessed: bool) {
         let page = self.pages.entry(region).or_insert(QueuedHugePage {
             accessed,
             resting_since: None,
@@ -69,7 +69,7 @@ impl ZeroScanQueue {
         }
     }
 
-    pub(super) fn remove(&mut self, region: RegionAddr) {
+    pub(super) fn remove_page(&mut self, region: RegionAddr) {
         if let Some(page) = self.pages.remove(&region) {
             self.waiting.remove(&(page.accessed, region));
         }

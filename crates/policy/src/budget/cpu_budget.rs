@@ -33,13 +33,13 @@ impl CpuBudget {
     }
 
     /// Share of one core, in per cent.
-    pub fn percent(&self) -> f64 {
+    pub fn limit_percent_of_core(&self) -> f64 {
         self.percent
     }
 
     /// Takes in the manager's total CPU time by `now`. The first call only sets the starting point,
     /// because start-up is not management.
-    pub fn update(&mut self, now: Duration, used_total: Duration) {
+    pub fn record_total_cpu_time(&mut self, now: Duration, used_total: Duration) {
         let before = self.used_total.replace(used_total).unwrap_or(used_total);
         // A clock that went back counts as standing still.
         let second = now.as_secs().max(self.second);
@@ -111,12 +111,12 @@ mod tests {
     fn cpu_beyond_the_budget_waits_until_the_minute_is_over() {
         let mut cpu = CpuBudget::default();
         let start_up = Duration::from_secs(5);
-        cpu.update(at_second(10), start_up);
+        cpu.record_total_cpu_time(at_second(10), start_up);
         assert!(!cpu.is_exhausted(at_second(10)));
         // The budget of a minute is 1.2 s.
-        cpu.update(at_second(10), start_up + Duration::from_millis(700));
+        cpu.record_total_cpu_time(at_second(10), start_up + Duration::from_millis(700));
         assert!(!cpu.is_exhausted(at_second(10)));
-        cpu.update(at_second(30), start_up + Duration::from_millis(1300));
+        cpu.record_total_cpu_time(at_second(30), start_up + Duration::from_millis(1300));
         assert!(cpu.is_exhausted(at_second(30)));
         assert!(cpu.is_exhausted(at_second(69)));
         assert_eq!(cpu.ready_at(at_second(30)), at_second(70));
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn a_share_of_the_cpu_budget_can_be_reserved() -> Result<(), SettingError> {
         let mut budget = CpuBudget::new(10.0)?;
-        budget.update(at_second(0), Duration::ZERO);
+        budget.record_total_cpu_time(at_second(0), Duration::ZERO);
         // Two thirds of 6 s.
-        budget.update(at_second(1), at_second(4));
+        budget.record_total_cpu_time(at_second(1), at_second(4));
         assert!(budget.time_when_above_reserve(at_second(1), 1.0 / 3.0) > at_second(1));
         assert!(!budget.is_exhausted(at_second(1)));
         assert_eq!(budget.ready_at(at_second(1)), at_second(1));
@@ -148,7 +148,7 @@ mod tests {
         ) {
             let mut cpu = CpuBudget::default();
             let (mut now, mut total) = (Duration::ZERO, Duration::ZERO);
-            cpu.update(now, total);
+            cpu.record_total_cpu_time(now, total);
             let mut done = Vec::new();
             for (pause_ms, piece_ms) in pieces {
                 now += Duration::from_millis(pause_ms);
@@ -156,7 +156,7 @@ mod tests {
                 prop_assert!(!cpu.is_exhausted(now));
                 let piece = Duration::from_millis(piece_ms);
                 (now, total) = (now + piece, total + piece);
-                cpu.update(now, total);
+                cpu.record_total_cpu_time(now, total);
                 done.push((now, piece));
             }
             for (end, _) in &done {

@@ -42,7 +42,7 @@ impl PromotionBudget {
         if let Some(bucket) = &mut self.bucket {
             if !bucket.try_take_tokens(now, 1) {
                 return Err(PromotionBudgetExhausted::Rate {
-                    ready_at: bucket.ready_at(now),
+                    ready_at: bucket.next_token_at(now),
                 });
             }
         }

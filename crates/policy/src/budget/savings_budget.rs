@@ -103,7 +103,7 @@ impl SavingsBudget {
             saving: BTreeMap::new(),
             settled_s: 0.0,
             at: Duration::ZERO,
-            pace: TokenBucket::full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
+            pace: TokenBucket::new_full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
             average_cost_s: Self::FIRST_COST_S,
             spent: Duration::ZERO,
         }

@@ -36,15 +36,15 @@ impl TokenBucket {
     pub fn new(rate: RatePerSecond, burst: f64) -> Result<Self, SettingError> {
         let fits = burst.is_finite() && burst >= 1.0;
         SettingError::error_unless_valid(fits, "burst", burst, "a finite number of at least 1")?;
-        Ok(Self::full(rate.get(), burst))
+        Ok(Self::new_full(rate.get(), burst))
     }
 
     /// A bucket that holds one second's inflow, and at least one token.
     pub fn with_one_second_burst(rate: RatePerSecond) -> Self {
-        Self::full(rate.get(), rate.get().max(1.0))
+        Self::new_full(rate.get(), rate.get().max(1.0))
     }
 
-    pub(crate) fn full(per_second: f64, capacity: f64) -> Self {
+    pub(crate) fn new_full(per_second: f64, capacity: f64) -> Self {
         Self {
             per_second,
             capacity,
@@ -84,7 +84,7 @@ impl TokenBucket {
     }
 
     /// When a token can be taken: `now`, or later.
-    pub fn ready_at(&self, now: Duration) -> Duration {
+    pub fn next_token_at(&self, now: Duration) -> Duration {
         self.time_when_level_reached(now, 1.0)
     }
 
@@ -127,8 +127,8 @@ mod tests {
         assert!(!bucket.try_take_tokens(at_second(5), 3));
         assert!(bucket.try_take_tokens(at_second(5), 2));
         assert!(!bucket.try_take_tokens(at_second(5), 1));
-        assert!(bucket.ready_at(at_second(5)) >= at_second(7));
-        assert!(bucket.try_take_tokens(bucket.ready_at(at_second(5)), 1));
+        assert!(bucket.next_token_at(at_second(5)) >= at_second(7));
+        assert!(bucket.try_take_tokens(bucket.next_token_at(at_second(5)), 1));
         bucket.give_back_tokens(9);
         assert!(
             !bucket.try_take_tokens(at_second(8), 3),
@@ -175,7 +175,7 @@ mod tests {
             for wait in waits {
                 now += Duration::from_nanos(wait);
                 while bucket.try_take_tokens(now, 1) {}
-                let ready = bucket.ready_at(now);
+                let ready = bucket.next_token_at(now);
                 prop_assert!(ready > now);
                 prop_assert!(bucket.clone().try_take_tokens(ready, 1));
             }

@@ -48,7 +48,7 @@ impl RankingCriterion {
         }
     }
 
-    fn reason(
+    fn promotion_reason(
         self,
         overhead: Option<TranslationOverhead>,
         candidate: &WaitingMapRegion,
@@ -191,11 +191,11 @@ impl Policy for AccessMapPolicy {
         let candidate = member.map.pop_from_highest_bucket()?;
         self.turns += 1;
         member.last_turn = self.turns;
-        let reason = by.reason(member.overhead, &candidate)?;
+        let reason = by.promotion_reason(member.overhead, &candidate)?;
         let WaitingMapRegion {
             region, present, ..
         } = candidate;
-        Some(Promotion::huge(process, region, present, reason))
+        Some(Promotion::to_huge_page(process, region, present, reason))
     }
 
     fn on_promotion_result(
@@ -222,7 +222,9 @@ impl ExplainPolicy for AccessMapPolicy {
         let member = self.members.get(process)?;
         let candidate = member.map.find_waiting_region(region)?;
         Some(WaitingRegion {
-            reason: self.ranked_by.reason(member.overhead, &candidate)?,
+            reason: self
+                .ranked_by
+                .promotion_reason(member.overhead, &candidate)?,
             ahead: member.map.count_regions_ahead_of(&candidate),
             passed_over: None,
         })

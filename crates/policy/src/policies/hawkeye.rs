@@ -210,7 +210,7 @@ impl Policy for Hawkeye {
         if let Some(PromotionCost { took, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
-            self.costs.record(order, took);
+            self.costs.record_promotion_cost(order, took);
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.
             member.left_percent += member.percent_saved_by_promotion(&candidate);

@@ -264,7 +264,12 @@ impl Policy for Ingens {
             fmfi: self.fmfi,
             importance,
         });
-        Some(Promotion::huge(process, next.region, next.present, reason))
+        Some(Promotion::to_huge_page(
+            process,
+            next.region,
+            next.present,
+            reason,
+        ))
     }
 
     fn on_promotion_result(

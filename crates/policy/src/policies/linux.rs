@@ -257,7 +257,7 @@ impl Policy for LinuxPolicy {
         self.cursor = Some(ScanCursor { process, address });
         self.proposed.insert((process, region));
         let reason = Reason::new(AddressOrderReason { present });
-        Some(Promotion::huge(process, region, present, reason))
+        Some(Promotion::to_huge_page(process, region, present, reason))
     }
 
     fn on_promotion_result(

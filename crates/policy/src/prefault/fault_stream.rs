@@ -92,7 +92,7 @@ impl FaultStream {
     }
 
     /// Takes in a report of first touches; returns whether it belongs to this stream.
-    pub fn on_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
+    pub fn accept_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
         let Some(at) = self.position_of_region(advance.region) else {
             return false;
         };

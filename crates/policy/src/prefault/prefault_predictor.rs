@@ -122,7 +122,7 @@ impl PrefaultPredictor {
     pub fn on_fault_report(&mut self, now: Duration, process: ProcessId, advance: StreamAdvance) {
         self.forget_ended_streams(now);
         let mut own = self.streams.range_mut((process, 0)..=(process, u64::MAX));
-        if own.any(|(_, stream)| stream.on_fault_report(now, advance)) {
+        if own.any(|(_, stream)| stream.accept_fault_report(now, advance)) {
             return;
         }
         if self.streams_of_process(process).count() >= STREAMS_PER_PROCESS {

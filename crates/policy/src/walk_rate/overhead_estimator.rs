@@ -94,7 +94,7 @@ struct RateReads {
 }
 
 impl RateReads {
-    fn of(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
+    fn choose_for_kind(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
         let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
         let enough = |read: &ProbeReadTotals| {
             let (independent, enough) = read.independent_touches_and_needed(kind);
@@ -247,7 +247,7 @@ impl OverheadEstimator {
                 pool.huge_touched += u64::from(mark.touched.count() > 0);
                 continue;
             }
-            let shape = TouchedPagesByPattern::of(&mark.touched);
+            let shape = TouchedPagesByPattern::classify(&mark.touched);
             pool.regions += 1;
             pool.exposed_s += exposed_s;
             let touches = [shape.streamed, shape.strided, shape.scattered];
@@ -319,12 +319,12 @@ impl OverheadEstimator {
     }
 
     /// The estimate.
-    pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
+    pub fn finish_estimate(mut self, costs: &WalkCosts) -> OverheadEstimate {
         // A round that was cut short still gives results for its regions.
         self.end_probe_round(false);
         let reads = self.sum_rate_rounds_without(None);
         let cpu_cores = self.cpu_cores_without_probing(last_read(&reads));
-        let from = TouchKind::ALL.map(|kind| RateReads::of(kind, &reads));
+        let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
         let rates = self.base_page_walk_rates(&reads, from, costs);
         let pages = self.base_regions * f64::from(PAGES_PER_REGION);
         let at = costs.at_footprint(u64_from_f64(pages * BASE_PAGE_BYTES as f64));
@@ -494,7 +494,7 @@ impl OverheadEstimator {
         let last = last_read(reads);
         let per_region_s = ratio_or_zero(3.0, last.exposed_s);
         let unseen_per_s = per_region_s * self.base_regions;
-        let unseen = WalkRates::scattered(ratio_or_zero(
+        let unseen = WalkRates::only_scattered(ratio_or_zero(
             unseen_per_s,
             self.cpu_cores_without_probing(last),
         ));
@@ -561,7 +561,7 @@ impl OverheadEstimator {
                 ratio_or_zero(touched_per_s * total, self.cpu_cores_without_probing(p))
             })
             .fold(0.0, f64::max);
-        WalkRates::scattered(fastest * beyond_tlb)
+        WalkRates::only_scattered(fastest * beyond_tlb)
     }
 
     fn region_walks_per_second(
@@ -587,17 +587,20 @@ impl OverheadEstimator {
             Some((*region, count, shape))
         });
         let seen: Vec<(RegionAddr, TouchCount, TouchedPagesByPattern)> = seen.collect();
-        let touched = |shape: &TouchedPagesByPattern| f64::from(shape.touched());
+        let touched = |shape: &TouchedPagesByPattern| f64::from(shape.count_touched_pages());
         let per_touch = |shape: &TouchedPagesByPattern| ratio_or_zero(cost(shape), touched(shape));
         // Regions in which nothing was touched resemble each other, so each counts once.
-        let others = || seen.iter().filter(|(_, _, shape)| shape.touched() > 0);
+        let others = || {
+            seen.iter()
+                .filter(|(_, _, shape)| shape.count_touched_pages() > 0)
+        };
         let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
         let of_others = ratio_or_zero(all, others().count() as f64);
         let counts: Vec<TouchCount> = seen.iter().map(|(_, count, _)| *count).collect();
         let expected = seen.iter().zip(expected_touch_rates(&counts));
         let mut walks: Vec<_> = expected
             .map(|((region, count, shape), rate)| {
-                let cost = if shape.touched() > 0 {
+                let cost = if shape.count_touched_pages() > 0 {
                     per_touch(shape)
                 } else {
                     of_others
@@ -629,8 +632,9 @@ fn count_newly_touched_pages(
     let from_s = residence_s.min(last.cpu_s / 2.0);
     let later = &reads[reads.partition_point(|read| read.cpu_s <= from_s)..];
     let known = touched_pages_by_cpu_time(reads, from_s);
-    let new = |to: &RegionProbeRead| f64::from(to.shape.touched()) - known;
-    let tells = |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
+    let new = |to: &RegionProbeRead| f64::from(to.shape.count_touched_pages()) - known;
+    let tells =
+        |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.count_touched_pages() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
     let count = TouchCount {
         touches: new(to).max(0.0),
@@ -643,7 +647,7 @@ fn count_newly_touched_pages(
 fn touched_pages_by_cpu_time(reads: &[RegionProbeRead], cpu_s: f64) -> f64 {
     let (mut before, mut before_s) = (0.0, 0.0);
     for read in reads {
-        let touched = f64::from(read.shape.touched());
+        let touched = f64::from(read.shape.count_touched_pages());
         if read.cpu_s > cpu_s {
             return before
                 + (touched - before) * ratio_or_zero(cpu_s - before_s, read.cpu_s - before_s);

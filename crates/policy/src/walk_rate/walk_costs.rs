@@ -222,7 +222,7 @@ impl WalkCosts {
         /// Less than this share of the time is not noticeable.
         const NOTICEABLE: f64 = 0.03;
         let squares = loops.iter().filter_map(|(footprint_bytes, measured)| {
-            let rates = WalkRates::scattered(1e9 / measured.apart_ns);
+            let rates = WalkRates::only_scattered(1e9 / measured.apart_ns);
             let walk_ns = rates.scattered_walk_ns(&self.at_footprint(*footprint_bytes), self);
             let higher_ns = walk_ns.max(measured.walk_ns);
             let noticed = higher_ns >= measured.apart_ns * NOTICEABLE;
@@ -256,7 +256,7 @@ pub(super) struct WalkRates {
 }
 
 impl WalkRates {
-    pub(super) fn scattered(scattered_per_s: f64) -> Self {
+    pub(super) fn only_scattered(scattered_per_s: f64) -> Self {
         Self {
             scattered_per_s,
             ..Self::default()
@@ -351,7 +351,7 @@ mod tests {
     }
 
     fn scattered(per_s: f64) -> CpuShareEstimate {
-        CpuShareEstimate::sum(shares(WalkRates::scattered(per_s)))
+        CpuShareEstimate::sum(shares(WalkRates::only_scattered(per_s)))
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl MemoryGrowth {
         }
     }
 
-    pub(super) fn total_bytes(&self) -> f64 {
+    pub(super) fn total_growth_bytes(&self) -> f64 {
         self.total_bytes
     }
 }
@@ -197,7 +197,7 @@ mod tests {
         assert!(growth.bytes_per_s() > 0.6 * GIB as f64);
         growth.record_use(at(60.0), 2 * GIB);
         assert_eq!(growth.bytes_per_s(), 0.0);
-        assert_eq!(growth.total_bytes(), GIB as f64);
+        assert_eq!(growth.total_growth_bytes(), GIB as f64);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         growth.record_manager_use(-(GIB as i64));
         growth.record_use(at(2.0), 2 * GIB);
         assert!(growth.bytes_per_s() > 0.9 * GIB as f64);
-        assert_eq!(growth.total_bytes(), GIB as f64);
+        assert_eq!(growth.total_growth_bytes(), GIB as f64);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl MemoryScopeState {
     }
 
     fn update_recovery(&mut self, speed: RecoverySpeed) {
-        let used = self.usage.percent();
+        let used = self.usage.used_percent();
         self.start_percent = recovery_start_percent(
             self.marks,
             self.usage.total_bytes,
@@ -82,7 +82,7 @@ impl MemoryScopeState {
 
     fn shortage(&self) -> Option<MemoryShortage> {
         self.recovering.then(|| MemoryShortage {
-            used_percent: self.usage.percent(),
+            used_percent: self.usage.used_percent(),
             start_percent: self.start_percent,
             growth_bytes_per_s: u64_from_f64(self.growth.bytes_per_s()),
         })
@@ -101,7 +101,7 @@ impl MemoryScopeState {
                 limit_percent: pressure_limit_percent,
             });
         }
-        let (used_percent, start_percent) = (self.usage.percent(), self.start_percent);
+        let (used_percent, start_percent) = (self.usage.used_percent(), self.start_percent);
         let high_percent = self.marks.high_percent();
         Some(if used_percent > high_percent {
             PromotionBlockReason::AboveHigh {
@@ -131,9 +131,9 @@ impl MemoryScopeState {
             used_bytes: self.usage.used_bytes.saturating_add(bytes),
             ..self.usage
         };
-        (with.percent() > self.start_percent).then(|| PromotionBlockReason::WouldCross {
+        (with.used_percent() > self.start_percent).then(|| PromotionBlockReason::WouldCross {
             scope: self.scope.clone(),
-            used_percent: self.usage.percent(),
+            used_percent: self.usage.used_percent(),
             bytes,
             start_percent: self.start_percent,
         })
@@ -142,12 +142,12 @@ impl MemoryScopeState {
     fn is_huge_page_list_outdated(&self, now: Duration) -> bool {
         let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
         self.listed.is_none_or(|(at, grown)| {
-            now >= at.saturating_add(LIST_AGE) || self.growth.total_bytes() - grown >= enough
+            now >= at.saturating_add(LIST_AGE) || self.growth.total_growth_bytes() - grown >= enough
         })
     }
 
     fn mark_huge_pages_listed(&mut self, now: Duration) {
-        self.listed = Some((now, self.growth.total_bytes()));
+        self.listed = Some((now, self.growth.total_growth_bytes()));
     }
 
     /// Memory up to the high watermark, in bytes; 0 under pressure. Growth does not matter here,
@@ -192,7 +192,7 @@ impl MemoryGuard {
 
     /// How much memory the process may be given ahead of its demand, in bytes. The limit is the
     /// nearest high watermark, of its groups or of the machine.
-    pub fn room_bytes(&self, process: ProcessId) -> u64 {
+    pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
         let rooms = self.scope_states_of_process(process);
         let rooms = rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent));
         rooms.min().unwrap_or(0)
@@ -340,7 +340,7 @@ impl MemoryGuard {
     pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlockReason> {
         let fullest = self.group_states_of_process(process).max_by(|a, b| {
             let by_recovery = a.recovering.cmp(&b.recovering);
-            by_recovery.then(a.usage.percent().total_cmp(&b.usage.percent()))
+            by_recovery.then(a.usage.used_percent().total_cmp(&b.usage.used_percent()))
         });
         let mut groups = fullest
             .into_iter()
@@ -359,7 +359,7 @@ impl MemoryGuard {
 
     /// The shortage for which this process is recovered from; `None` when it is left alone. Its
     /// group comes before the machine, and of nested groups the fullest one.
-    pub fn shortage(&self, process: ProcessId) -> Option<MemoryShortage> {
+    pub fn shortage_for_process(&self, process: ProcessId) -> Option<MemoryShortage> {
         let machine = self.watched.first().and_then(MemoryScopeState::shortage);
         self.group_states_of_process(process)
             .filter_map(MemoryScopeState::shortage)

@@ -96,7 +96,7 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
+    fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let all = self.processes_where(|_| true);
         while self.joined < all.len() {
             self.advance_to(self.now + self.joining, false);
@@ -108,7 +108,7 @@ impl Machine for ScriptedMachine {
         SliceProgress::Done(all)
     }
 
-    fn memory(&mut self) -> CallResult<MemoryState> {
+    fn read_memory_state(&mut self) -> CallResult<MemoryState> {
         self.looks.push(self.now);
         if take_one_failure(&mut self.failures.memory) {
             return Err(MachineError::Other("memory can't be read".to_owned()));
@@ -128,7 +128,7 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
         self.looks.push(self.now);
         match scope {
             MemoryScope::Machine => Ok(self.machine_use()),

@@ -97,7 +97,7 @@ impl Machine for Engine {
         }
     }
 
-    fn processes(&mut self, _until: Duration) -> SliceProgress<Vec<ProcessId>> {
+    fn admit_and_list_processes(&mut self, _until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.arrives);
         let guests = self.guests.iter().filter(|guest| guest.is_alive());
@@ -105,7 +105,7 @@ impl Machine for Engine {
         SliceProgress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
     }
 
-    fn memory(&mut self) -> Result<MemoryState> {
+    fn read_memory_state(&mut self) -> Result<MemoryState> {
         Ok(MemoryState {
             machine: self.kernel.memory_use(),
             groups: Vec::new(),
@@ -114,7 +114,7 @@ impl Machine for Engine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> Result<MemoryUse> {
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> Result<MemoryUse> {
         match scope {
             MemoryScope::Machine => Ok(self.kernel.memory_use()),
             MemoryScope::Group(name) => {
@@ -123,7 +123,7 @@ impl Machine for Engine {
         }
     }
 
-    fn shape(&self) -> MachinePageProperties {
+    fn page_properties(&self) -> MachinePageProperties {
         let costs = self.kernel.costs();
         MachinePageProperties {
             tlb: self.entries,

@@ -50,7 +50,7 @@ pub fn engine(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) ->
 }
 
 pub fn only(engine: &mut Engine) -> ProcessId {
-    let processes = engine.processes(Duration::from_secs(3600));
+    let processes = engine.admit_and_list_processes(Duration::from_secs(3600));
     processes.done().expect("all have joined")[0]
 }
 

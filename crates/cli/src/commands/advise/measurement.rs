@@ -73,7 +73,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
     let fullest = groups
         .into_iter()
-        .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
+        .max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
     let surroundings = HugePageContext::of_process(pid)?;
     let cgroup = fullest.map(|group| (group.name, group.usage));
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());

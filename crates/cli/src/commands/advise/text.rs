@@ -141,7 +141,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
         Finding::MemoryShort { cgroup, usage, high_percent } => format!(
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
-            usage.percent(),
+            usage.used_percent(),
             format_bytes(usage.total_bytes),
         ),
         Finding::LimitNear { cgroup, room_bytes } => format!(

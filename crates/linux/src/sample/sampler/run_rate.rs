@@ -367,7 +367,7 @@ impl ProcessProbeRun {
         let base = self.shared_base.shared_fraction();
         let huge = self.shared_huge.shared_fraction();
         self.estimator.leave_out_unprobed_regions(base, huge);
-        self.estimator.finish(costs)
+        self.estimator.finish_estimate(costs)
     }
 }
 

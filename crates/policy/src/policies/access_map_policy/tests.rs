@@ -98,7 +98,7 @@ fn both_policies_give_a_reason_and_an_expectation() {
         };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge_sample(4, true)])]));
         assert_reason_reads(&reason, text, json);
-        let expected = Promotion::huge(process(1), region(3), 400, reason);
+        let expected = Promotion::to_huge_page(process(1), region(3), 400, reason);
         assert_eq!(all_proposals(&mut policy), [expected]);
     }
 }

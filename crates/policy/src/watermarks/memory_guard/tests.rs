@@ -87,13 +87,13 @@ fn a_group_holds_and_gives_back_only_its_own() {
         start_percent: 85.0,
         growth_bytes_per_s: 0,
     };
-    assert_eq!(guard.shortage(process(1)), Some(shortage));
+    assert_eq!(guard.shortage_for_process(process(1)), Some(shortage));
     assert_held(
         guard.may_promote(process(2), 0),
         "cgroup /db uses 90.0 % of its memory, over the high watermark of 85 %",
     );
     assert_eq!(guard.may_promote(process(3), 0), Ok(()));
-    assert_eq!(guard.shortage(process(3)), None);
+    assert_eq!(guard.shortage_for_process(process(3)), None);
 
     state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
@@ -119,7 +119,11 @@ fn a_full_machine_holds_every_promotion() {
     state.groups = vec![group("/", 96, &[1]), group("/db", 99, &[1])];
     let _ = guard.assess(at_second(0), &state);
     assert!(guard.watched.iter().all(|watched| watched.recovering));
-    let percent = |p| guard.shortage(process(p)).map(|s| s.used_percent);
+    let percent = |p| {
+        guard
+            .shortage_for_process(process(p))
+            .map(|s| s.used_percent)
+    };
     assert_eq!(percent(1), Some(99.0));
     assert_eq!(percent(7), Some(95.0));
 }
@@ -225,8 +229,8 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     });
     let _ = guard.assess(ms(100), &state);
     guard.on_search_exhausted(ms(100));
-    assert_eq!(guard.shortage(process(1)), None);
-    assert!(guard.shortage(process(2)).is_some());
+    assert_eq!(guard.shortage_for_process(process(1)), None);
+    assert!(guard.shortage_for_process(process(2)).is_some());
     assert_eq!(listed(&mut guard, 150), [process(2)]);
     guard.on_search_exhausted(ms(150));
     assert!(!guard.is_recovering());
@@ -315,7 +319,7 @@ proptest! {
             prop_assert_eq!(guard.is_recovering(), machine || group);
             prop_assert_eq!(guard.may_promote(process(1), 0).is_err(), machine || group);
             prop_assert_eq!(guard.may_promote(process(2), 0).is_err(), machine);
-            let covers = |p| guard.shortage(process(p)).is_some();
+            let covers = |p| guard.shortage_for_process(process(p)).is_some();
             prop_assert_eq!(covers(1), machine || group);
             prop_assert_eq!(covers(2), machine);
         }
@@ -334,10 +338,10 @@ proptest! {
             now += step;
             let _ = guard.assess(ms(now), &in_group("/a", gib(used), &[1]));
             if used * 100 > 2048 * 85 {
-                prop_assert!(guard.shortage(process(1)).is_some());
+                prop_assert!(guard.shortage_for_process(process(1)).is_some());
             }
             if used * 100 < 2048 * 70 {
-                prop_assert!(guard.shortage(process(1)).is_none());
+                prop_assert!(guard.shortage_for_process(process(1)).is_none());
             }
         }
         let mut states = Vec::new();

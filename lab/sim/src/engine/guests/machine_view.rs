@@ -107,9 +107,9 @@ macro_rules! forward {
 impl Machine for MachineView {
     forward! {
         fn wait_until(deadline: Duration) -> LoopWakeReason;
-        fn processes(until: Duration) -> SliceProgress<Vec<ProcessId>>;
-        fn memory() -> Result<MemoryState>;
-        fn memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
+        fn admit_and_list_processes(until: Duration) -> SliceProgress<Vec<ProcessId>>;
+        fn read_memory_state() -> Result<MemoryState>;
+        fn read_memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
         fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16)
             -> Result<PromotionResult>;
         fn count_zero_pages_in_huge_page(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
@@ -120,7 +120,7 @@ impl Machine for MachineView {
     forward! {
         &self;
         fn now() -> Duration;
-        fn shape() -> MachinePageProperties;
+        fn page_properties() -> MachinePageProperties;
         fn management_costs() -> ManagementCosts;
     }
 }

@@ -111,7 +111,7 @@ impl Pattern {
             }
             estimator.end_probe_round(true);
         }
-        overhead(&estimator.finish(costs))
+        overhead(&estimator.finish_estimate(costs))
     }
 }
 
